@@ -1,11 +1,12 @@
-//! What a job does with one path, and what became of it. Facts for [`Progress`](crate::Progress), which chooses words.
+//! Activities of a job and fates of entries: facts for [`Progress`](crate::Progress), which chooses
+//! words.
 
 use std::fmt;
 
-/// What a job was doing with a path when a problem arose.
+/// The activity of a job on a path when a problem arose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// Looking for the entries of folders.
+    /// Listing the entries of folders.
     Walk,
     /// Reading contents.
     Read,
@@ -29,14 +30,14 @@ impl fmt::Display for Activity {
     }
 }
 
-/// What became of one entry.
+/// The fate of one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemFate {
     /// A backup found it for the first time.
     New,
     /// A backup found it changed.
     Changed,
-    /// A backup found it as it was.
+    /// A backup found it unchanged.
     Unmodified,
     /// A restore wrote it.
     Restored,

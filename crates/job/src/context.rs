@@ -1,5 +1,5 @@
-//! What every job and every pass needs: the repository, an executor, a clock, a way to stop, a way
-//! to be watched, an identity.
+//! The needs of every job and every pass: a repository, an executor, a clock, cancellation,
+//! progress, an identity.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct CancelState {
     deadline: Option<Deadline>,
 }
 
-/// When a job stops at the latest.
+/// The latest time at which a job stops.
 struct Deadline {
     /// Stops the job as well, and is asked first.
     outer: Cancel,
@@ -49,19 +49,19 @@ struct Deadline {
 }
 
 impl Cancel {
-    /// A new request that also holds when this one does, and from `at_ms` (milliseconds since the
-    /// epoch by `clock`) on.
+    /// A new request that also holds when this one does, and from `at_ms` on (milliseconds since
+    /// the epoch by `clock`).
     pub fn with_deadline(&self, clock: Arc<dyn Clock>, at_ms: u64) -> Self {
         let deadline = Some(Deadline { outer: self.clone(), clock, at_ms });
         Self(Arc::new(CancelState { is_cancelled: AtomicBool::new(false), deadline }))
     }
 
-    /// Asks the job to stop, and all whose request was derived from this one.
+    /// Asks the job to stop, and all jobs whose request was derived from this one.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the job shall stop: somebody asked, or its time is over.
+    /// Whether the job shall stop: by a request, or because its time is over.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::Relaxed)
             || self
@@ -78,33 +78,33 @@ impl std::fmt::Debug for Cancel {
     }
 }
 
-/// Something that one path suffered while the job went on.
+/// A problem with one path that does not end the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The path in the version, or an object's name; empty when it is about neither.
     pub path: Vec<u8>,
-    /// What was being done.
+    /// The activity that met the problem.
     pub during: Activity,
-    /// One line: what happened.
+    /// One line that describes the problem.
     pub message: String,
 }
 
 /// Watches a job. Called from several threads, often: implementations only count.
 pub trait Progress: Send + Sync {
-    /// So many more files and bytes are known to have to be done.
+    /// More files and bytes are to be done.
     fn expect(&self, files: u64, bytes: u64) {
         let _ = (files, bytes);
     }
 
-    /// All there is to do has been announced: from now on the time left can be told.
+    /// All work has been announced: from now on the remaining time can be estimated.
     fn expectation_is_complete(&self) {}
 
-    /// So many more files and bytes are done.
+    /// More files and bytes are done.
     fn done(&self, files: u64, bytes: u64) {
         let _ = (files, bytes);
     }
 
-    /// This path is being worked on.
+    /// The job works on this path.
     fn current(&self, path: &[u8]) {
         let _ = path;
     }
@@ -125,13 +125,13 @@ pub trait Progress: Send + Sync {
     }
 }
 
-/// Nobody watches.
+/// Ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoProgress;
 
 impl Progress for NoProgress {}
 
-/// Who does a job. Leases and indexes say it to people.
+/// The process that does a job. Leases and indexes tell it to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the host.
@@ -142,21 +142,20 @@ pub struct Identity {
     pub process: u32,
 }
 
-/// Everything a job or a pass needs beside its own options.
+/// The needs of a job or a pass beside its own options.
 #[derive(Clone)]
 pub struct JobContext {
     /// The opened repository.
     pub repository: Repository,
-    /// Where work runs and what it waits with. Jobs of L-nodes block on it, so they must not run
-    /// where it polls. Passes are async and give it their work on tables.
+    /// Runs and awaits work. Jobs of L-nodes block on it, so they must not run where it polls.
+    /// Passes are async and spawn their work on tables there.
     pub executor: Executor,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Threads for CPU work.
     pub threads: NonZeroUsize,
-    /// Bytes of memory for what a job that reads keeps at hand: caches, containers read ahead, the
-    /// plan of a restore. With the buffers of its threads it takes somewhat more. A backup is told
-    /// by its options.
+    /// Bytes of memory for the caches of a job that reads, for containers read ahead, and for the
+    /// plan of a restore. The buffers of its threads come on top. A backup has its own option.
     pub memory: usize,
     /// How often a job renews its lease.
     pub renew_every: Duration,
@@ -164,7 +163,7 @@ pub struct JobContext {
     pub cancel: Cancel,
     /// Watches the job.
     pub progress: Arc<dyn Progress>,
-    /// Who does it.
+    /// The process that does it.
     pub identity: Identity,
 }
 
@@ -179,12 +178,12 @@ impl JobContext {
         Self { repository: repository.clone(), ..self.clone() }
     }
 
-    /// The same job, but nobody can stop it: a part of it that has to come to its end.
+    /// The same job without cancellation, for a part of it that must complete.
     pub fn uninterrupted(&self) -> Self {
         Self { cancel: Cancel::default(), ..self.clone() }
     }
 
-    /// The same job, which stops so long after it began.
+    /// The same job, which stops when `max_duration` has passed since it began.
     pub fn limited_to(&self, max_duration: Option<Duration>, started_ms: u64) -> Self {
         let Some(most) = max_duration else { return self.clone() };
         // A part of a millisecond counts as a whole one.

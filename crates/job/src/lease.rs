@@ -1,4 +1,4 @@
-//! A lease that is kept: opened, renewed while its job runs, and closed when it ends.
+//! A lease that is opened, renewed while its job runs, and closed when it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio::sync::oneshot;
 use crate::context::{Clock, JobContext};
 
 impl JobContext {
-    /// The lease of a task that begins now and counts when the index of this number is its own.
+    /// The lease of a task that begins now and that counts when this index is its own.
     pub fn lease_of_task(&self, index: u64) -> Lease {
         Lease { claims: Some(index), ..self.lease(JobKind::Task, "") }
     }
 
-    /// The lease of a job that begins now. It names nothing yet.
+    /// The lease of a job that begins now. It names no objects yet.
     pub fn lease(&self, kind: JobKind, series: &str) -> Lease {
         Lease {
             kind,
@@ -37,7 +37,7 @@ impl JobContext {
     }
 }
 
-/// How long a process that ends waits for the store to take the word of it.
+/// The longest wait of an ending process for its last write of the lease.
 const SAY_ENDED: Duration = Duration::from_secs(3);
 
 /// How a job ends.
@@ -45,13 +45,12 @@ const SAY_ENDED: Duration = Duration::from_secs(3);
 pub enum Ending {
     /// It creates nothing any more, and every attempt to create was answered.
     Closed(Done),
-    /// The same, of a task that nobody can adopt and that left nothing to be found: its lease is
-    /// removed.
+    /// The same for a task that left nothing to adopt or to find: its lease is removed.
     Removed,
-    /// Its process ends without a commit: nothing is created any more but what is under way. Its
-    /// uploads may be adopted.
+    /// The process ends without a commit: only creates under way may still land. Its uploads may be
+    /// adopted.
     Ended,
-    /// An attempt to create may still be under way, or its uploads wait for the next job: the lease
+    /// An attempt to create may still be under way, or the uploads wait for the next job: the lease
     /// is left to expire.
     Open,
 }
@@ -63,15 +62,14 @@ impl Ending {
     }
 }
 
-/// Keeps the lease of a job: in the background of one that has threads ([`Self::open`]), or around
-/// one that is a future ([`Self::hold`]). Dropped without [`Self::end`] it renews the lease no
-/// more, and that expires.
+/// Keeps the lease of a job: in the background of a job with threads ([`Self::open`]), or around a
+/// future ([`Self::hold`]). Without [`Self::end`], a drop ends the renewals, and the lease expires.
 pub struct LeaseKeeper {
     executor: Executor,
     repository: Repository,
     /// Tells the background to stop.
     stop: oneshot::Sender<()>,
-    /// Gives the lease back.
+    /// Returns the lease.
     kept: Task<KeptLease>,
 }
 
@@ -82,8 +80,8 @@ impl std::fmt::Debug for LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Writes the lease of a job that starts now, and renews it in the background as often as it
-    /// says.
+    /// Writes the lease of a job that starts now, and renews it in the background at its own
+    /// interval.
     ///
     /// # Errors
     /// The lease cannot be written.
@@ -92,8 +90,7 @@ impl LeaseKeeper {
         let mut kept = executor.block_on(KeptLease::open(context, job, lease))?;
         let (stop, stopped) = oneshot::channel::<()>();
         let kept = executor.spawn(async move {
-            // A renewal that is under way must not delay the end of the job. Abandoning it does no
-            // harm.
+            // A renewal under way must not delay the end of the job. Abandoning it does no harm.
             tokio::select! {
                 biased;
                 _ = stopped => {}
@@ -119,7 +116,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Holds a lease while `work` is done, in the task that polls it: `work` does not proceed
+    /// Holds a lease while `work` is done, in the task that polls it. `work` does not proceed
     /// during a renewal, so that all of it happens in one order. `work` also says how the lease
     /// ends.
     ///
@@ -144,7 +141,7 @@ impl LeaseKeeper {
     }
 }
 
-/// An open lease, and all that it takes to renew and to close it.
+/// An open lease, and the means to renew and close it.
 struct KeptLease {
     repository: Repository,
     clock: Arc<dyn Clock>,
@@ -159,8 +156,8 @@ impl KeptLease {
         Ok(Self { repository: context.repository.clone(), clock: context.clock.clone(), every, open })
     }
 
-    /// Renews the lease again and again until `work` is done. A renewal that fails does no harm:
-    /// the next is soon, and expiry takes several of them.
+    /// Renews the lease until `work` is done. A failed renewal does no harm: the next is soon, and
+    /// expiry takes several failures.
     async fn renew_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         loop {
@@ -181,7 +178,7 @@ impl KeptLease {
             Ending::Closed(done) => self.repository.close_lease(&self.open, done).await,
             Ending::Removed => self.repository.end_task(&self.open).await,
             Ending::Ended => {
-                // Somebody waits for the end, and the store may be what failed.
+                // The process is about to end, and the store may be the cause.
                 let ended = self.repository.end_lease(&mut self.open, self.clock.now_ms());
                 tokio::time::timeout(SAY_ENDED, ended).await.unwrap_or(Ok(()))
             }

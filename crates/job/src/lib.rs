@@ -1,13 +1,12 @@
-//! What every job shares: a repository, an executor, a clock, a way to stop it and to watch it, its
-//! lease.
+//! The parts that all jobs share: repository, executor, clock, cancellation, progress and lease.
 //!
-//! * [`JobContext`]: what a job or a pass is given beside its own options.
+//! * [`JobContext`]: the needs of a job or a pass beside its own options.
 //! * [`LeaseKeeper`]: opens a job's lease, renews it in the background or around a future, and
 //!   closes it.
 //!
 //! The executor is [`larder_index::Executor`], because the index needs it too. This crate never
-//! reads or writes versions, and knows no job. Above: `writer`, `reader` and everything that uses
-//! them. Below: `index`, `store`, `format`.
+//! reads or writes versions, and depends on no job. Above: `writer`, `reader` and all their users.
+//! Below: `index`, `store`, `format`.
 
 mod activity;
 mod context;

@@ -1,14 +1,15 @@
 //! Backup: the pipeline from a source to a committed version.
 //!
 //! ```text
-//! feed (1 thread)  --batches, blocks-->  pool (n threads)  --promises in order-->  sequence (this thread)
-//!   walk, compare with the base,           read small files,                         find duplicates, write recipes,
-//!   read and cut large files               cut, fingerprint                          hand new chunks to the packers
-//!                                        pool  <--frames--  packers;  pool  --containers-->  uploads (runtime)
+//! feed (1 thread) --batches, blocks--> pool (n threads) --promises in order--> sequence (this one)
+//!   walk, compare with base,             read small files,                       find duplicates,
+//!   read and cut large files             cut, fingerprint                        write recipes,
+//!                                                                                fill packers
+//! packers --frames--> pool;  pool --containers--> uploads (runtime)
 //! ```
 //!
-//! Every arrow is bounded: `IN_FLIGHT` promises, and an account of bytes between packers and store. The order of steps
-//! with the repository is that of `larder_store::jobs`.
+//! Every arrow is bounded: `IN_FLIGHT` promises, and an account of bytes between packers and store.
+//! The order of steps with the repository is that of `larder_store::jobs`.
 
 mod bases;
 mod batch;
@@ -47,7 +48,7 @@ use larder_source::Walk;
 use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
 
-/// What is backed up.
+/// The input of a backup.
 #[expect(clippy::large_enum_variant, reason = "one a job")]
 pub enum Input {
     /// A file tree.
@@ -72,7 +73,7 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// How to back up, and what to write into the version.
+/// Options of a backup, and facts to record in the version.
 #[derive(Debug, Clone)]
 pub struct BackupOptions {
     /// Name of the series; any text.
@@ -83,7 +84,7 @@ pub struct BackupOptions {
     pub user: String,
     /// Tags to record.
     pub tags: Vec<String>,
-    /// What was backed up, for people: absolute paths.
+    /// The paths of the input, for people: absolute.
     pub paths: Vec<Vec<u8>>,
     /// Time to record instead of now, milliseconds since the epoch.
     pub time_ms: Option<u64>,
@@ -91,12 +92,12 @@ pub struct BackupOptions {
     pub program: String,
     /// How frames are compressed.
     pub compression: Compression,
-    /// Read every file, also those that look unchanged.
+    /// Read every file, even if it looks unchanged.
     pub force: bool,
-    /// Compare what is taken for a duplicate with what is stored, byte for byte. What this job stores itself, and what is taken over unread, is
-    /// not compared.
+    /// Compare presumed duplicates with the stored bytes. This job's own data, and data reused
+    /// unread, is not compared.
     pub paranoid: bool,
-    /// Write nothing: only find out what would be done.
+    /// Write nothing: only report the planned work.
     pub dry_run: bool,
     /// Commit no version when nothing differs from the base.
     pub skip_if_unchanged: bool,
@@ -106,23 +107,26 @@ pub struct BackupOptions {
     pub ignore_inode: bool,
     /// The version to compare with, instead of the newest of the series.
     pub base: Option<JobId>,
-    /// A run of chunks that is duplicate for so many versions in a row becomes a superchunk; `None`: never.
+    /// The number of versions in a row for which a run of chunks is duplicate before it becomes a
+    /// superchunk; `None`: never.
     pub merge_after: Option<NonZeroUsize>,
     /// Look for similar versions of other series when the series has none of its own.
     pub find_similar: bool,
     /// Bytes of memory for finding duplicates.
     pub index_memory: usize,
-    /// How a new series lies in containers. A series that has versions keeps the layout of its newest.
+    /// The layout of a new series. A series with versions keeps the layout of its newest.
     pub layout: Layout,
-    /// Folder for what that memory has no room for, in files without names: 44 bytes for each of the job's own chunks, and in the layout
-    /// `lifecycle` 24 more for each and for each of a base. `None`: own chunks are stored again when they come back, and what the layout
-    /// needs stays in memory.
+    /// Folder for data that exceeds this memory, in files without names: 44 bytes for each of the
+    /// job's own chunks. The layout `lifecycle` adds 24 for each own chunk and for each chunk of a
+    /// base. `None`: own chunks that return are stored again, and the layout's index stays in
+    /// memory.
     pub scratch: Option<PathBuf>,
 }
 
 impl BackupOptions {
-    /// A backup into this series that records no more of its circumstances than it must: default compression, changed files only,
-    /// bases of the same series and of similar ones, 64 MiB for finding duplicates, no temporary file, no superchunks.
+    /// A backup into this series with the minimum of recorded circumstances. Defaults: default
+    /// compression, changed files only, bases of the same series and of similar ones. Duplicates
+    /// get 64 MiB of memory; there is no temporary file and no superchunk.
     pub fn new(series: impl Into<String>) -> Self {
         Self {
             series: series.into(),
@@ -149,49 +153,51 @@ impl BackupOptions {
     }
 }
 
-/// What a backup did.
+/// The result of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupReport {
-    /// The version; `None` when none was made (dry run, or unchanged and to be skipped).
+    /// The version; `None` when none was created (dry run, or unchanged and to be skipped).
     pub version: Option<Summary>,
-    /// What was counted, also without a version.
+    /// The counts, also without a version.
     pub statistics: Statistics,
-    /// The versions in which duplicates were looked for, the most important one first.
+    /// The versions searched for duplicates, the most important one first.
     pub bases: Vec<Base>,
     /// Unfinished jobs whose uploads were reused.
     pub adopted: Vec<JobId>,
-    /// Containers that the bases need and the store does not have. This version is whole: what lay there was read and stored again.
+    /// Containers that the bases need and the store does not have. This version is whole: their
+    /// content was read and stored again.
     pub missing: BTreeSet<ContainerId>,
-    /// Containers that the bases name are absent, and the index, which says where their chunks are, cannot be read: this version is as
-    /// whole as its bases are.
+    /// Containers of the bases are absent, and the index, which tells the places of their chunks,
+    /// cannot be read. This version is as whole as its bases.
     pub may_miss_more: bool,
 }
 
-/// A version in which a backup looked for duplicates.
+/// A version that a backup searched for duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     /// Its id.
     pub id: JobId,
     /// Its series.
     pub series: String,
-    /// Why this one.
+    /// The reason for this choice.
     pub why: WhyBase,
 }
 
-/// Why a version was taken for a base.
+/// The reason why a version serves as a base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyBase {
-    /// It was asked for.
+    /// It was requested.
     Asked,
     /// It is the newest version of the series.
     Newest,
-    /// It is the version before the newest one, because too much of what comes back is not in that one (layout `lifecycle`).
+    /// It is the version before the newest, because too many returning chunks are not in the newest
+    /// (layout `lifecycle`).
     Before,
     /// It is of another series, and the head of the input resembles its head.
     Similar,
 }
 
-/// A backup that made no version.
+/// A backup without a version.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// It was asked to stop.
@@ -202,39 +208,39 @@ pub enum BackupError {
     Input {
         /// Path in the version.
         path: Vec<u8>,
-        /// What went wrong.
+        /// The error.
         source: std::io::Error,
     },
-    /// None of the paths could be read at all: a version of nothing helps nobody.
+    /// None of the paths could be read: an empty version would be of no use.
     #[error("nothing could be read: no version was made")]
     NothingRead,
     /// A thread of the pipeline could not be started.
     #[error("no thread could be started; is there a limit on threads or memory? No version was made")]
     NoThreads,
-    /// A thread of the pipeline ended by itself: a bug.
+    /// A thread of the pipeline ended unexpectedly: a bug.
     #[error("a worker thread ended unexpectedly; no version was made")]
     WorkerDied,
-    /// The base that was asked for does not exist.
+    /// The requested base does not exist.
     #[error("there is no version {id} to compare with")]
     NoSuchBase {
-        /// What was asked for.
+        /// The requested base.
         id: JobId,
     },
-    /// The base that was asked for has nothing that the new version may share.
+    /// The new version may share nothing with the requested base.
     #[error(
         "version {id} is of series {series:?} in the layout {layout}, and series {wanted:?} is in the layout {wanted_layout}: \
              chunks of the layout lifecycle are shared within their series alone"
     )]
     UnsharedBase {
-        /// What was asked for.
+        /// The requested base.
         id: JobId,
         /// Its series.
         series: String,
-        /// And how that lies.
+        /// Its layout.
         layout: Layout,
-        /// The series that is backed up.
+        /// The series of the backup.
         wanted: String,
-        /// And how that lies.
+        /// The layout of that series.
         wanted_layout: Layout,
     },
     /// The version could not be committed.
@@ -246,7 +252,7 @@ pub enum BackupError {
 }
 
 impl BackupError {
-    /// What a caller can do about it.
+    /// The reaction that a caller can choose.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Interrupted => ErrorKind::Interrupted,
@@ -259,5 +265,6 @@ impl BackupError {
     }
 }
 
-/// Batches and blocks that may be on their way to the sequencer: enough to keep every core busy, few enough for memory.
+/// Batches and blocks under way to the sequencer: enough to keep every core busy, few enough for
+/// memory.
 const IN_FLIGHT: usize = 6;

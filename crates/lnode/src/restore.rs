@@ -1,11 +1,14 @@
 //! Restore: a version, or a part of it, back into a file system.
 //!
-//! The recipe is known, so the whole way is: `plan` says for a window of entries which bytes of which containers go where,
-//! `execute` reads each of these containers once and writes them, in any order, to all places; no cache is needed (SlimStore
-//! section V). A container that several windows need is read once by each. Directories are made in order before, links after, times last.
+//! The recipe is known in advance. For a window of entries, `plan` finds the needed bytes of
+//! containers and their places in files. `execute` reads each of these containers once, in any
+//! order, and writes them to all places, so no cache is needed (SlimStore section V). A container
+//! that several windows need is read once by each. Directories are created in order before, links
+//! after, and times are set last.
 //!
-//! Old content of a file is compared with the recipe first (`compare_existing`): chunks that are right are neither fetched nor
-//! written. Damage costs the files that need what is damaged, each of which is named; the rest is restored.
+//! Old content of a file is compared with the recipe first (`compare_existing`): right chunks are
+//! neither fetched nor written. Damage costs only the files that need the damaged data, and each is
+//! named.
 
 mod afterwards;
 mod budget;
@@ -21,32 +24,34 @@ use larder_format::ErrorKind;
 use larder_source::target::TargetError;
 use larder_store::RepositoryError;
 
-/// Decides which entries are wanted. Directories above wanted entries are made in any case.
+/// Decides which entries are wanted. Directories above wanted entries are created in any case.
 pub trait Selection: Send + Sync {
-    /// Whether this entry is wanted. `path` is relative to the version's root (before the subpath is taken off).
+    /// Whether this entry is wanted. `path` is relative to the version's root (before the subpath
+    /// is taken off).
     fn wants(&self, path: &[u8], is_directory: bool) -> bool;
 
-    /// Whether anything below this directory may be wanted.
+    /// Whether any entry below this directory may be wanted.
     fn may_want_below(&self, path: &[u8]) -> bool {
         let _ = path;
         true
     }
 }
 
-/// What to restore.
+/// The scope of a restore.
 #[derive(Clone, Default)]
 pub struct RestoreOptions {
-    /// Only this entry and what is below it; it becomes the root of the target when it is a directory.
+    /// Only this entry and the entries below it; a directory becomes the root of the target.
     pub subpath: Option<Vec<u8>>,
     /// Only these entries.
     pub selection: Option<std::sync::Arc<dyn Selection>>,
-    /// Remove from restored directories what the version does not have.
+    /// Remove entries that the version does not have from restored directories.
     pub delete: bool,
-    /// Wait at the end until everything is on disk. Else the kernel writes it when it likes, as with any copy.
+    /// Wait at the end until everything is on disk. Otherwise the kernel writes it at any time, as
+    /// with any copy.
     pub sync: bool,
     /// Read everything again at the end and compare.
     pub verify: bool,
-    /// How containers are fetched.
+    /// Options for fetching containers.
     pub fetch: larder_reader::FetchOptions,
 }
 
@@ -56,28 +61,28 @@ impl std::fmt::Debug for RestoreOptions {
     }
 }
 
-/// What a restore did. Notes about metadata are in the target.
+/// The result of a restore. Notes about metadata are in the target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RestoreReport {
     /// Files written.
     pub files_restored: u64,
     /// Files that were there already.
     pub files_up_to_date: u64,
-    /// Files and other things kept because of the overwrite policy.
+    /// Files and other entries kept because of the overwrite policy.
     pub files_kept: u64,
     /// Directories, links, devices.
     pub others: u64,
-    /// Bytes of file contents written: parts of files that were right already are not counted.
+    /// Bytes of file contents written, without parts of files that were right already.
     pub bytes_restored: u64,
-    /// Things removed by `delete`.
+    /// Entries removed by `delete`.
     pub deleted: u64,
     /// Files and folders that could not be restored.
     pub errors: u64,
-    /// Those of them that the repository has lost: what they need is damaged or missing there.
+    /// The number of them that the repository has lost: their data is damaged or missing there.
     pub damaged: u64,
     /// Differences found by `verify`.
     pub mismatches: u64,
-    /// What was fetched of data containers.
+    /// Counts of fetches from data containers.
     pub fetched: larder_reader::FetchReport,
 }
 
@@ -90,16 +95,17 @@ pub enum RestoreError {
     /// The version has nothing at this path.
     #[error("the version has no {}", larder_source::PathText(.path))]
     NoSuchPath {
-        /// What was asked for.
+        /// The requested path.
         path: Vec<u8>,
     },
-    /// The version was forgotten after it had been listed, or while it was restored without a lease.
+    /// The version was forgotten after it had been listed, or while it was restored without a
+    /// lease.
     #[error("snapshot {} was forgotten during the restore", id.short())]
     Forgotten {
-        /// Which.
+        /// The version.
         id: larder_format::ids::JobId,
     },
-    /// The target failed so that going on makes no sense.
+    /// The target failed in a way that prevents further work.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The repository failed.
@@ -108,7 +114,7 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
-    /// What a caller can do about it.
+    /// The reaction that a caller can choose.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Interrupted => ErrorKind::Interrupted,

@@ -1,18 +1,23 @@
-//! Chunks that are not where their records say: containers retired by the G-node, and where the index leads for their chunks.
+//! Chunks that are not where their records say: their containers were retired by the G-node, and
+//! the index redirects readers.
 //!
-//! A reader learns of such a container by not finding it (rule `LookAgain` of `docs/concurrency.md`); then it reads the newest
-//! index, and from there on the records of segments that lie in such containers are led on by their fingerprints, one hop.
-//! A version that lies where it says never needs the index.
+//! A reader learns of such a container by not finding it (rule `LookAgain` of
+//! `docs/concurrency.md`). Then it reads the newest index. From there on, records of such
+//! containers are redirected by their fingerprints, in one hop. A version whose chunks are where it
+//! says never needs the index.
 //!
-//! Recipes of the layout `lifecycle` name chunks and do not say where they are: the newest index is read first, and its records of
-//! extents turn names into places ([`Moved::place`], `extent_map`). What is not found there is looked for as above: in a newer index if
-//! there is one, else by its fingerprint.
+//! Recipes of the layout `lifecycle` name chunks without their places. The newest index is read
+//! first, and its records of extents turn names into places ([`Moved::place`], `extent_map`).
+//! Chunks that are not there are looked up as above: in a newer index if there is one, else by
+//! fingerprint.
 //!
-//! Many chunks are looked for at once ([`Moved::resolve`]): sorted by fingerprint, in one join with the table of chunks, and then
-//! container by container, whose table is read once. So the cost follows the tables and not the number of segments.
+//! Many chunks are looked up at once ([`Moved::resolve`]): sorted by fingerprint, in one join with
+//! the table of chunks. Then each container's table is read once. So the cost follows the tables
+//! and not the number of segments.
 //!
-//! Shared by all readers of one job. Not here: which chunks are looked for together (`resolved`), and what is done about chunks that
-//! the index does not know either; their records stay as they are, and whoever reads them finds nothing once more.
+//! Shared by all readers of one job. Not here: the choice of chunks that are looked up together
+//! (`resolved`), and the treatment of chunks that the index does not know. Their records stay as
+//! they are, and reading them fails again.
 
 mod by_layout;
 mod survey;
@@ -37,24 +42,25 @@ use crate::extent_map::{self, Arranged, Records};
 pub(crate) use by_layout::{ChunkResolver, ExtentPlaces, RecordedPlaces, objects_and_names, of_version};
 pub use by_layout::{ReadingOrder, objects_of};
 
-/// Of a job's memory, one part in so many for records of extents.
+/// The part of a job's memory for records of extents: one in this number.
 const EXTENTS_ONE_IN: usize = 16;
-/// Of a job's memory, one part in so many for chunks that are looked for together.
+/// The part of a job's memory for chunks that are looked up together: one in this number.
 const SOUGHT_ONE_IN: usize = 8;
-/// Bytes that each of them takes: while it is looked for, and of what is kept of it.
+/// Bytes for each of them: during the look-up, and for its result.
 const SOUGHT_BYTES: usize = size_of::<Sought>() + 12;
-/// At least so many are.
+/// The least number of them.
 const SOUGHT_MIN: usize = 1 << 8;
-/// Keys that one part of the join asks for: what a key takes there is more than what it takes here.
+/// Keys in one part of the join: a key takes more memory there than here.
 const KEYS_AT_ONCE: usize = 1 << 14;
-/// Tables of containers that are on their way at once: some hundred kilobytes each.
+/// Tables of containers that are read at once: some hundred kilobytes each.
 const CONCURRENT_READS: usize = 8;
-/// How often the newest index is looked for again when what it names is gone: a pass has published and cleaned up meanwhile.
+/// How often the newest index is read again when its objects are gone: a pass has published and
+/// cleaned up meanwhile.
 const ATTEMPTS: u32 = 3;
 
-/// What it means for readers that there is no index.
+/// The consequence for readers when there is no index.
 const NOT_FOUND: &str = "what was moved is not found";
-/// What people should know when chunks of a version of the layout `lifecycle` are not found and there is no index.
+/// The note for people when chunks of a `lifecycle` version are not found and there is no index.
 const NO_INDEX: &str = "this snapshot's chunks were arranged, and the index, which says where they are, is missing or cannot be read; \
                         `larder repair index` rebuilds it";
 
@@ -64,26 +70,26 @@ pub struct Moved {
     runtime: Executor,
     progress: Arc<dyn Progress>,
     arranged: Arranged,
-    /// Chunks that may be looked for together.
+    /// Chunks that may be looked up together.
     sought_max: usize,
     state: Mutex<State>,
-    /// Chunks that were led on, and how often the index was asked for that.
+    /// Redirected chunks, and the number of questions to the index for them.
     redirected: AtomicU64,
     look_ups: AtomicU64,
 }
 
 struct State {
     gone: HashSet<ContainerId>,
-    /// Whether the newest index was looked for.
+    /// Whether the newest index was requested.
     has_looked: bool,
     index: Option<Arc<Index>>,
-    /// How often what is known of places has changed.
+    /// How often the known places have changed.
     changes: u64,
-    /// What people are told, once, when chunks are not found and there is no index.
+    /// The note for people, shown once, when chunks are not found and there is no index.
     note: Option<&'static str>,
-    /// Containers that versions name which are being read.
+    /// Containers that are named by the versions being read.
     named: HashSet<ContainerId>,
-    /// The index that was asked which of them are gone, and how many there were then.
+    /// The index that was asked which of them are gone, and their number at that time.
     surveyed: Option<(u64, usize)>,
 }
 
@@ -123,7 +129,7 @@ impl Moved {
         }
     }
 
-    /// How many chunks were led on by the index, and how often it was asked.
+    /// The numbers of redirected chunks and of questions to the index.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.redirected.load(Ordering::Relaxed), self.look_ups.load(Ordering::Relaxed))
     }
@@ -135,18 +141,19 @@ impl Moved {
         }
     }
 
-    /// A version that names these containers is read: with the first that is missing, the index is asked for all of them.
+    /// A version that names these containers is read: once the first is missing, the index is asked
+    /// about all of them.
     pub(crate) fn expect_named(&self, containers: impl IntoIterator<Item = ContainerId>) {
         let data = containers.into_iter().filter(|id| id.kind == ContainerKind::Data);
         self.state.lock().named.extend(data);
     }
 
-    /// Chunks that may be looked for together, for the sake of memory.
+    /// The bound of chunks that are looked up together, for the sake of memory.
     pub(crate) fn sought_max(&self) -> usize {
         self.sought_max
     }
 
-    /// How often what is known of places has changed: who has planned with what was known plans again.
+    /// How often the known places have changed. A plan from earlier places must be made again.
     pub(crate) fn changes(&self) -> u64 {
         self.state.lock().changes
     }
@@ -166,10 +173,11 @@ impl Moved {
         self.state.lock().gone.contains(container)
     }
 
-    /// Containers were not found. Says whether it is worth reading the segments again that name them: whether there is an index
-    /// that may lead on, and that was not asked for all of them before.
+    /// Records that containers were not found. Returns whether the segments that name them should
+    /// be read again. They should when there is an index that may redirect, and that was not asked
+    /// about all of them before.
     pub fn learn(&self, containers: impl IntoIterator<Item = ContainerId>) -> Result<bool, RepositoryError> {
-        // Whoever chooses them may ask for what is known so far.
+        // The iterator may ask for known places.
         let containers: Vec<_> = containers.into_iter().collect();
         let before = self.state.lock().index.as_ref().map(|index| index.number);
         let newest = self.newest()?;
@@ -199,7 +207,7 @@ impl Moved {
         Ok(are_new || is_newer)
     }
 
-    /// Sets chunks as recipes of the layout `lifecycle` name them to where they are now, as far as that is known.
+    /// Sets chunks of `lifecycle` recipes to their present places, as far as known.
     pub fn place<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         let mut chunks: Vec<_> = chunks.into_iter().collect();
         self.arrange(chunks.iter_mut().map(|chunk| &mut **chunk))?;
@@ -218,7 +226,7 @@ impl Moved {
         Ok(())
     }
 
-    /// The containers that have anything of these ones now, by what is known.
+    /// The containers that hold chunks of these ones now, as far as known.
     pub(crate) fn places(
         &self,
         containers: impl IntoIterator<Item = ContainerId>,
@@ -232,7 +240,7 @@ impl Moved {
         Ok(places.flatten().collect())
     }
 
-    /// Bytes that containers have now of those that are named; `None`: one that is as it was.
+    /// Bytes that containers hold now of the named ones; `None` marks an unchanged container.
     pub(crate) fn held_by(&self, named: &[ContainerId]) -> Result<Vec<(ContainerId, Option<u64>)>, RepositoryError> {
         let records = self.records(named.iter().copied())?.unwrap_or_default();
         let mut held = Vec::new();
@@ -301,7 +309,8 @@ impl Moved {
         })))
     }
 
-    /// Leads chunks on that lie in containers which were not found. Those that the index does not know stay as they are.
+    /// Redirects chunks of containers that were not found. Chunks that the index does not know stay
+    /// as they are.
     pub fn redirect<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         let mut chunks: Vec<_> = {
             let state = self.state.lock();
@@ -324,8 +333,8 @@ impl Moved {
         Ok(())
     }
 
-    /// Finds out where chunks are now, all in one join; they come back in another order. Their places name containers by the
-    /// numbers that are given back.
+    /// Finds the present places of chunks, all in one join, and returns the chunks in another
+    /// order. Places name containers by numbers in the result.
     pub fn resolve(&self, sought: &mut [Sought]) -> Result<Found, RepositoryError> {
         if sought.is_empty() {
             return Ok(Found::default());
@@ -345,7 +354,8 @@ impl Moved {
         Ok(Found::default())
     }
 
-    /// See [`Self::resolve`]. What of the index, or of a container, is damaged costs the chunks that it tells of; the first is given back.
+    /// See [`Self::resolve`]. Damage to the index or to a container costs only the chunks of the
+    /// damaged part; the first damage is returned.
     async fn look_up(&self, index: &Index, sought: &mut [Sought]) -> Result<(Found, Option<IndexError>), IndexError> {
         self.look_ups.fetch_add(1, Ordering::Relaxed);
         let mut damage = None;
@@ -373,7 +383,7 @@ impl Moved {
         let numbers: Vec<u32> = groups.iter().map(|group| group[0].container).collect();
         let mut found = Found::default();
         for (number, facts) in numbers.iter().zip(index.containers.get(&numbers).await?) {
-            // What was retired holds nothing any more, whatever an entry says.
+            // A retired container holds nothing any more, whatever an entry says.
             if let Some(facts) = facts.filter(|facts| facts.state == ContainerState::Live) {
                 found.0.insert(*number, facts.id);
             }
@@ -384,7 +394,7 @@ impl Moved {
                 None => Ok(None),
             }
         });
-        // In order, and none is kept longer than it is looked at.
+        // In order, and none is kept after it was used.
         let mut tables = futures::stream::iter(tables).buffered(CONCURRENT_READS);
         for group in &mut groups {
             let table = match tables.next().await {
@@ -399,21 +409,21 @@ impl Moved {
     }
 }
 
-/// "The index does not know it", and so its record stays as it is.
+/// "Not in the index": the record stays as it is.
 const NOWHERE: u32 = u32::MAX;
 
-/// A chunk that is looked for.
+/// A chunk to look up.
 #[derive(Debug, Clone, Copy)]
 pub struct Sought {
     fingerprint: Fingerprint,
     size: u32,
-    /// Whose it is, for who looks for it: two numbers.
+    /// The caller's first number for the chunk.
     pub(crate) group: u32,
-    /// The second number, for the caller.
+    /// The caller's second number.
     pub at: u32,
     /// Number of its container in the index, or [`NOWHERE`].
     container: u32,
-    /// Its number in the container, and, when it was found there, its offset.
+    /// Its number in the container; once found there, its offset.
     number: u32,
 }
 
@@ -423,7 +433,7 @@ impl Sought {
         Self { fingerprint: chunk.fingerprint, size: chunk.size, group, at, container: NOWHERE, number: 0 }
     }
 
-    /// Where it is: container and offset; `None`: nobody knows.
+    /// Its place: container and offset; `None` if unknown.
     pub fn place(&self, found: &Found) -> Option<(ContainerId, u32)> {
         Some((*found.0.get(&self.container)?, self.number))
     }
@@ -433,15 +443,15 @@ impl Sought {
 #[derive(Debug, Default)]
 pub struct Found(HashMap<u32, ContainerId>);
 
-/// Sets chunks that the index finds in one container, in the order of their numbers there, to their offsets. Those that its table has
-/// otherwise are nowhere. Says how many are right.
+/// Sets chunks of one container, in the order of their numbers there, to their offsets. Chunks that
+/// differ from the container's table get no place. Returns the number of right ones.
 fn place(chunks: &mut [Sought], table: Option<&ContainerIndex>) -> u64 {
     let mut there = table.into_iter().flat_map(|table| table.chunk_refs()).zip(0u32..).peekable();
     let mut right = 0;
     for chunk in chunks {
         while there.next_if(|(_, number)| *number < chunk.number).is_some() {}
         match there.peek() {
-            // An index that is wrong about a place must not make a reader take other bytes for the chunk's.
+            // A wrong index must not make a reader take other bytes for the chunk's.
             Some((one, number))
                 if *number == chunk.number && one.fingerprint == chunk.fingerprint && one.size == chunk.size =>
             {
@@ -459,7 +469,7 @@ fn place(chunks: &mut [Sought], table: Option<&ContainerIndex>) -> u64 {
     right
 }
 
-/// An index that cannot be read is as none, which has a consequence; a store that cannot be reached is an error.
+/// An unreadable index counts as none, with a consequence; an unreachable store is an error.
 pub fn without_index(error: IndexError, consequence: &'static str) -> Result<(), RepositoryError> {
     match error {
         IndexError::Repository(error) | IndexError::NewestUnreadable { source: error } if !error.is_damage() => {

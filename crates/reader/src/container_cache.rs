@@ -1,8 +1,11 @@
-//! Full vision: containers for a reader in stream order, each read once if there is room for what is needed again.
+//! Containers for a reader in stream order: each is read once if there is room for everything
+//! needed again.
 //!
-//! `future_uses` knows the future of every container, `eviction` decides by it, `reader` carries that out with a memory tier, a disk
-//! tier (`disk_tier`) and requests ahead, container by container or piece by piece (`partial_read`). `read_plan` says when parts of a
-//! container are read instead of the whole; restores to files, which go by container, ask it as well. Carries SlimStore section V-A, with exact knowledge in place of its counting filter.
+//! `future_uses` knows the future of every container, and `eviction` decides by it. `reader`
+//! executes the decisions with a memory tier, a disk tier (`disk_tier`) and requests ahead, by
+//! container or by piece (`partial_read`). `read_plan` decides when parts of a container are read
+//! instead of the whole. Restores to files, which go by container, use it as well. Implements
+//! section V-A of SlimStore, with exact knowledge in place of its counting filter.
 
 mod disk_tier;
 mod eviction;

@@ -1,19 +1,20 @@
-//! How large the containers of a version are, as far as its manifest tells.
+//! Sizes of the containers of a version, as far as its manifest tells.
 
 use std::collections::HashMap;
 
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::{ContainerUsage, Manifest};
 
-/// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
-/// compresses like those. Who has to know better must ask the store, which costs more than it saves.
+/// Sizes of data containers: for those of the manifest, its own values. Others, to which chunks
+/// were moved, count as full ones that compress alike. Exact sizes need the store, which costs more
+/// than it saves.
 #[derive(Debug)]
 pub struct Sizes {
     known: HashMap<ContainerId, Measure>,
     typical: Measure,
 }
 
-/// How large a container is.
+/// The size of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {
     /// Bytes of its payload.
@@ -29,7 +30,7 @@ impl Measure {
 }
 
 impl Sizes {
-    /// What a manifest tells. `full` gives the size of a full container.
+    /// The sizes of a manifest. `full` gives the size of a full container.
     pub(crate) fn of(manifest: &Manifest, full: impl FnOnce(Sum) -> Measure) -> Self {
         let data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
         let known: HashMap<_, _> = data.map(|usage| (usage.container, Measure::of(usage))).collect();
@@ -38,12 +39,12 @@ impl Sizes {
         Self { known, typical }
     }
 
-    /// How large a container is, as far as that can be told.
+    /// The size of a container, as far as known.
     pub fn measure(&self, id: &ContainerId) -> Measure {
         self.known.get(id).copied().unwrap_or(self.typical)
     }
 
-    /// How large one is that is full.
+    /// The size of a full container.
     pub(crate) fn typical(&self) -> Measure {
         self.typical
     }

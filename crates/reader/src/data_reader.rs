@@ -1,6 +1,7 @@
-//! File contents in stream order, for pipes and comparisons: chunks from the containers that `container_cache` has at hand.
+//! File contents in stream order, for pipes and comparisons: chunks from the containers that
+//! `container_cache` has at hand.
 //!
-//! Restores to disk do not come here: they go by container (`restore/`).
+//! Restores to disk do not use it: they go by container (`restore/`).
 
 use std::io;
 use std::ops::Range;
@@ -14,12 +15,12 @@ use crate::recipe_reader::{RecordCursor, damaged};
 use crate::resolved::SegmentNumber;
 use crate::version::VersionReader;
 
-/// What is going to be read of the data stream.
+/// The part of the data stream that will be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// All of this, nearly: looking ahead pays, across files.
+    /// Nearly all of this range: looking ahead pays, across files.
     Range(Range<u64>),
-    /// Files here and there: looking ahead ends with each.
+    /// Single files: looking ahead ends with each.
     Files,
 }
 
@@ -28,15 +29,16 @@ pub(crate) struct DataReader {
     cursor: RecordCursor,
     containers: Containers,
     reach: Reach,
-    /// How often places had changed when it was planned.
+    /// How often places had changed when the plan was made.
     changes: u64,
-    /// What the plan is for, in the end.
+    /// The range that the plan serves in the end.
     planned: Range<u64>,
-    /// The first segment that it does not go to yet: places are known of so many chunks at a time.
+    /// The first segment behind the plan: places are known for a bounded number of chunks at a
+    /// time.
     window_end: SegmentNumber,
-    /// Whether what is read now is in the plan.
+    /// Whether the next read is in the plan.
     is_planned: bool,
-    /// The segment that the containers are told of.
+    /// The last segment announced to the containers.
     entered: Option<SegmentNumber>,
 }
 
@@ -62,10 +64,11 @@ impl DataReader {
         }
     }
 
-    /// Goes to an offset at which a file begins that has so many stored bytes.
+    /// Goes to an offset at which a file with this many stored bytes begins.
     pub(crate) fn seek(&mut self, offset: u64, stored: u64) -> Result<(), RepositoryError> {
         let end = offset.saturating_add(stored);
-        // What is planned is read from its beginning to its end; what lies behind the reader is not in it any more.
+        // A plan is read from its beginning to its end; a place behind the reader is not in it any
+        // more.
         let was_planned = self.is_planned;
         self.is_planned = self.planned.contains(&offset);
         if !self.is_planned {
@@ -107,7 +110,7 @@ impl DataReader {
         let end = match last {
             Ok(Some((last, _))) => last.saturating_add(1),
             Ok(None) => recipe.segments(),
-            // Whoever reads on until there will see it.
+            // A reader that continues until there will meet it.
             Err(error) if error.is_damage() => recipe.segments(),
             Err(error) => return Err(error),
         };
@@ -120,7 +123,7 @@ impl DataReader {
         Ok(())
     }
 
-    /// Plans what is left of the plan, from a place in the stream on.
+    /// Plans the rest, from a place in the stream on.
     fn plan_rest(&mut self, from: u64) -> Result<(), RepositoryError> {
         let planned = self.planned.clone();
         let end = planned.end.min(self.cursor.reader().bytes());
@@ -150,7 +153,8 @@ impl DataReader {
                     self.containers.used(&record.chunk, place);
                     return Ok(true);
                 }
-                // It may have been moved: it is looked for in the newest index, and so is what the plan reads after it.
+                // It may have been moved: the newest index is asked for it, and for the plan's
+                // reads after it.
                 Err(error) if is_missing(&error) && moved.moved().learn([record.chunk.container])? => {
                     if self.is_planned && moved.moved().changes() != self.changes {
                         self.plan_rest(from)?;
@@ -180,7 +184,7 @@ pub struct ContentReader<'a> {
     data: Option<&'a mut DataReader>,
     data_offset: u64,
     stored: u64,
-    /// Runs left, the next last: length, and whether it is stored.
+    /// The remaining runs, the next last: length, and whether it is stored.
     runs: Vec<(u64, bool)>,
     buffer: Vec<u8>,
     taken: usize,
@@ -212,7 +216,7 @@ impl<'a> ContentReader<'a> {
 }
 
 impl ContentReader<'_> {
-    /// Leaves the holes out: what is read are the stored bytes.
+    /// Leaves out the holes: reads return the stored bytes only.
     pub fn skip_holes(&mut self) {
         self.runs.retain(|(_, stored)| *stored);
     }

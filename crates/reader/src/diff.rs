@@ -1,11 +1,12 @@
-//! Two versions, or parts of them, side by side, from metadata alone.
+//! Compares two versions, or parts of them, from metadata alone.
 //!
-//! Both come in path order, so one pass and constant memory do. Contents are compared by what the recipes say of them: where
-//! both versions share a segment, it is the same; elsewhere chunks are compared by their fingerprints. No content is read, so
-//! the cost follows the metadata, however large the files are.
+//! Both are in path order, so one pass and constant memory suffice. Contents are compared by their
+//! recipes. A shared segment is equal; elsewhere chunks are compared by their fingerprints. No
+//! content is read, so the cost follows the metadata, however large the files are.
 //!
-//! Equal content cut in another way counts as changed: of a file whose holes moved, or of a stream that was backed up with its
-//! size known once and not the other time. Chunks of one repository are otherwise cut alike.
+//! Equal content that was cut differently counts as changed. Examples are a file whose holes moved,
+//! and a stream that was backed up with known size only once. Otherwise chunks of one repository
+//! are cut alike.
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -20,19 +21,19 @@ use crate::entries::PlacedEntry;
 use crate::recipe_reader::{RecipeReader, SegmentPlace};
 use crate::version::VersionReader;
 
-/// First names of hard links that are remembered: all names of a file cost one search then.
+/// Remembered first names of hard links: all names of a file then cost one search.
 const FIRST_NAMES: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// What became of a path.
+/// The change of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Both have it, and a restore would make the same of it.
+    /// Both have it, and a restore would write the same.
     Nothing,
     /// Mode, owner, time of modification or attributes differ.
     Metadata,
     /// The content differs: bytes of a file, target of a link, number of a device.
     Content,
-    /// It is another type of thing.
+    /// It has another type.
     Type,
     /// Only the newer one has it.
     Added,
@@ -40,10 +41,10 @@ pub enum Change {
     Removed,
 }
 
-/// Compares what two versions have at and below two paths (empty: everything).
+/// Compares the entries of two versions at and below two paths (empty: everything).
 ///
-/// The visitor gets the path below these, empty for the compared things themselves, and the entries that there are: the older,
-/// the newer, or both.
+/// The visitor gets the path below these, empty for the compared paths themselves. It also gets the
+/// existing entries: the older, the newer, or both.
 pub fn diff<E: From<RepositoryError>>(
     old: (&VersionReader, &[u8]),
     new: (&VersionReader, &[u8]),
@@ -90,7 +91,7 @@ fn entry(placed: &PlacedEntry) -> &Entry {
     &placed.entry
 }
 
-/// Path below what is compared.
+/// The path below the compared top.
 fn below<'e>(placed: &'e PlacedEntry, top: &[u8]) -> &'e [u8] {
     let rest = placed.entry.path.strip_prefix(top).unwrap_or(&placed.entry.path);
     rest.strip_prefix(b"/").unwrap_or(rest)
@@ -132,7 +133,7 @@ impl Contents<'_> {
 
     fn same_file(&mut self, a: &PlacedEntry, b: &PlacedEntry) -> Result<bool, RepositoryError> {
         let (Some(a), Some(b)) = (self.old.contents_of(a)?, self.new.contents_of(b)?) else {
-            // Links to what is no file, or not there.
+            // Links to something other than a file, or to nothing.
             return Ok(a.entry.kind == b.entry.kind);
         };
         if a.size != b.size || a.runs != b.runs {
@@ -149,7 +150,7 @@ impl Contents<'_> {
         Ok(true)
     }
 
-    /// How many of the next stream bytes are known to be equal; 0 when the next chunks differ.
+    /// The number of next stream bytes known to be equal; 0 when the next chunks differ.
     fn same_span(&mut self, a: u64, b: u64, most: u64) -> Result<u64, RepositoryError> {
         let (Some(old), Some(new)) = (self.old.recipe.segment_around(a)?, self.new.recipe.segment_around(b)?) else {
             return Ok(0);
@@ -172,7 +173,7 @@ impl Contents<'_> {
     }
 }
 
-/// Where the content of a file lies.
+/// The place of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Content {
     size: u64,
@@ -205,7 +206,7 @@ impl<'a> Side<'a> {
         Self { reader, recipe, first_names, segment: None, starts: Vec::new() }
     }
 
-    /// Where the content of a file, or of what a hard link links to, lies.
+    /// The place of the content of a file, or of a hard link's target.
     fn contents_of(&mut self, placed: &PlacedEntry) -> Result<Option<Content>, RepositoryError> {
         let EntryKind::HardLink { target } = &placed.entry.kind else { return Ok(Content::of(placed)) };
         if let Some(known) = self.first_names.get(target) {
@@ -216,7 +217,8 @@ impl<'a> Side<'a> {
         Ok(content)
     }
 
-    /// The records of a segment from that on which begins at `offset`; none when no record begins there.
+    /// The records of a segment from the one that begins at `offset`; none when no record begins
+    /// there.
     fn records_from(&mut self, place: SegmentPlace, offset: u64) -> Result<&[ChunkRecord], RepositoryError> {
         if self.segment.as_ref().is_none_or(|(number, _)| *number != place.number) {
             let records = self.recipe.segment(place.number)?;

@@ -1,7 +1,8 @@
 //! The entries of a version, in path order, each with its place in the data stream.
 //!
-//! Within a block the decoder checks the order; from block to block it is checked here, because nothing else sees two of them.
-//! Whoever restores relies on it: a folder comes before what it holds, and no path comes twice.
+//! The decoder checks the order within a block. The order between blocks is checked here, because
+//! no other code sees two of them. Restores rely on it: a folder comes before its contents, and no
+//! path comes twice.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct Entries {
     record: usize,
     block: std::vec::IntoIter<Entry>,
     data_offset: u64,
-    /// The last path given out; empty before the first, and after a skip.
+    /// The last returned path; empty before the first, and after a skip.
     last_path: Vec<u8>,
     failed: bool,
     /// The records of the next segment are being read, not one of its blocks.
@@ -55,9 +56,11 @@ impl Entries {
         }
     }
 
-    /// Goes on with the last segment that begins at or before `path`: nothing at or below `path` lies before it.
+    /// Continues with the last segment that begins at or before `path`: nothing at or below `path`
+    /// is before it.
     ///
-    /// Covers of nodes and segments say where they begin and how much data they have, so only the nodes on the way are read.
+    /// Covers of nodes and segments tell their beginnings and amounts of data, so only the nodes on
+    /// the way are read.
     pub fn skip_towards(&mut self, path: &[u8]) -> Result<(), RepositoryError> {
         let begins_after = |cover: &Option<Cover>| {
             cover.as_ref().is_none_or(|cover| path_order(&cover.first_path, path) == Ordering::Greater)
@@ -65,7 +68,7 @@ impl Entries {
         let nodes = &self.reader.recipe().nodes;
         let Some(number) = nodes.iter().rposition(|node| !begins_after(&node.cover)) else { return Ok(()) };
         let first = nodes[..number].iter().fold(0u32, |sum, node| sum.saturating_add(node.segments));
-        // Should the node not be readable, going on behind it starts from here.
+        // If the node is unreadable, recovery behind it starts from here.
         self.segment = first;
         let node = self.reader.node(number)?;
         let place = node.segments.iter().rposition(|segment| !begins_after(&segment.cover)).unwrap_or(0);
@@ -75,7 +78,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Where in the data stream that ends what lies at and below `path`, which is not empty.
+    /// The end, in the data stream, of the content at and below `path`, which is not empty.
     pub(crate) fn end_of(mut self, path: &[u8]) -> Result<u64, RepositoryError> {
         let is_beyond = |entry: &[u8]| path_order(entry, path) == Ordering::Greater && !is_at_or_below(entry, path);
         let begins_beyond = |cover: &Option<Cover>| cover.as_ref().is_none_or(|cover| is_beyond(&cover.first_path));
@@ -94,17 +97,18 @@ impl Entries {
         Ok(self.data_offset)
     }
 
-    /// After an error: goes on with what comes next and has a known place in the data stream. That is the rest of the segment
-    /// behind its last damaged block, counted from its end, or else the next segment that can be found, as the covers tell.
+    /// Continues after an error at the next entries with a known place in the data stream. They are
+    /// the rest of the segment behind its last damaged block, counted from its end. Otherwise they
+    /// are those of the next segment that the covers tell.
     ///
-    /// Gives the first path that is known again; `None` when nothing behind the damage can be found.
+    /// Returns the first path that is known again; `None` when there is none behind the damage.
     pub(crate) fn recover(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
         if !self.at_segment
             && let Some(path) = self.recover_in_segment()?
         {
             return Ok(Some(path));
         }
-        // A segment whose records could not be read is still the next; one with a bad block was left behind.
+        // A segment with unreadable records is still the next; one with a bad block was passed.
         let mut segment = self.segment + u32::from(self.at_segment);
         while let Some((number, place)) = self.reader.node_of(segment) {
             match self.reader.node(number) {
@@ -154,10 +158,11 @@ impl Entries {
         Ok(Some(path))
     }
 
-    /// Bytes of the data stream that belong to what lies before a segment of a node.
+    /// Bytes of the data stream before the content of a segment of a node.
     fn data_before(&self, node_number: usize, node: &Node, place: usize) -> u64 {
         let data = |cover: &Option<Cover>| cover.as_ref().map_or(0, |cover| cover.data_bytes);
-        // The decoders have checked each sum by itself; a node may still say more than its manifest says of it.
+        // The decoders have checked each sum by itself; a node may still state more than its
+        // manifest states of it.
         let nodes = self.reader.recipe().nodes[..node_number].iter().map(|node| data(&node.cover));
         let segments = node.segments[..place].iter().map(|segment| data(&segment.cover));
         nodes.chain(segments).fold(0, u64::saturating_add)
@@ -220,7 +225,7 @@ impl Entries {
 impl Iterator for Entries {
     type Item = Result<PlacedEntry, RepositoryError>;
 
-    /// Ends after the first error: what follows it has no known place.
+    /// Ends after the first error: later entries have no known place.
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;
@@ -236,7 +241,7 @@ impl Iterator for Entries {
 pub struct EntriesBelow {
     entries: Entries,
     path: Vec<u8>,
-    /// What kept the beginning from being found; given first.
+    /// The reason why the beginning was not found; returned first.
     lost: Option<RepositoryError>,
     ended: bool,
 }
@@ -248,8 +253,8 @@ impl EntriesBelow {
         Self { entries, path: path.to_vec(), lost, ended: false }
     }
 
-    /// After an error: goes on behind the damage. Gives the first path from which entries are known again; `None` when there
-    /// are no more of these here.
+    /// Continues behind the damage after an error. Returns the first path from which entries are
+    /// known again; `None` when there are no more here.
     pub fn recover(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
         let path = self.entries.recover()?;
         Ok(path.filter(|path| is_at_or_below(path, &self.path) || path_order(path, &self.path) == Ordering::Less))
@@ -279,7 +284,7 @@ impl Iterator for EntriesBelow {
     }
 }
 
-/// Whether `path` is `above` or lies below it; everything lies below the empty path.
+/// Whether `path` is `above` or is below it; everything is below the empty path.
 pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
     match path.strip_prefix(above) {
         Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',

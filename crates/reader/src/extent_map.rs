@@ -1,14 +1,17 @@
-//! Where chunks of versions of the layout `lifecycle` are: the index's records of extents, and what they say of chunks as recipes
-//! name them (`docs/lifecycle.md`).
+//! The places of chunks of `lifecycle` versions: the index's records of extents, applied to chunks
+//! as recipes name them (`docs/lifecycle.md`).
 //!
-//! `chunk_resolver` asks here for every segment that is read. The records of all containers that a version names are read at once, with
-//! the first question, so that no container is asked for where it is not any more.
+//! `chunk_resolver` asks here for every segment that is read. The first question reads the records
+//! of all containers that a version names, so that no container is requested where it is not any
+//! more.
 //!
 //! Invariants
-//! * Records are kept by container, within the bytes that were given; what has no room is read again by its key. Nothing is kept by chunk.
-//! * What is kept is of one index; with another one all of it is forgotten.
+//! * Records are kept by container, within the given bytes; records without room are read again by
+//!   key. Nothing is kept by chunk.
+//! * Kept records are of one index; a change of the index forgets them all.
 //!
-//! Not here: which index that is, and what is done about chunks of which no record says anything (`chunk_resolver`).
+//! Not here: the choice of the index, and the treatment of chunks without a record
+//! (`chunk_resolver`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,12 +23,12 @@ use larder_index::{ContainerExtents, IndexError, TableView};
 use larder_store::byte_lru::ByteLru;
 use parking_lot::Mutex;
 
-/// Records that are asked for at once.
+/// Records that are requested at once.
 const BATCH: usize = 1024;
-/// Bytes of memory for a container that is kept, beside its extents.
+/// Bytes of memory for a kept container, beside its extents.
 const RECORD_BYTES: usize = 96;
 
-/// What is known of a container; `None`: it is where and as it was.
+/// The knowledge of a container; `None`: it is where and as it was.
 type Record = Option<Arc<Extents>>;
 /// The records of some containers.
 pub(super) type Records = HashMap<ContainerId, Record>;
@@ -37,7 +40,7 @@ pub(super) struct Arranged {
 }
 
 struct State {
-    /// All containers that will be asked about.
+    /// All containers of coming questions.
     expected: HashSet<ContainerId>,
     /// Those of them whose records were not read yet.
     waiting: Vec<ContainerId>,
@@ -51,7 +54,7 @@ impl Arranged {
         Self { budget, state: Mutex::new(state) }
     }
 
-    /// These containers will be asked about too. Says whether they are the first.
+    /// Announces questions about these containers too. Returns whether they are the first.
     pub(super) fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) -> bool {
         let State { expected, waiting, .. } = &mut *self.state.lock();
         let were_none = expected.is_empty();
@@ -60,14 +63,14 @@ impl Arranged {
         were_none && !expected.is_empty()
     }
 
-    /// From now on another index is asked.
+    /// Switches to another index.
     pub(super) fn forget(&self) {
         let mut state = self.state.lock();
         state.kept = ByteLru::new(self.budget);
         state.waiting = state.expected.iter().copied().collect();
     }
 
-    /// The records of containers, from what is kept, else from the table.
+    /// The records of containers, from memory or from the table.
     pub(super) async fn records(
         &self,
         table: &TableView<ContainerExtents>,
@@ -95,7 +98,7 @@ impl Arranged {
         Ok(records)
     }
 
-    /// Reads all that will be asked about, as far as there is room for it.
+    /// Reads the records of all coming questions, as far as there is room.
     async fn read_expected(&self, table: &TableView<ContainerExtents>) -> Result<(), IndexError> {
         let mut waiting = std::mem::take(&mut self.state.lock().waiting);
         waiting.sort_unstable();
@@ -132,7 +135,7 @@ fn bytes_of(record: &Record) -> usize {
     RECORD_BYTES + record.as_ref().map_or(0, |extents| extents.0.len() * size_of::<Extent>())
 }
 
-/// Sets a chunk's place to where it is now. What no record leads on stays as it is named.
+/// Sets a chunk to its present place. A chunk that no record moves stays as it is named.
 pub(super) fn place(records: &Records, chunk: &mut ChunkRef) {
     if let Some(Some(extents)) = records.get(&chunk.container)
         && let Some(place) = extents.place(chunk.container, chunk.offset, chunk.size)
@@ -141,7 +144,7 @@ pub(super) fn place(records: &Records, chunk: &mut ChunkRef) {
     }
 }
 
-/// The containers that have anything of a container now.
+/// The containers that hold chunks of a container now.
 pub(super) fn places(id: ContainerId, record: &Record) -> Vec<ContainerId> {
     let Some(extents) = record else { return vec![id] };
     let mut places: Vec<_> = extents.0.iter().map(|extent| extent.to.map_or(id, |(place, _)| place)).collect();

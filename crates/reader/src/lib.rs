@@ -1,15 +1,19 @@
-//! Reading versions: entries in order, single entries by path, contents in order, and every chunk that versions name.
+//! Reading versions: entries in order, single entries by path, contents in order, and every chunk
+//! that versions name.
 //!
 //! * [`VersionReader`]: one version, for listings, searches, comparisons and dumps.
-//! * [`Reading`]: the lease of a job that reads contents. Listings do without one, and what they show is a hint.
-//! * [`RecipeReader`], [`MetaChunks`]: recipes by segment, over a cache of metadata that several readers share.
+//! * [`Reading`]: the lease of a job that reads contents. Listings need none, and their results are
+//!   hints.
+//! * [`RecipeReader`], [`MetaChunks`]: recipes by segment, over a cache of metadata that several
+//!   readers share.
 //! * [`References`]: every chunk that versions name, for exact collection.
-//! * [`stats()`]: what a set of versions holds and what it costs.
-//! * [`diff()`]: what differs between two versions.
+//! * [`stats()`]: contents and costs of a set of versions.
+//! * [`diff()`]: the differences between two versions.
 //!
-//! What is not where its record says is looked up in the index. Contents are fetched by exact knowledge of their next uses.
-//! This crate never writes an object but its lease, and links neither backup nor maintenance. Carries section V-A of the SlimStore
-//! paper. Above: `lnode`, `rewrite`, `lifecycle`, `gnode`. Below: `job`, `index`, `store`, `format`.
+//! Chunks that are not where their records say are looked up in the index. Contents are fetched by
+//! exact knowledge of their next uses. This crate never writes an object but its lease, and depends
+//! on neither backup nor maintenance. Implements section V-A of the SlimStore paper. Above:
+//! `lnode`, `rewrite`, `lifecycle`, `gnode`. Below: `job`, `index`, `store`, `format`.
 
 mod chunk_resolver;
 mod container_cache;

@@ -1,8 +1,10 @@
-//! Which of the containers that a version needs are missing: a backup asks before it builds on the version.
+//! Finds the missing containers among those that a version needs: a backup asks before it builds on
+//! the version.
 //!
-//! The listings of the jobs that the version names tell what is there, and cost a few requests. What they lack is asked for by name.
-//! A container that is not there may be retired, so the newest index is asked. The segments of the few that remain are read: their
-//! chunks count as missing when the index leads nowhere for them.
+//! The listings of the version's jobs tell which containers are there, and cost a few requests.
+//! Containers that they lack are requested by name. An absent container may be retired, so the
+//! newest index is asked. The segments of the few that remain are read: their chunks are missing
+//! when the index does not redirect them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,17 +18,18 @@ use larder_store::RepositoryError;
 use crate::presence::{Look, Missing};
 use crate::recipe_reader::{MetaChunks, RecipeReader};
 
-/// How often places are asked for again when a pass has moved what was there a moment ago (`LookAgain`).
+/// How often places are requested again when a pass has moved chunks a moment ago (`LookAgain`).
 const LOOKS_MAX: u32 = 3;
 
-/// Looks which containers that a version needs are missing.
+/// Finds the missing containers among those that a version needs.
 pub fn missing_containers(context: &JobContext, manifest: &Manifest) -> Result<Missing, RepositoryError> {
-    // What is learned here about moved chunks is for this question alone: a backup takes records over as they are named.
+    // This knowledge of moved chunks is for this question alone: a backup takes records over as
+    // they are named.
     let chunks = MetaChunks::new(context).for_reading(manifest);
     chunks.missing(&VersionLook { context, manifest, chunks: chunks.clone() })
 }
 
-/// The look for what a version misses.
+/// The search for missing containers of a version.
 struct VersionLook<'a> {
     context: &'a JobContext,
     manifest: &'a Manifest,
@@ -45,7 +48,7 @@ impl Look for VersionLook<'_> {
             missing.is_unknown = true;
             return Ok(missing);
         }
-        // Where retired containers lead must be there too.
+        // The containers with the chunks of retired ones must be there too.
         let gone = self.absent(explained.retired.iter().flat_map(|(_, places)| places).copied())?;
         let mut suspected = explained.unexplained.clone();
         let leads_nowhere = |places: &Vec<ContainerId>| places.iter().any(|place| gone.contains(place));
@@ -98,7 +101,8 @@ impl VersionLook<'_> {
         self.context.executor.block_on(self.context.repository.absent_containers(sized))
     }
 
-    /// Whether an absent data container can be told from a retired one: there is an index, or no pass ever published one.
+    /// Whether an absent data container can be distinguished from a retired one: there is an index,
+    /// or no pass ever published one.
     fn can_tell(&self) -> Result<bool, RepositoryError> {
         if self.chunks.moved().has_index() {
             return Ok(true);
@@ -107,7 +111,7 @@ impl VersionLook<'_> {
         Ok(self.context.executor.block_on(store.list(names::INDEXED))?.is_empty())
     }
 
-    /// Those of some absent containers in which a chunk of the version lies that the index does not know elsewhere.
+    /// The absent containers with a chunk of the version that the index does not know elsewhere.
     fn nowhere(&self, absent: &BTreeSet<ContainerId>) -> Result<BTreeSet<ContainerId>, RepositoryError> {
         let mut lost = BTreeSet::new();
         if absent.is_empty() {
@@ -127,7 +131,7 @@ impl VersionLook<'_> {
         };
         match walk() {
             Ok(()) => Ok(lost),
-            // What the rest of the version needs cannot be told.
+            // The needs of the rest of the version are unknown.
             Err(error) if RepositoryError::is_damage(&error) => {
                 tracing::warn!(%error, "a recipe cannot be read; all that is absent counts as missing");
                 Ok(absent.clone())

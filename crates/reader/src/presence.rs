@@ -1,33 +1,35 @@
-//! What a version misses, and the two ways to find out, of which its layout takes one.
+//! Missing parts of a version, and the two ways to find them; the layout of the version chooses
+//! one.
 
 use std::collections::{BTreeSet, HashSet};
 
 use larder_format::ids::ContainerId;
 use larder_store::RepositoryError;
 
-/// What is missing of a version.
+/// The missing parts of a version.
 #[derive(Debug, Default)]
 pub struct Missing {
-    /// Containers as the manifest names them, of which some chunk that the version needs is nowhere.
+    /// Containers, as the manifest names them, with a needed chunk that is nowhere.
     pub named: HashSet<ContainerId>,
-    /// The objects that are absent: those that are named, or those to which passes moved their chunks.
+    /// The absent objects: named containers, or those to which passes moved their chunks.
     pub absent: BTreeSet<ContainerId>,
-    /// Some containers are absent, and the index that says whether they are retired cannot be read: nothing is called missing for that.
+    /// Some containers are absent, and the index that tells whether they are retired cannot be
+    /// read. This alone makes nothing count as missing.
     pub is_unknown: bool,
 }
 
 impl Missing {
-    /// Of containers that are where the manifest names them.
+    /// For containers that are where the manifest names them.
     pub(crate) fn of(absent: BTreeSet<ContainerId>) -> Self {
         Self { named: absent.iter().copied().collect(), absent, is_unknown: false }
     }
 }
 
-/// Looks for what a version misses.
+/// The search for missing parts of a version.
 pub(crate) trait Look {
     /// When recipes record the places of chunks.
     fn recorded(&self) -> Result<Missing, RepositoryError>;
 
-    /// When recipes name chunks, and extents say where they are.
+    /// When recipes name chunks, and extents tell their places.
     fn by_extents(&self) -> Result<Missing, RepositoryError>;
 }

@@ -1,11 +1,13 @@
-//! What a job that reads announces, and what it finds when it looks again.
+//! The announcement of a job that reads, and its second looks.
 //!
-//! The reader's part of `docs/concurrency.md`: the lease that names the versions comes first, then each version is looked at
-//! in the store itself (the mark, then the register), and only what is still there is read. The lease is renewed while the
-//! job runs and closed when it ends. A store that takes no lease is read all the same, with a note. What is not found then
-//! is looked at again before it is called damage: a mark, or a register that is gone, means "forgotten meanwhile".
+//! The reader's part of `docs/concurrency.md`: the lease that names the versions comes first. Then
+//! each version is looked at in the store itself (the mark, then the register), and only present
+//! versions are read. The lease is renewed while the job runs and closed when it ends. If the store
+//! accepts no lease, the job reads all the same, with a note. A missing object is looked at again
+//! before it counts as damage: a mark, or an absent register, means "forgotten meanwhile".
 //!
-//! Called by restore, check and dump. Not here: which versions are read, and what is done about damage.
+//! Called by restore, check and dump. Not here: the choice of versions, and the treatment of
+//! damage.
 
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
@@ -18,13 +20,13 @@ use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
 
-/// Why a version cannot be read.
+/// The reason why a version cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It was forgotten after it had been listed.
     #[error("snapshot {} was forgotten meanwhile", id.short())]
     Forgotten {
-        /// Which.
+        /// Its id.
         id: JobId,
     },
     /// The repository failed.
@@ -33,7 +35,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What a caller can do about it.
+    /// The reaction that a caller can choose.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Forgotten { .. } => ErrorKind::Precondition,
@@ -42,23 +44,24 @@ impl ReadError {
     }
 }
 
-/// How a lease and the looks after it name a version.
+/// The name of a version in a lease and in the looks after it.
 pub fn pin_of(version: &Version) -> Pin {
     Pin { series: version.series, job: version.id() }
 }
 
-/// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is forgotten.
+/// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is
+/// forgotten.
 pub async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
     match repository.forgotten(pin_of(version)).await {
         Ok(None) => {}
         Ok(Some(_)) => return Ok(None),
-        // Anyone may put something under the mark's name. Taken for a mark it would keep what is there from being restored;
-        // if it was one once, what is missing will show.
+        // Anyone may create an object with the mark's name. If it counted as a mark, nothing could
+        // be restored; if it once was one, the missing objects will show it.
         Err(error) if error.is_of_object() => tracing::warn!(%error, "a mark cannot be read, and does not count"),
         Err(error) => return Err(error),
     }
-    // Not the generation that was listed: it may have been superseded before anybody announced to read it. When none can be
-    // read now, that one says why.
+    // Not the listed generation: it may have been superseded before the announcement. If none can
+    // be read now, that one gives the reason.
     let newest = repository.newest_generation(version).await?;
     let Version { series, generation, .. } = newest.as_ref().unwrap_or(version);
     let store = repository.store().without_cache();
@@ -72,13 +75,14 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
     };
     match Manifest::decode(repository.keys(), *series, version.id(), *generation, &bytes) {
         Ok(Register::Committed(manifest)) => Ok(Some(manifest)),
-        // A fence that came late, after everything else of the version was removed.
+        // A late fence, after everything else of the version was removed.
         Ok(Register::Aborted) => Ok(None),
         Err(source) => Err(RepositoryError::Damaged { name, source }),
     }
 }
 
-/// Looks at a version after the lease that names it, as at a base: mark, then register, then its newest generation.
+/// Looks at a version after the lease that names it, as a backup does with a base: mark, register,
+/// newest generation.
 pub async fn look_at(repository: &Repository, version: &Version) -> Result<Option<Version>, RepositoryError> {
     match repository.is_retained(pin_of(version)).await? {
         true => repository.buildable_generation(version).await,
@@ -86,15 +90,17 @@ pub async fn look_at(repository: &Repository, version: &Version) -> Result<Optio
     }
 }
 
-/// The lease of a job that reads. Dropped without [`ReadLease::close`] it is renewed no more, and expires.
+/// The lease of a job that reads. A drop without [`ReadLease::close`] ends its renewals, and it
+/// expires.
 #[derive(Debug)]
 pub struct ReadLease {
-    /// `None`: the store took no lease.
+    /// `None`: the store accepted no lease.
     keeper: Option<LeaseKeeper>,
 }
 
 impl ReadLease {
-    /// Announces that `pins` are read. Never fails: a store that takes nothing new must still give back what it has.
+    /// Announces that `pins` are read. Never fails: a store that accepts no new objects must still
+    /// return its old ones.
     pub fn take(context: &JobContext, series: String, pins: Vec<Pin>) -> Self {
         let keeper = match open(context, &series, pins) {
             Ok(keeper) => Some(keeper),
@@ -123,7 +129,8 @@ fn open(context: &JobContext, series: &str, pins: Vec<Pin>) -> Result<LeaseKeepe
     LeaseKeeper::open(context, job, lease)
 }
 
-/// One version being read: announced, seen to be there after that, and looked at again when something is missing.
+/// One version being read: announced, then found present, and looked at again when an object is
+/// missing.
 #[derive(Debug)]
 pub struct Reading {
     lease: ReadLease,
@@ -135,7 +142,8 @@ pub struct Reading {
 impl Reading {
     /// Creates the lease, then reads the newest manifest of the version from the store itself.
     ///
-    /// Errors: the version was forgotten, or the repository failed. A lease that the store refuses is no error.
+    /// Errors: the version was forgotten, or the repository failed. A lease that the store refuses
+    /// is no error.
     pub fn begin(context: &JobContext, version: &Version) -> Result<(Self, Manifest), ReadError> {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
         let (runtime, repository) = (context.executor.clone(), context.repository.clone());
@@ -150,9 +158,11 @@ impl Reading {
         }
     }
 
-    /// Whether the version is forgotten by now. To be asked before something missing is called damage.
+    /// Whether the version is forgotten by now. Must be asked before a missing object counts as
+    /// damage.
     ///
-    /// When the store cannot tell, it is not: damage that is none is found out sooner than damage that nobody heard of.
+    /// If the store cannot tell, the answer is no: a false report of damage is found out sooner
+    /// than unreported damage.
     pub fn is_forgotten(&self) -> bool {
         matches!(self.runtime.block_on(look(&self.repository, &self.version)), Ok(None))
     }
@@ -168,7 +178,8 @@ impl Reading {
     }
 }
 
-/// Whether an error says that an object is not there, which forgetting explains and damage does not.
+/// Whether an error says that an object is not there. Forgetting explains that, and damage does
+/// not.
 pub fn is_missing(error: &RepositoryError) -> bool {
     matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)
 }

@@ -1,4 +1,5 @@
-//! Random and sequential access to a recipe: nodes, segments and records of one stream of one version.
+//! Random and sequential access to a recipe: nodes, segments and records of one stream of one
+//! version.
 //!
 //! Holds one node and a few segments at a time, so memory does not grow with the stream.
 
@@ -24,11 +25,12 @@ use crate::container_sizes::Sizes;
 use crate::presence::{Look, Missing};
 use crate::resolved::{Resolved, SegmentNumber};
 
-/// Of a job's memory, one part in so many for sealed metadata containers.
+/// The part of a job's memory for sealed metadata containers: one in this number.
 const CONTAINERS_ONE_IN: usize = 6;
-/// And for opened frames of metadata containers.
+/// The part for opened frames of metadata containers: one in this number.
 const FRAMES_ONE_IN: usize = 12;
-/// Decoded nodes a reader keeps: the one being read and, for cursors that go back, a few before it.
+/// Decoded nodes that a reader keeps: the one being read and, for cursors that go back, a few
+/// before it.
 const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// Reads metadata chunks for plain threads.
@@ -37,12 +39,13 @@ pub struct MetaChunks {
     runtime: Executor,
     reader: Arc<ChunkReader>,
     moved: Arc<Moved>,
-    /// How the recipes that are read lead to chunks.
+    /// The way from recipes to chunks.
     resolver: &'static dyn ChunkResolver,
 }
 
 impl MetaChunks {
-    /// Segments will have chunks as recipes have them. In the layout `lifecycle` these are names and no places.
+    /// Segments will have chunks as recipes name them. In the layout `lifecycle` these are names
+    /// without places.
     pub fn new(context: &larder_job::JobContext) -> Self {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
@@ -50,12 +53,13 @@ impl MetaChunks {
         Self { runtime: context.executor.clone(), reader: Arc::new(reader), moved, resolver: &RecordedPlaces }
     }
 
-    /// The same, for a version that is to be read: what segments have of it will be where it is.
+    /// The same for a version that will be read: its segments will have the present places.
     pub fn for_reading(&self, manifest: &Manifest) -> Self {
         self.expecting(of_version(manifest), manifest)
     }
 
-    /// The same, for chunks that are named as by this version and others whose recipes only name chunks, whatever its own do.
+    /// The same for chunks named by this version and by others whose recipes only name chunks,
+    /// whatever its own do.
     pub fn for_names(&self, manifest: &Manifest) -> Self {
         self.expecting(&ExtentPlaces, manifest)
     }
@@ -65,17 +69,18 @@ impl MetaChunks {
         Self { resolver, ..self.clone() }
     }
 
-    /// The same, with chunks as recipes have them.
+    /// The same with chunks as recipes name them.
     pub(crate) fn as_named(&self) -> Self {
         Self { resolver: &RecordedPlaces, ..self.clone() }
     }
 
-    /// The same knowledge of places, with caches that are empty.
+    /// The same knowledge of places, with empty caches.
     pub fn emptied(&self, context: &larder_job::JobContext) -> Self {
         Self { moved: self.moved.clone(), ..Self::new(context) }
     }
 
-    /// Whether anything of containers that recipes name may lie in one of these ones. What was led on by its fingerprint may lie anywhere.
+    /// Whether chunks of containers that recipes name may be in one of these containers. Chunks
+    /// redirected by fingerprint may be anywhere.
     pub fn lie_in(
         &self,
         named: impl Iterator<Item = ContainerId>,
@@ -86,8 +91,8 @@ impl MetaChunks {
         Ok(named.iter().any(is_near) || self.resolver.other_places(&self.moved, named)?.iter().any(is_near))
     }
 
-    /// Divides what recipes or manifests have of containers in two: of objects that hold the chunks, and of those that only name
-    /// them. Chunks of the second lie where the index says.
+    /// Divides containers of recipes or manifests in two: objects that hold the chunks, and
+    /// containers that only name them. The index tells the places of the chunks of the second.
     pub fn objects_and_names<T>(
         &self,
         all: impl IntoIterator<Item = T>,
@@ -96,48 +101,51 @@ impl MetaChunks {
         objects_and_names(self.resolver, all, container)
     }
 
-    /// Sets chunks as recipes have them to their places, by what is known. Those of retired containers are redirected.
+    /// Sets chunks, as recipes name them, to their known places. Chunks of retired containers are
+    /// redirected.
     pub fn locate_all(&self, chunks: &mut [ChunkRef]) -> Result<(), RepositoryError> {
         self.resolver.place(&self.moved, &mut chunks.iter_mut())?;
         self.moved.redirect(chunks)
     }
 
-    /// Sets a chunk as a recipe has it to the place from which it can be read.
+    /// Sets a chunk, as a recipe names it, to the place from which it can be read.
     pub fn locate(&self, chunk: &mut ChunkRef) -> Result<(), RepositoryError> {
         self.resolver.locate(&self.moved, chunk)
     }
 
-    /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another one now.
+    /// A chunk was not at the place that [`Self::locate`] gave. Returns whether it may give another
+    /// one now.
     pub fn relocates(&self, missed: &ChunkRef) -> Result<bool, RepositoryError> {
         self.resolver.relocates(&self.moved, missed)
     }
 
-    /// The order in which containers that are used in the order of a stream are best read.
+    /// The best order of reading for containers used in stream order.
     pub(crate) fn reading_order(&self) -> ReadingOrder {
         self.resolver.reading_order()
     }
 
-    /// How large containers are that a version names, and those where its chunks were moved to.
+    /// Sizes of the containers that a version names, and of those that hold its moved chunks.
     pub(crate) fn sizes(&self, manifest: &Manifest) -> Sizes {
         Sizes::of(manifest, |sum| self.resolver.full_container(sum))
     }
 
-    /// Bytes on disk that count as room for whole containers, of those that the cache may take.
+    /// Bytes on disk that count as room for whole containers, out of the bytes of the cache.
     pub(crate) fn disk_for_whole(&self, cache_disk: u64) -> u64 {
         self.resolver.disk_for_whole(cache_disk)
     }
 
-    /// Whether any record of a segment may lie in a container that is gone, by its row in the recipe node.
+    /// Whether any record of a segment may be in a container that is gone, by its row in the recipe
+    /// node.
     pub(crate) fn may_have_gone(&self, row: &SegmentRef) -> bool {
         self.resolver.may_have_gone(&self.moved, row)
     }
 
-    /// Which containers that the version needs are missing.
+    /// Reports the missing containers among those that the version needs.
     pub(crate) fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError> {
         self.resolver.missing(look)
     }
 
-    /// What is known of chunks that are not where records say.
+    /// The knowledge of chunks that are not where records say.
     pub fn moved(&self) -> &Moved {
         &self.moved
     }
@@ -147,12 +155,13 @@ impl MetaChunks {
         self.runtime.block_on(self.reader.read(chunk))
     }
 
-    /// Begins to read chunks one after the other, so that [`Self::read`] finds what they lie in at hand. A chunk has been tried when
-    /// its channel is disconnected; a failure is for whoever reads in earnest.
+    /// Begins to read chunks one after the other, so that [`Self::read`] finds their frames at
+    /// hand. A chunk has been tried when its channel is disconnected; [`Self::read`] will report a
+    /// failure.
     pub fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<Receiver<()>> {
         let (begun, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| bounded(0)).unzip();
         if self.runtime.is_in_turns() {
-            // Nothing goes on beside a caller that waits for such a channel.
+            // Nothing proceeds beside a caller that waits for such a channel.
             return promises;
         }
         let reader = self.reader.clone();
@@ -176,17 +185,17 @@ pub struct RecipeReader {
     node_segments: Vec<u32>,
     chunks: MetaChunks,
     nodes: LruCache<usize, Arc<Node>>,
-    /// What was found out of chunks whose containers are gone; `None`: their records stay as they are.
+    /// Resolved chunks whose containers are gone; `None`: their records stay as they are.
     resolved: Option<Arc<Resolved>>,
 }
 
-/// A segment and the part of the stream that it holds.
+/// A segment and its part of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentPlace {
     pub(crate) number: SegmentNumber,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Names its records, and so what it holds.
+    /// Names its records, and so its content.
     pub(crate) fingerprint: Fingerprint,
 }
 
@@ -200,7 +209,7 @@ pub struct Node {
 }
 
 impl RecipeReader {
-    /// A reader at no place yet. It resolves chunks through `chunks`.
+    /// A reader without a place yet. It resolves chunks through `chunks`.
     pub fn new(recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
         let mut node_starts = vec![0];
         let mut node_segments = vec![0u32];
@@ -212,8 +221,8 @@ impl RecipeReader {
         Self { recipe, node_starts, node_segments, chunks, nodes, resolved }
     }
 
-    /// The same, sharing with other readers of the stream what is found out of chunks whose containers are gone; `None`: it leaves
-    /// their records as they are.
+    /// The same, sharing the resolved chunks of missing containers with other readers of the
+    /// stream; `None`: it leaves their records as they are.
     pub(super) fn resolving(self, resolved: Option<Arc<Resolved>>) -> Self {
         Self { resolved, ..self }
     }
@@ -235,7 +244,8 @@ impl RecipeReader {
 
     /// The node that holds a segment, and the segment's place in it.
     pub(crate) fn node_of(&self, segment: SegmentNumber) -> Option<(usize, usize)> {
-        // The last node that begins at or before it; empty nodes share their beginning with the next.
+        // The last node that begins at or before it; empty nodes share their beginning with the
+        // next.
         let node = self.node_segments.partition_point(|first| *first <= segment).checked_sub(1)?;
         (node < self.recipe.nodes.len()).then(|| (node, (segment - self.node_segments[node]) as usize))
     }
@@ -269,7 +279,7 @@ impl RecipeReader {
         Ok(node)
     }
 
-    /// What the node says of a segment, and the stream offset at which it begins.
+    /// The row of a segment in its node, and the stream offset at which it begins.
     pub fn segment_ref(&mut self, segment: SegmentNumber) -> Result<Option<(SegmentRef, u64)>, RepositoryError> {
         let Some((node, place)) = self.node_of(segment) else { return Ok(None) };
         let node = self.node(node)?;
@@ -297,8 +307,9 @@ impl RecipeReader {
         Ok(Some(whole))
     }
 
-    /// These segments will be read, in rising order; `are_all`: and hardly any others. Says up to which one that can be done with
-    /// places that are known at one time; up to the end, when nothing that they name is gone.
+    /// Announces that these segments will be read, in rising order; `are_all`: and hardly any
+    /// others. Returns the end of the segments whose places can be known at one time: all, when no
+    /// named container is gone.
     pub(crate) fn expect(
         &mut self,
         segments: Range<SegmentNumber>,
@@ -317,14 +328,15 @@ impl RecipeReader {
         Ok(at.max(segments.start.saturating_add(1)).min(segments.end))
     }
 
-    /// Only these segments will be read, in rising order.
+    /// Announces that only these segments will be read, in rising order.
     pub fn expect_these(&mut self, segments: &[Range<SegmentNumber>]) {
         if let Some(resolved) = &self.resolved {
             resolved.expect(segments, true);
         }
     }
 
-    /// Finds out where chunks of a segment are whose containers are gone, together with those of segments that will be read after it.
+    /// Resolves the chunks of a segment whose containers are gone, together with those of segments
+    /// that will be read later.
     fn resolve(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
         let moved = self.chunks.moved.clone();
         let (changes, most) = (moved.changes(), moved.sought_max());
@@ -354,7 +366,7 @@ impl RecipeReader {
                     sought.extend(gone.map(|(chunk, at)| Sought::new(chunk, number, at)));
                     segments.push(number);
                 }
-                // Who reads on until there will see it.
+                // A reader that continues until there will meet it.
                 Err(error) if error.is_damage() => segments.push(number),
                 Err(error) => return Err(error),
             }
@@ -371,7 +383,8 @@ impl RecipeReader {
         Ok(Arc::new(segment.records))
     }
 
-    /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
+    /// The segment that holds the stream byte at `offset`, and the stream offset at which that
+    /// segment begins.
     pub fn segment_at(&mut self, offset: u64) -> Result<Option<(SegmentNumber, u64)>, RepositoryError> {
         if offset >= self.bytes() {
             return Ok(None);
@@ -391,7 +404,7 @@ impl RecipeReader {
         Ok(Some(SegmentPlace { number, start, end: start + segment.bytes, fingerprint: segment.chunk.fingerprint }))
     }
 
-    /// Whether anything that a segment uses may lie in one of these containers.
+    /// Whether any chunk that a segment uses may be in one of these containers.
     pub fn lies_in(
         &self,
         segment: &SegmentRef,
@@ -400,13 +413,14 @@ impl RecipeReader {
         self.chunks.lie_in(segment.uses.iter().map(|used| used.container), is_one)
     }
 
-    /// Metadata chunks, for what the records of a metadata stream point to.
+    /// The metadata chunks that the records of a metadata stream reference.
     pub fn chunks(&self) -> &MetaChunks {
         &self.chunks
     }
 }
 
-/// Reads and decodes a segment. Chunks that are only named are set to where they are, but not those whose containers are gone.
+/// Reads and decodes a segment. Chunks that are only named are set to their places, except those
+/// whose containers are gone.
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
     let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
@@ -448,7 +462,7 @@ impl RecordCursor {
         self.offset
     }
 
-    /// The segment of the record that was given last, that record's place in it, and all its records.
+    /// The segment of the last returned record, that record's place in it, and all its records.
     pub(crate) fn last(&self) -> (SegmentNumber, usize, &Arc<Vec<ChunkRecord>>) {
         (self.segment.saturating_sub(1), self.record.saturating_sub(1), &self.records)
     }
@@ -458,7 +472,8 @@ impl RecordCursor {
         &mut self.reader
     }
 
-    /// Goes to the record that begins at `offset`; `false` when none does (or it is behind the end).
+    /// Goes to the record that begins at `offset`; `false` when none does (or it is behind the
+    /// end).
     pub fn seek(&mut self, offset: u64) -> Result<bool, RepositoryError> {
         if offset == self.offset && self.record < self.records.len() {
             return Ok(true);
@@ -484,14 +499,14 @@ impl RecordCursor {
         Ok(self.offset == offset)
     }
 
-    /// The record that was given last, by what its segment says now: places may have changed.
+    /// The last returned record, as its segment has it now: places may have changed.
     pub(crate) fn again(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
         let Some(segment) = self.segment.checked_sub(1) else { return Ok(None) };
         self.records = self.reader.segment(segment)?;
         Ok(self.record.checked_sub(1).and_then(|record| self.records.get(record)).copied())
     }
 
-    /// Forgets the segment at hand: what it says of places may have changed.
+    /// Forgets the segment at hand: its places may have changed.
     pub fn read_again(&mut self) {
         self.records = Arc::default();
         self.record = 0;

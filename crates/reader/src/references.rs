@@ -1,7 +1,9 @@
-//! Every chunk that versions name, each distinct segment of their recipes read once: what exact collection marks by.
+//! Every chunk that versions name, reading each distinct segment of their recipes once: the marks
+//! of exact collection.
 //!
-//! Versions share nearly all their nodes and segments, so what this reads grows with what they hold and hardly with their number.
-//! Nothing is led on by an index: chunks are named as the recipes have them. Called by the G-node.
+//! Versions share nearly all their nodes and segments, so the amount read grows with their contents
+//! and hardly with their number. The index redirects nothing here: chunks are named as the recipes
+//! have them. Called by the G-node.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use larder_store::RepositoryError;
 
 use crate::recipe_reader::{MetaChunks, RecipeReader};
 
-/// Walks data streams. Memory: 50 bytes for each distinct segment, beside the caches of the context's memory.
+/// Walks data streams. Memory: 50 bytes for each distinct segment, beside the caches of the
+/// context's memory.
 pub struct References {
     chunks: MetaChunks,
     seen: HashSet<Fingerprint>,
@@ -33,7 +36,8 @@ impl References {
         Self { chunks: MetaChunks::new(context), seen: HashSet::new(), segments: 0 }
     }
 
-    /// Calls `each` for the chunks of a version's data stream, without those of segments that were met before.
+    /// Calls `each` for the chunks of a version's data stream, except those of segments that were
+    /// visited before.
     pub fn visit<E: From<RepositoryError>>(
         &mut self,
         manifest: &Manifest,
@@ -44,7 +48,7 @@ impl References {
         for node in 0..manifest.data.nodes.len() {
             let segments = next..reader.segments_through(node);
             next = segments.end;
-            // Equal bytes name the same places, so what is below was met as well.
+            // Equal bytes name the same places, so everything below was visited as well.
             if !self.seen.insert(manifest.data.nodes[node].chunk.fingerprint) {
                 continue;
             }

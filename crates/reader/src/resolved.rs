@@ -1,11 +1,13 @@
-//! Where chunks of one stream are whose containers are gone, for many segments at a time.
+//! The places of chunks whose containers are gone, for one stream and many segments at a time.
 //!
-//! A segment alone names chunks all over the index's table of chunks, so asking for each costs the whole table each time. Here a
-//! reader that comes to such a segment resolves it together with those that it will come to: the ones that were expected, or
-//! else a stretch that doubles with every question. One question is bounded by memory ([`Moved::sought_max`]), and so is what is kept
-//! of the answers: a stream with more chunks than that is read in several windows, each with one question.
+//! A segment alone names chunks all over the index's table of chunks, so separate questions would
+//! each cost the whole table. Here a reader resolves such a segment together with later ones. These
+//! are the expected segments, or else a stretch that doubles with every question. Memory bounds one
+//! question ([`Moved::sought_max`]) and the kept answers. A stream with more chunks is read in
+//! several windows, each with one question.
 //!
-//! Shared by the readers of one version. What is kept is of one state of [`Moved`]; when that changes all of it is forgotten.
+//! Shared by the readers of one version. Kept answers are of one state of [`Moved`]; a change of it
+//! forgets them all.
 //!
 //! Not here: asking the index (`chunk_resolver`), reading segments (`recipe_reader`).
 
@@ -22,7 +24,7 @@ use crate::chunk_resolver::{Found, Sought};
 /// A segment's number within its stream.
 pub(crate) type SegmentNumber = u32;
 
-/// Segments that the first question asks for beside those that were expected.
+/// Segments of the first question beside the expected ones.
 const AHEAD_MIN: SegmentNumber = 4;
 
 /// A record whose chunk is elsewhere.
@@ -40,7 +42,7 @@ pub(crate) struct Resolved(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often places had changed when this was found out.
+    /// How often places had changed when these answers were found.
     changes: u64,
     segments: HashMap<SegmentNumber, Box<[Place]>>,
     containers: Vec<ContainerId>,
@@ -49,20 +51,22 @@ struct State {
     chunks: usize,
     /// Segments that will be read, rising.
     expected: Arc<[Range<SegmentNumber>]>,
-    /// Whether no others will be.
+    /// Whether no others will be read.
     are_all: bool,
-    /// Segments that the next question asks for at least.
+    /// The least number of segments of the next question.
     ahead: SegmentNumber,
 }
 
 impl Resolved {
-    /// These segments will be read, in rising order; `are_all`: and hardly any others.
+    /// Announces that these segments will be read, in rising order; `are_all`: and hardly any
+    /// others.
     pub(crate) fn expect(&self, segments: &[Range<SegmentNumber>], are_all: bool) {
         let mut state = self.0.lock();
         (state.expected, state.are_all) = (segments.into(), are_all);
     }
 
-    /// Sets the records of a segment to where their chunks are; `false`: that was not found out yet.
+    /// Sets the records of a segment to the places of their chunks; `false`: they are not resolved
+    /// yet.
     pub(super) fn apply(&self, segment: SegmentNumber, changes: u64, records: &mut [ChunkRecord]) -> bool {
         let state = self.0.lock();
         if state.changes != changes {
@@ -78,7 +82,7 @@ impl Resolved {
         true
     }
 
-    /// Segments to be asked for together with this one, which is the first of them.
+    /// The segments to ask about together with this one, which is the first of them.
     pub(super) fn ahead(&self, segment: SegmentNumber, end: SegmentNumber) -> Vec<Range<SegmentNumber>> {
         let mut state = self.0.lock();
         let behind = segment.saturating_add(1);
@@ -101,7 +105,7 @@ impl Resolved {
         ahead
     }
 
-    /// What was found out of segments: of each the number of records that were asked for.
+    /// Stores the answers for segments, each with the number of its requested records.
     pub(super) fn put(
         &self,
         changes: u64,
@@ -137,7 +141,7 @@ impl Resolved {
         state.chunks += sought.len();
     }
 
-    /// The first of these segments of which nothing was found out; the end, when there is none.
+    /// The first of these segments without an answer; the end, when all have one.
     pub(super) fn through(&self, segments: Range<SegmentNumber>, changes: u64) -> SegmentNumber {
         let state = self.0.lock();
         let is_known = |segment: &SegmentNumber| state.changes == changes && state.segments.contains_key(segment);

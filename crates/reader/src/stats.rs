@@ -1,4 +1,4 @@
-//! Statistics: what a set of versions holds and what it costs.
+//! Statistics: contents and costs of a set of versions.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub struct RepositoryStats {
     pub versions: u64,
     /// Files in them, each version counted.
     pub files: u64,
-    /// Logical bytes of all these versions: what restoring each of them would write.
+    /// Logical bytes of all these versions: a restore of each would write them.
     pub logical_bytes: u64,
     /// Uncompressed bytes of the containers they use.
     pub unique_bytes: u64,
@@ -31,14 +31,14 @@ pub struct RepositoryStats {
     pub stored_meta_bytes: u64,
     /// Data and metadata containers they use.
     pub containers: u64,
-    /// Bytes of all objects of the repository, whoever uses them.
+    /// Bytes of all objects of the repository, whatever uses them.
     pub repository_bytes: u64,
     /// Objects of the repository.
     pub repository_objects: u64,
 }
 
-/// Counts what `versions` use, from their manifests' container tables, and from the index where these only name what is used
-/// (layout `lifecycle`).
+/// Counts the data that `versions` use, from the container tables of their manifests. Where these
+/// only name it (layout `lifecycle`), the index tells the rest.
 pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositoryStats, RepositoryError> {
     let mut stats = RepositoryStats { versions: versions.len() as u64, ..RepositoryStats::default() };
     let (mut used, mut named, mut places) = (HashMap::new(), HashMap::new(), None);
@@ -84,7 +84,8 @@ pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositorySta
     Ok(stats)
 }
 
-/// What is used of containers now that versions name: bytes of each, uncompressed. Of one that is as it was, what it holds.
+/// The used bytes, uncompressed, of containers to which passes moved chunks of these versions. An
+/// unchanged container counts with its content.
 fn arranged(
     chunks: &MetaChunks,
     named: &HashMap<ContainerId, ContainerUsage>,

@@ -1,6 +1,7 @@
 //! Reading one version: its entries in order, single entries by path, contents of files in order.
 //!
-//! What reads contents announces itself first ([`Reading`]); listings do without, and what they show is a hint.
+//! Readers of contents announce themselves first ([`Reading`]). Listings do not, and their results
+//! are hints.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl VersionReader {
         Self::knowing(context, manifest, &MetaChunks::new(context))
     }
 
-    /// A reader that shares caches with others, and what they have found out of places.
+    /// A reader that shares caches and known places with others.
     pub fn knowing(context: &JobContext, manifest: Manifest, chunks: &MetaChunks) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
         let chunks = chunks.for_reading(&manifest);
@@ -67,13 +68,13 @@ impl VersionReader {
         }
     }
 
-    /// The same reader, fetching contents as the options say.
+    /// The same reader, with these options for fetching contents.
     #[must_use]
     pub fn fetching(self, options: FetchOptions) -> Self {
         Self { options, ..self }
     }
 
-    /// What was fetched of contents so far.
+    /// Counts of the contents fetched so far.
     pub fn fetched(&self) -> FetchReport {
         let (redirected, look_ups) = self.chunks.moved().counts();
         FetchReport { redirected, look_ups, ..self.counters.report() }
@@ -89,17 +90,17 @@ impl VersionReader {
         &self.manifest
     }
 
-    /// How large the containers are that the version names, and those where its chunks were moved to.
+    /// Sizes of the containers that the version names, and of those that hold its moved chunks.
     pub fn sizes(&self) -> Sizes {
         self.chunks.sizes(&self.manifest)
     }
 
-    /// The order in which containers that are used in the order of the stream are best read.
+    /// The best order of reading for containers used in stream order.
     pub fn reading_order(&self) -> ReadingOrder {
         self.chunks.reading_order()
     }
 
-    /// All entries in path order. Ends after the first error: what follows it has no known place.
+    /// All entries in path order. Ends after the first error: later entries have no known place.
     pub fn entries(&self) -> impl Iterator<Item = Result<Entry, RepositoryError>> + '_ {
         self.entries_below(b"")
     }
@@ -130,7 +131,7 @@ impl VersionReader {
         RecordCursor::new(self.data_recipe())
     }
 
-    /// Records that lie in containers which are known to be gone stay as they are.
+    /// Records of containers that are known to be gone stay as they are.
     pub fn unresolved_cursor(&self) -> RecordCursor {
         RecordCursor::new(self.data_recipe().resolving(None))
     }
@@ -140,12 +141,12 @@ impl VersionReader {
         RecipeReader::new(self.data.clone(), self.chunks.clone()).resolving(Some(self.resolved.clone()))
     }
 
-    /// Whether anything that the version uses may lie in one of these containers, by what is known.
+    /// Whether any chunk that the version uses may be in one of these containers, as far as known.
     pub fn lies_in(&self, is_one: impl Fn(&ContainerId) -> bool) -> Result<bool, RepositoryError> {
         self.chunks.lie_in(self.manifest.containers.iter().map(|usage| usage.container), is_one)
     }
 
-    /// The data stream as its recipe names it: for who asks what chunks are and not where.
+    /// The data stream as its recipe names it: for questions about chunks and not about places.
     pub(crate) fn data_names(&self) -> RecipeReader {
         RecipeReader::new(self.data.clone(), self.chunks.as_named()).resolving(None)
     }
@@ -155,7 +156,8 @@ impl VersionReader {
         RecipeReader::new(self.metadata.clone(), self.chunks.clone())
     }
 
-    /// What the data stream has of the entry at `path` and all below it. Damage to metadata makes it larger than it is.
+    /// The range of the data stream for the entry at `path` and all below it. Damage to metadata
+    /// makes it larger than it is.
     pub fn data_range(&self, path: &[u8]) -> Result<std::ops::Range<u64>, RepositoryError> {
         let all = 0..u64::MAX;
         if path.is_empty() {

@@ -8,10 +8,11 @@ use crate::entries::{PlacedEntry, is_at_or_below};
 use crate::version::VersionReader;
 
 impl VersionReader {
-    /// Walks the entry at `path` and all below it, giving each entry with a reader of its content: for files the whole
-    /// logical content, holes as zeros; hard links whose first name lies outside `path` come as files with content, the first
-    /// of them; others link to it. The visitor may leave a reader unread. Containers are fetched ahead in stream order and
-    /// memory is bounded.
+    /// Walks the entry at `path` and all below it, and passes the visitor each entry with a reader
+    /// of its content. A file has its whole logical content, with holes as zeros. If the first name
+    /// of a hard link is outside `path`, the first one inside becomes a file with content, and
+    /// others link to it. The visitor may leave a reader unread. Containers are fetched ahead in
+    /// stream order, and memory is bounded.
     pub fn visit_contents<E>(
         &self,
         path: &[u8],

@@ -1,11 +1,12 @@
-//! Check: whether every version can be restored, as far as was asked to look.
+//! Check: whether every version can be restored, within the requested scope.
 //!
-//! It reads the store and never a cache of it, which would answer for objects that are damaged or
-//! gone. It announces the versions that it reads, and a version forgotten meanwhile is no damage.
+//! It reads the store and never its cache, which would return objects that are damaged or gone in
+//! the store. It announces the versions that it reads, and a version forgotten meanwhile is no
+//! damage.
 //!
 //! 1. `structure`: every manifest, node, segment and block of metadata is read. Every container
 //!    exists with its right length and its tables, and every record agrees with them. Entries are
-//!    in order from block to block (`order`). Shared parts of versions are checked once.
+//!    in order from block to block (`order`). Parts shared by versions are checked once.
 //! 2. `content`: containers are read whole, opened, and every chunk's fingerprint is computed
 //!    again.
 //! 3. `affected`: damage is traced to the versions and files that need it.
@@ -35,9 +36,9 @@ pub enum ReadData {
     All,
     /// Part `n` (from 1) of `of` equal parts: every container falls into one.
     Part {
-        /// Which part, from 1.
+        /// The number of the part, from 1.
         n: u32,
-        /// Of how many.
+        /// The number of parts.
         of: u32,
     },
     /// About this share of the containers (0 to 1), chosen again each time.
@@ -55,15 +56,15 @@ pub struct CheckOptions {
     pub versions: Vec<JobId>,
 }
 
-/// One thing found wrong.
+/// One defect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The object.
     pub object: String,
     /// The reason.
     pub why: String,
-    /// Versions that need it: id, series, and up to a few of the files (paths) that cannot be
-    /// restored whole, with their count.
+    /// Versions that need it: id and series. A few of the files that cannot be restored whole are
+    /// named, and all are counted.
     pub affected: Vec<AffectedVersion>,
 }
 
@@ -74,16 +75,16 @@ pub struct AffectedVersion {
     pub id: JobId,
     /// Its series; empty when the manifest itself is unreadable.
     pub series: String,
-    /// First files that are damaged.
+    /// The first damaged files.
     pub files: Vec<Vec<u8>>,
-    /// How many files are damaged.
+    /// The number of damaged files.
     pub files_count: u64,
 }
 
 /// The results of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Versions looked at.
+    /// Versions checked.
     pub versions: u64,
     /// Containers whose tables were checked.
     pub containers: u64,
@@ -95,14 +96,15 @@ pub struct CheckReport {
     pub damages: Vec<Damage>,
     /// Versions that were forgotten while they were being checked.
     pub forgotten: Vec<JobId>,
-    /// Containers that no version uses. They are of interrupted or running jobs, of categories that
-    /// a version between others leaves out, or copies that a rebuilt index keeps. Not damage.
+    /// Containers that no version uses. They belong to interrupted or running jobs, or to
+    /// categories that a version between others leaves out. Or they are copies that a rebuilt index
+    /// keeps. Not damage.
     pub unused_containers: u64,
     /// Their bytes.
     pub unused_bytes: u64,
 }
 
-/// A check that could not be finished.
+/// A check that could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// It was asked to stop.

@@ -1,14 +1,13 @@
-//! Laying versions out again: chunks copied into fresh containers, and recipes written again over
-//! them.
+//! Rewrites versions: copies chunks into new containers, and rewrites recipes over them.
 //!
-//! The work of offline tasks with contents (SlimStore section V-B, sparse container compaction;
-//! rewriting of stale containers). Everything written belongs to the job of the task; nothing here
-//! commits or deletes. Called by the G-node.
+//! The work of offline tasks with contents (SlimStore section V-B for sparse containers; rewriting
+//! of stale containers). Everything written belongs to the job of the task; nothing here commits or
+//! deletes. Called by the G-node.
 //!
 //! Invariants: a chunk is copied, or a record changed to another copy of it, only after its
 //! fingerprint was computed again from the bytes there. So damage is found before another copy is
-//! retired for this one. A recipe that was written again names the same chunks in the same order,
-//! with other places.
+//! retired for this one. A rewritten recipe names the same chunks in the same order, with other
+//! places.
 
 mod copied_chunks;
 mod copying;
@@ -39,13 +38,12 @@ use larder_writer::{
 pub use copied_chunks::CopiedChunks;
 pub use verifying::damaged_container;
 
-/// Divisor of a job's memory that gives the part for chunks on their way from one container to
-/// another.
+/// Divisor of a job's memory that gives the part for chunks being copied.
 const BATCH_ONE_IN: usize = 4;
 /// Divisor of a job's memory that gives the part for new places of chunks.
 const PLACES_ONE_IN: usize = 8;
 
-/// A version could not be rewritten. Nothing that was there before has changed.
+/// A version could not be rewritten. Its earlier state has not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
     /// The repository failed, or the data to copy is damaged.
@@ -54,7 +52,7 @@ pub enum RewriteError {
     /// No thread could be started for compressing.
     #[error("no thread could be started; is there a limit on threads or memory?")]
     NoThreads,
-    /// A worker thread ended by itself: a bug.
+    /// A worker thread ended unexpectedly: a bug.
     #[error("a worker thread ended unexpectedly")]
     WorkerDied,
     /// Stopped on request.
@@ -74,7 +72,7 @@ impl RewriteError {
     }
 }
 
-/// Containers that a task wrote, all of them acknowledged by the store.
+/// Containers that a task wrote, all acknowledged by the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
     /// The size of each of them.
@@ -83,51 +81,51 @@ pub struct Written {
     pub stored_bytes: u64,
 }
 
-/// A chunk that is found elsewhere from now on.
+/// A chunk with a new place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// The container it is left in.
+    /// The container that it leaves.
     pub from: ContainerId,
-    /// Where it is now: a copy that was made, or another one that was there.
+    /// Its new place: a new copy, or one that existed.
     pub to: ChunkRef,
 }
 
 /// The fate of a chunk of a container that is retired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placing {
-    /// It is copied, from here.
+    /// It is copied from here.
     Copy(ChunkRef),
-    /// It is here too, in a container of a version that the task has announced.
+    /// Another copy is here, in a container of a version that the task has announced.
     At(ChunkRef),
-    /// It should be here too, in such a container: it is read there first, and copied when it is
-    /// not.
+    /// Another copy should be here, in such a container: it is read first, and the chunk is copied
+    /// if it is unreadable.
     Shared(ChunkRef),
     /// It stays where it is.
     Stay,
 }
 
-/// A version whose recipe was written again.
+/// A version whose recipe was rewritten.
 #[derive(Debug)]
 pub struct RewrittenRecipes {
     data: Recipe,
     metadata: Recipe,
     usage: Usage,
-    /// Chunks that were copied, in the order of the stream, each once: as many of the first as are
+    /// Copied chunks in the order of the stream, each once: the first ones, as many as are
     /// remembered ([`ChunkCopier::remembering`]).
     pub moves: Vec<Move>,
-    /// How many were copied.
+    /// The number of copied chunks.
     pub moved_chunks: u64,
     /// Bytes of copied chunks.
     pub moved_bytes: u64,
-    /// Chunks for which another copy is used from now on.
+    /// Chunks that use another copy from now on.
     pub shared_chunks: u64,
     /// Bytes of these.
     pub shared_bytes: u64,
 }
 
 impl RewrittenRecipes {
-    /// The version's manifest over its new recipe. `attempt` must be fresh random bytes; `None`
-    /// when a container is in neither table, which damage alone explains.
+    /// The version's manifest over its new recipe. `attempt` must be new random bytes. `None` when
+    /// a container is in neither table, which only damage explains.
     pub fn manifest(self, old: &Manifest, written: &Written, attempt: [u8; 16]) -> Option<Manifest> {
         self.manifest_beside(old, written, &HashMap::new(), attempt)
     }
@@ -159,23 +157,23 @@ pub struct ChunkCopier {
     chunks: MetaChunks,
     uploads: Arc<Uploads>,
     data: Packer,
-    /// Stores metadata, and counts what the version under way uses.
+    /// Stores metadata, and counts the uses of the current version.
     sink: MetaSink,
-    /// How chunks are named that are copied; `None`: by their places.
+    /// The names of chunks to copy; `None`: their places.
     names: Option<MetaChunks>,
-    /// Of how many chunks it is remembered where they were copied from and to.
+    /// The number of chunks whose moves are remembered.
     moves_max: usize,
-    /// For what memory has no room for.
+    /// For data that exceeds memory.
     scratch: Option<PathBuf>,
     /// Metadata containers that recipes leave.
     left: metadata::Left,
-    /// Beside `data`.
+    /// Further writers, beside `data`.
     writers: Vec<Packer>,
-    /// Uncompressed bytes that were copied in whole frames.
+    /// Uncompressed bytes of frames that were copied whole.
     whole_bytes: u64,
     /// Opens read frames, and seals written ones.
     threads: PoolHandle,
-    /// Last, so that it ends after those that hand work in.
+    /// Last, so that it ends after the users of its threads.
     _pool: Pool,
 }
 
@@ -215,21 +213,21 @@ impl ChunkCopier {
     }
 
     /// For versions that move completely: places of chunks without room in memory go to `folder`,
-    /// and moves are not reported. They are of this layout from now on.
+    /// and moves are not reported. The versions get this layout.
     pub fn for_whole_versions(mut self, layout: Layout, folder: Option<PathBuf>) -> Self {
         (self.moves_max, self.scratch) = (0, folder);
         self.data = self.data.for_layout(layout);
         self
     }
 
-    /// For callers that need the moves of at most this number of chunks of a version, from where
-    /// and to where; each takes the bytes of a [`Move`]. Else it is all.
+    /// Limits the remembered moves of a version to this number of chunks; each takes the bytes of a
+    /// [`Move`]. Without it, all are remembered.
     pub fn remembering(mut self, moves_max: usize) -> Self {
         self.moves_max = moves_max;
         self
     }
 
-    /// Closes the containers, waits until the store has acknowledged all of them, and asks for each
+    /// Closes the containers, waits until the store has acknowledged all of them, and requests each
     /// once more.
     pub fn finish(mut self) -> Result<Written, RewriteError> {
         self.data.close()?;
@@ -241,8 +239,8 @@ impl ChunkCopier {
         Ok(Written { containers, stored_bytes: self.uploads.stored_bytes() })
     }
 
-    /// The same, numbering data containers from here on: a job that writes twice gives no name
-    /// twice.
+    /// The same, numbering data containers from here on: a job that writes twice never reuses a
+    /// name.
     pub fn numbered_from(mut self, next: u32) -> Self {
         self.data.number_from(next);
         self

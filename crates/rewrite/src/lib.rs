@@ -1,7 +1,7 @@
-//! Versions checked, copied and repaired.
+//! Checks, copies and repairs versions.
 //!
 //! * [`check()`]: whether the repository is whole.
-//! * [`chunk_copier`]: chunks copied and recipes written again, for maintenance.
+//! * [`chunk_copier`]: copies chunks and rewrites recipes, for maintenance.
 //! * [`repair`]: restores lost chunks from files, and saves the rest of damaged versions.
 //!
 //! This crate never deletes an object, and never changes the index. Only a repair commits, as a job

@@ -1,18 +1,17 @@
 //! Repair of versions: restores lost data from sources that still have it, or saves the rest.
 //!
-//! * [`heal()`]: chunks of data containers that are damaged or missing, put back from files that
-//!   still have them. A version so healed gets a new generation of its manifest, as from
-//!   defragmenting.
-//! * [`salvage()`]: saves the rest of a damaged version as a new version of its series, as from a
+//! * [`heal()`]: restores chunks of damaged or missing data containers from files that still have
+//!   them. A healed version gets a new generation of its manifest, as by defragmenting.
+//! * [`salvage()`]: saves the rest of a damaged version as a new version of its series, as by a
 //!   backup.
 //!
 //! Both begin with a check, and both only add: nothing is deleted, no object is overwritten, and
-//! irreparable versions stay as they are. Damaged containers go when nothing needs them any more,
-//! with a pass like everything else. Either may be interrupted anywhere and be run again.
-//! `docs/concurrency.md` says why they may run beside everything else.
+//! irreparable versions stay as they are. A pass deletes damaged containers when nothing needs them
+//! any more. Both may be interrupted anywhere and run again. `docs/concurrency.md` explains why
+//! they may run beside all other jobs.
 //!
-//! Not here: the index (`gnode`), and manifests that do not open, because nothing says what they
-//! held.
+//! Not here: the index (`gnode`), and manifests that do not open, because their contents are
+//! unknown.
 
 mod heal;
 mod holes;
@@ -33,7 +32,7 @@ use crate::chunk_copier::RewriteError;
 /// Tag of versions that hold the saved rest of others.
 pub const TAG_REPAIRED: &str = "repaired";
 
-/// A repair that did not come to its end. Its finished work holds; nothing is worse than before.
+/// A repair that did not finish. Its finished work holds; the rest is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// It was asked to stop.
@@ -42,7 +41,7 @@ pub enum RepairError {
     /// No thread could be started.
     #[error("no thread could be started; is there a limit on threads or memory?")]
     NoThreads,
-    /// A worker thread ended by itself: a bug.
+    /// A worker thread ended unexpectedly: a bug.
     #[error("a worker thread ended unexpectedly")]
     WorkerDied,
     /// The repository failed.

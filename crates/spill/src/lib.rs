@@ -1,16 +1,16 @@
-//! What memory has no room for: files without a name, rows of a fixed size in them, and sorted runs
-//! of rows.
+//! Data that exceeds memory: files without a name, rows of a fixed size in them, and sorted runs of
+//! rows.
 //!
 //! * [`unnamed`], [`unnamed_in`]: a temporary file that is gone with the process.
 //! * [`Row`], [`RowFile`]: rows by their number.
 //! * [`SortedRuns`]: rows by their key, in sorted runs that are merged.
 //!
-//! Guarantees: a row that was written is read back as it was, or an error is returned. Memory is
-//! bounded by constants and by one key for each page of a run. What an error costs is for the
-//! caller to decide: most go on with less knowledge.
+//! Guarantees: a written row is read back unchanged, or an error is returned. Memory is bounded by
+//! constants and by one key for each page of a run. The caller decides the consequence of an error:
+//! most continue with less knowledge.
 //!
-//! This crate knows no other. The crates `index`, `dedup`, `reader`, `lnode` and `rewrite` use it;
-//! the first two do not know `job`.
+//! This crate depends on no other. The crates `index`, `dedup`, `reader`, `lnode` and `rewrite` use
+//! it; the first two do not depend on `job`.
 
 mod rows;
 mod runs;

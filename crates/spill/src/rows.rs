@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are written at once.
+/// Bytes of one write.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// A value that takes the same number of bytes whatever it is.
+/// A value that always takes the same number of bytes.
 pub trait Row: Copy {
     /// Bytes of a row. Not zero.
     const BYTES: usize;
@@ -21,7 +21,7 @@ pub trait Row: Copy {
     fn decode(row: &mut RowReader<'_>) -> Self;
 }
 
-/// Takes the fields of a row, numbers little-endian.
+/// Collects the fields of a row, numbers little-endian.
 #[derive(Debug)]
 pub struct RowWriter<'a>(&'a mut Vec<u8>);
 
@@ -42,7 +42,7 @@ impl RowWriter<'_> {
     }
 }
 
-/// Gives the fields of a row. Behind the end of the row there are zeros.
+/// Returns the fields of a row. Zeros follow the end of the row.
 #[derive(Debug)]
 pub struct RowReader<'a>(&'a [u8]);
 
@@ -86,22 +86,22 @@ pub struct RowFile<R> {
 }
 
 impl<R: Row> RowFile<R> {
-    /// Rows in this file, which has none yet.
+    /// Rows in this file, which is empty.
     pub fn new(file: File) -> Self {
         Self { file, rows: 0, row: PhantomData }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Writes rows behind the last one. After an error there are as many as before.
+    /// Writes rows behind the last one. An error leaves the number of rows unchanged.
     pub fn append(&mut self, rows: impl IntoIterator<Item = R>) -> io::Result<()> {
         self.write(self.rows, rows)
     }
 
-    /// Writes rows from number `first` on. Rows that were left out before it are zeros.
+    /// Writes rows from number `first` on. Skipped rows before it are zeros.
     pub fn write(&mut self, first: u64, rows: impl IntoIterator<Item = R>) -> io::Result<()> {
         let mut bytes = Vec::new();
         let (mut at, mut end) = (first, first);
@@ -119,21 +119,21 @@ impl<R: Row> RowFile<R> {
         Ok(())
     }
 
-    /// Reads a row. An error if there is none of this number.
+    /// Reads a row. An error if the number does not exist.
     pub fn get(&self, row: u64) -> io::Result<R> {
         let mut bytes = Vec::new();
         self.read_bytes(row..row.saturating_add(1), &mut bytes)?;
         if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(decode(&bytes)) }
     }
 
-    /// Reads those of these rows that there are.
+    /// Reads the existing ones of these rows.
     pub fn read(&self, rows: Range<u64>) -> io::Result<Vec<R>> {
         let mut bytes = Vec::new();
         self.read_bytes(rows, &mut bytes)?;
         Ok(bytes.chunks_exact(R::BYTES).map(decode).collect())
     }
 
-    /// The same as bytes, into a buffer that can be used again.
+    /// The same as bytes, into a reusable buffer.
     pub(crate) fn read_bytes(&self, rows: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
         let count = rows.end.min(self.rows).saturating_sub(rows.start);
         let length = usize::try_from(count * R::BYTES as u64).map_err(|_| io::ErrorKind::InvalidInput)?;

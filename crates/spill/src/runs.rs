@@ -11,17 +11,17 @@ use std::ops::Range;
 
 use crate::rows::{Row, RowFile, decode};
 
-/// Bytes of a page, at most, unless a row is larger.
+/// Bytes of a page at most, unless one row is larger.
 const PAGE_BYTES: usize = 4096;
-/// Pages of each run that are read at once while runs are merged.
+/// Pages of each run in one read of a merge.
 const MERGE_PAGES: u64 = 4;
 
-/// A row that is found by a part of it. Rows sort by their keys first.
+/// A row that is found by its key. Rows sort by their keys first.
 pub trait KeyedRow: Row + Ord {
-    /// The part.
+    /// The key.
     type Key: Ord + Copy + std::fmt::Debug;
 
-    /// The part of this row.
+    /// The key of this row.
     fn key(&self) -> Self::Key;
 }
 
@@ -30,7 +30,7 @@ pub trait KeyedRow: Row + Ord {
 pub struct SortedRuns<R: KeyedRow> {
     rows: RowFile<R>,
     runs: Vec<Run<R>>,
-    /// The page that was read last.
+    /// The last read page.
     page: Vec<u8>,
 }
 
@@ -50,18 +50,17 @@ impl<R: KeyedRow> SortedRuns<R> {
         Self { rows: RowFile::new(file), runs: Vec::new(), page: Vec::new() }
     }
 
-    /// How many runs there are.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// How many keys are in memory.
+    /// The number of keys in memory.
     pub fn in_memory(&self) -> usize {
         self.runs.iter().map(|run| run.fences.len()).sum()
     }
 
-    /// Writes a run of rows, which are sorted and have a key once each. After an error it is not
-    /// there.
+    /// Writes a run of rows, which are sorted and have distinct keys. An error leaves the run out.
     pub fn push(&mut self, rows: &[R]) -> io::Result<()> {
         debug_assert!(rows.is_sorted_by(|a, b| a.key() < b.key()), "a run is sorted");
         let begin = self.rows.rows();
@@ -71,7 +70,7 @@ impl<R: KeyedRow> SortedRuns<R> {
         Ok(())
     }
 
-    /// The row with this key, of the oldest run that has one.
+    /// The row with this key, from the oldest run that has one.
     pub fn get(&mut self, key: R::Key) -> io::Result<Option<R>> {
         for Run { rows, fences } in &self.runs {
             let Some(page) = fences.partition_point(|first| *first <= key).checked_sub(1) else { continue };
@@ -97,8 +96,8 @@ impl<R: KeyedRow> SortedRuns<R> {
         Ok(None)
     }
 
-    /// Merges all runs into one, in another file. Of rows with one key the least stays. After an
-    /// error there are the runs that were.
+    /// Merges all runs into one, in another file. Among rows with one key the least stays. An error
+    /// leaves the earlier runs.
     pub fn merge(&mut self, into: File) -> io::Result<()> {
         let mut merged = Merge::new(&self.rows, self.runs.iter().map(|run| run.rows.clone()))?;
         let mut rows = RowFile::new(into);
@@ -125,7 +124,7 @@ impl<R: KeyedRow> SortedRuns<R> {
         Ok(())
     }
 
-    /// All rows of all runs, sorted. Of rows with one key the least is among them.
+    /// All rows of all runs, sorted. If several rows have one key, the least is among them.
     pub fn read_all(&self) -> io::Result<Vec<R>> {
         let mut merged = Merge::new(&self.rows, self.runs.iter().map(|run| run.rows.clone()))?;
         let mut all = Vec::new();
@@ -144,7 +143,7 @@ struct Merge<'a, R: KeyedRow> {
     last: Option<R::Key>,
 }
 
-/// What is still to come of a run.
+/// The rest of a run.
 struct Reading<R> {
     unread: Range<u64>,
     read: std::vec::IntoIter<R>,

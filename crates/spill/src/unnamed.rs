@@ -1,7 +1,7 @@
-//! Temporary files without a name: however the process ends, the space is free again.
+//! Temporary files without a name: however the process ends, their space becomes free.
 //!
-//! Where the file system cannot make a file without a name, one is made and its name removed at
-//! once. A process that dies in between leaves an empty file, which the next one removes.
+//! If the file system cannot create a file without a name, one is created and its name removed at
+//! once. A process that dies in between leaves an empty file, which the next process removes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
-/// How names of such files begin, for the moment that they have one.
+/// The prefix of such names, while they exist.
 const PREFIX: &str = "larder-scratch-";
 
-/// Makes a file for reading and writing that has no name. Makes the folder, if it is not there.
+/// Creates a file without a name, for reading and writing. Creates the folder if it is absent.
 pub fn unnamed(folder: &Path) -> io::Result<File> {
     fs::create_dir_all(folder)?;
     unnamed_in(folder)
 }
 
-/// The same in a folder that must be there.
+/// The same in an existing folder.
 pub fn unnamed_in(folder: &Path) -> io::Result<File> {
     remove_left_over(folder);
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
@@ -35,20 +35,20 @@ fn named_for_a_moment(folder: &Path) -> io::Result<File> {
     let path = folder.join(name);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     match fs::remove_file(&path) {
-        // Somebody took it for one that was left over.
+        // Another call removed it as a leftover.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed?,
     }
     Ok(file)
 }
 
-/// Removes what processes left that died at the wrong moment. A file that is in use loses at most
-/// the name that its owner is about to remove.
+/// Removes files of processes that died before removing the names. A file in use loses at most the
+/// name that its owner is about to remove.
 fn remove_left_over(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
-            // Another user's, perhaps.
+            // Perhaps another user's.
             let _ = fs::remove_file(entry.path());
         }
     }

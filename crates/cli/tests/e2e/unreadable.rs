@@ -41,7 +41,14 @@ fn an_object_that_cannot_be_examined_costs_what_needs_it() {
     play.larder(["check", "--read-data"]).ok();
     for kind in ["versions/", "data/", "meta/", "forgotten/", "pins/", "settings/", "index/", "index/runs/"] {
         let names = named(&play.repository(), kind);
-        let of_one = |name: &&String| name.contains(&id) || !["versions/", "data/", "meta/"].contains(&kind);
+        // A pass may have rewritten the snapshot, so its containers need not have its id.
+        let manifest = play.larder(["cat", "manifest", &id, "--json"]).ok().json();
+        let containers = manifest["containers"].as_array().expect("a table").clone();
+        let of_one = |name: &&String| match kind {
+            "versions/" => name.contains(&id),
+            "data/" | "meta/" => containers.iter().any(|row| row["container"] == name.as_str()),
+            _ => true,
+        };
         let name = names.iter().rfind(of_one).unwrap_or_else(|| panic!("no object in {kind}")).clone();
         let put_back = hide(&play.repository(), &name);
         let before = objects_but(&play, &name);
@@ -54,7 +61,8 @@ fn an_object_that_cannot_be_examined_costs_what_needs_it() {
         assert_eq!(std::fs::read(target.join("large")).expect("restored"), tree::noise(u64::from(b't') + 1, 900_000));
         let shown = play.larder(["snapshots"]);
         assert!([0, 13].contains(&shown.code), "{name}: {} {}", shown.code, shown.stderr);
-        let ran = play.larder(["optimize"]).code(13);
+        // Without defragmentation, which writes new containers before the pass looks at anything.
+        let ran = play.larder(["optimize", "--task", "collect,dedup,arrange"]).code(13);
         assert!(ran.stderr.contains(&name), "{name} is not in {}", ran.stderr);
         assert_eq!(objects_but(&play, &name), before, "a pass decided without {name}");
         let backed_up = play.larder(["backup", "two", "--series", "two"]);

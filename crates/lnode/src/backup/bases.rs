@@ -1,4 +1,5 @@
-//! What a backup finds duplicates in: the streams of its base version, and the containers that unfinished jobs left behind.
+//! The sources of duplicates for a backup: the streams of its base version, and the containers of
+//! unfinished jobs.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -14,13 +15,14 @@ use larder_reader::RecipeReader;
 use larder_store::{Repository, RepositoryError};
 use larder_writer::ContainerTotals;
 
-/// The segments of one stream of the base. Those announced are fetched ahead of need.
+/// The segments of one stream of the base. Announced ones are fetched ahead of need.
 #[derive(Debug)]
 pub(super) struct BaseSegments {
     pub(super) reader: RecipeReader,
-    /// Segments that are being fetched, at most [`AHEAD_MAX`], or were lately and have not been asked for; the oldest first.
+    /// Segments under way, at most [`AHEAD_MAX`], or fetched lately and not requested yet; the
+    /// oldest first.
     ahead: VecDeque<(u32, Receiver<()>)>,
-    /// Containers that are missing: what lies there is not found.
+    /// Missing containers: their chunks are not found.
     missing: Arc<HashSet<ContainerId>>,
 }
 
@@ -34,7 +36,7 @@ impl BaseSegments {
         self.missing.is_empty()
     }
 
-    /// The chunks of a segment that are there.
+    /// The present chunks of a segment.
     fn records(&mut self, segment: u32) -> Result<Group, RepositoryError> {
         let records = self.reader.segment(segment)?;
         if self.is_whole() {
@@ -45,7 +47,8 @@ impl BaseSegments {
     }
 }
 
-/// Segments fetched ahead that are remembered: a stream that goes to and fro between two places does not fetch them again and again.
+/// Remembered segments of those fetched ahead: a stream that alternates between two places does not
+/// fetch them repeatedly.
 const REMEMBERED: usize = 8;
 
 impl LoadGroup for BaseSegments {
@@ -73,7 +76,7 @@ impl LoadGroup for BaseSegments {
             if self.ahead.iter().any(|(number, _)| *number == group) {
                 continue;
             }
-            // What cannot be read is told when it is needed.
+            // Damage is reported when the segment is needed.
             if let Ok(Some((segment, _))) = self.reader.segment_ref(group) {
                 wanted.push((group, segment.chunk));
             }
@@ -88,7 +91,7 @@ impl LoadGroup for BaseSegments {
         }
     }
 
-    /// All chunks when they fit; else the samples that the nodes keep, which needs no segment to be read.
+    /// All chunks when they fit; else the samples that the nodes keep, without reading segments.
     fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), RepositoryError> {
         let exact = self.reader.recipe().chunks() <= index.capacity();
         let chunks = self.reader.chunks().clone();
@@ -116,11 +119,13 @@ impl LoadGroup for BaseSegments {
     }
 }
 
-/// Containers fetched ahead while the index is filled: they stay in the cache until their turn, which is no larger than three.
+/// Containers fetched ahead while the index is filled: they stay in the cache until their use, and
+/// it holds no more than three.
 const CONTAINERS_AHEAD: usize = 1;
 
 impl BaseSegments {
-    /// Fills the index from one node, whose first segment has this number; gives that of the next node's.
+    /// Fills the index from one node, whose first segment has this number; returns that of the next
+    /// node.
     fn fill_from(
         &mut self,
         node: usize,
@@ -149,14 +154,14 @@ impl BaseSegments {
 pub(super) struct OrphanedContainers {
     repository: Repository,
     runtime: Executor,
-    /// The job that takes them over: for its series their chunks are born with it.
+    /// The job that adopts them: for its series their chunks are born with it.
     job: JobId,
     containers: Vec<ContainerId>,
     held: HashMap<ContainerId, ContainerTotals>,
 }
 
 impl OrphanedContainers {
-    /// Lists what `jobs` have uploaded.
+    /// Lists the uploads of `jobs`.
     pub(super) fn list(
         repository: &Repository,
         runtime: &Executor,
@@ -169,7 +174,7 @@ impl OrphanedContainers {
             let listed = runtime.block_on(repository.store().list(&prefix))?;
             containers.extend(listed.iter().filter_map(|object| names::parse_container(&object.name)));
         }
-        // In the order in which they were written, which is the order in which the stream will ask for them.
+        // In the order of writing, in which the stream will request them.
         containers.sort_unstable();
         let (repository, runtime) = (repository.clone(), runtime.clone());
         Ok(Self { repository, runtime, job, containers, held: HashMap::new() })
@@ -179,7 +184,7 @@ impl OrphanedContainers {
         self.containers.is_empty()
     }
 
-    /// What the containers seen so far hold.
+    /// The contents of the containers read so far.
     pub(super) fn held(&self) -> &HashMap<ContainerId, ContainerTotals> {
         &self.held
     }
@@ -196,7 +201,8 @@ impl LoadGroup for OrphanedContainers {
         let id = self.containers[group as usize];
         let index = match self.runtime.block_on(self.repository.read_container_index(id)) {
             Ok(index) => index,
-            // Uploads of a dead job may be damaged, and nobody misses them: they are uploaded again.
+            // Uploads of a dead job may be damaged, and no version needs them: they are uploaded
+            // again.
             Err(error) if error.is_damage() => {
                 tracing::warn!(container = %id, %error, "an unfinished job's container cannot be reused");
                 return Ok(Group::default());

@@ -1,20 +1,22 @@
-//! Batches of entries between two large files: read, cut and fingerprinted together by one thread of the pool.
+//! Batches of entries between two large files: read, cut and fingerprinted together by one thread
+//! of the pool.
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::{Activity, Problem};
 use larder_source::Found;
 use larder_writer::{Chunks, Cutting};
 
-/// A small file that turns out larger than this when opened (bytes) is not read: its batch would not fit into memory.
+/// The largest small file when opened (bytes). One that has grown beyond it is not read: its batch
+/// would exceed memory.
 const GROWN_MAX: u64 = 8 << 20;
-/// Bytes of file contents after which a batch is sent on.
+/// The bytes of file contents that complete a batch.
 const BYTES_MAX: u64 = 1 << 20;
-/// Entries after which a batch is sent on: each may hold a folder open.
+/// The entries that complete a batch: each may hold a folder open.
 const FOUND_MAX: usize = 48;
 /// Entries of any kind.
 const ITEMS_MAX: usize = 512;
 
-/// What became of an entry, as users see it.
+/// The change of an entry, as users see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryChange {
     New,
@@ -24,13 +26,13 @@ pub(super) enum EntryChange {
 
 #[derive(Debug)]
 enum Work {
-    /// Unchanged: its bytes lie at this offset of the base's data stream.
+    /// Unchanged: its bytes are at this offset of the base's data stream.
     Keep { entry: Entry, data_offset: u64 },
     /// To be completed, and read if it is a file.
     Read { found: Found, fate: EntryChange },
     /// A further name of an earlier file.
     Link { found: Found, fate: EntryChange },
-    /// Something is missing.
+    /// A problem with an entry.
     Problem(Problem),
 }
 
@@ -42,18 +44,18 @@ pub(super) struct Batch {
     found: usize,
 }
 
-/// What came of one entry of a batch.
+/// The result for one entry of a batch.
 #[derive(Debug)]
 pub(super) enum Ready {
-    /// Unchanged: its bytes lie at this offset of the base's data stream.
+    /// Unchanged: its bytes are at this offset of the base's data stream.
     Keep { entry: Entry, data_offset: u64 },
     /// Complete; the next `chunks` chunks of the batch are its contents.
     Entry { entry: Entry, fate: EntryChange, chunks: usize },
     /// A further name of an earlier file.
     Link { found: Box<Found>, fate: EntryChange },
-    /// It could not be read at all and is not in the version.
+    /// It could not be read and is not in the version.
     Lost { problem: Problem, may_be_linked_to: bool },
-    /// Something to report about the entry before or about nothing in the version.
+    /// A problem with the entry before, or with nothing in the version.
     Problem(Problem),
 }
 
@@ -96,7 +98,7 @@ impl Batch {
         self.work.push(Work::Problem(problem));
     }
 
-    /// Does the work. `chunks` brings buffers to reuse.
+    /// Does the work. `chunks` has buffers for reuse.
     pub(super) fn run(self, mut chunks: Chunks, cutting: &Cutting) -> BatchDone {
         chunks.bytes.clear();
         chunks.lengths.clear();
@@ -151,7 +153,7 @@ pub(super) fn read(
     let from = chunks.bytes.len();
     let mut failure = None;
     loop {
-        // One byte more than expected: so the reader sees a file that grew without another call.
+        // One byte more than expected, so that growth of the file shows without another call.
         let filled = chunks.bytes.len();
         let expected = (promised as usize).saturating_sub(filled - from);
         chunks.bytes.resize(filled + expected + 1, 0);

@@ -1,4 +1,4 @@
-//! Tells unchanged files by their metadata, in one pass over the walk and the base's entries.
+//! Finds unchanged files by their metadata, in one pass over the walk and the base's entries.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -7,28 +7,29 @@ use std::ops::Range;
 use larder_format::entry::{Entry, EntryKind, path_order};
 use larder_reader::{Entries, PlacedEntry};
 
-/// A file whose ctime lies closer than this to the beginning of the base's backup, or behind it, may have changed again
-/// without its times telling (kernels stamp files with ticks of up to 10 ms).
+/// The safety distance of ctimes. A file with a ctime this close to the start of the base's backup,
+/// or after it, may have changed again with equal times. Kernels stamp files with ticks of up to 10
+/// ms.
 const TICK_MS: i128 = 20;
 
-/// What the base says about a path.
+/// The base's knowledge of a path.
 #[derive(Debug)]
 pub(super) enum Known {
-    /// It has nothing there, or something of another type.
+    /// It has nothing there, or an entry of another type.
     New,
-    /// It has it, otherwise; with the range of its bytes in the base's data stream.
+    /// It differs; with the range of its bytes in the base's data stream.
     Changed(Range<u64>),
     /// It has the same; contents, holes and attributes need not be read.
     Same(Box<PlacedEntry>),
 }
 
-/// When a file counts as unchanged.
+/// The conditions under which a file counts as unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rules {
     pub(super) force: bool,
     pub(super) ignore_ctime: bool,
     pub(super) ignore_inode: bool,
-    /// When the base's backup began, milliseconds since the epoch.
+    /// The start of the base's backup, milliseconds since the epoch.
     pub(super) base_started_ms: u64,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Rules {
 pub(super) struct Comparison {
     base: Option<Peekable<Entries>>,
     rules: Rules,
-    /// The base's entries could not be read to their end.
+    /// The error that ended the reading of the base's entries.
     pub(super) failure: Option<larder_store::RepositoryError>,
 }
 
@@ -81,7 +82,7 @@ fn same_type(a: &EntryKind, b: &EntryKind) -> bool {
 
 fn is_same(found: &Entry, known: &Entry, rules: Rules) -> bool {
     let same_kind = match (&found.kind, &known.kind) {
-        // Holes are not known before a file is opened.
+        // Holes are unknown before a file is opened.
         (EntryKind::File { size, .. }, EntryKind::File { size: known, .. }) => size == known,
         (found, known) => found == known,
     };

@@ -1,8 +1,9 @@
-//! Compares what is taken for stored with what is stored, byte for byte (`backup --paranoid`): chunks of both streams, and the
-//! segments and nodes of recipes that are shared with a base.
+//! Compares presumed duplicates with the stored bytes (`backup --paranoid`): chunks of both
+//! streams, and segments and nodes of recipes that are shared with a base.
 //!
-//! What differs or cannot be read is not shared: it is stored once more. The store itself is asked, not the cache on this machine.
-//! Not compared is what this job has stored itself, which may still be on its way, and what is taken over without being read.
+//! Data that differs or cannot be read is not shared but stored once more. The store itself is
+//! asked, not the cache on this machine. Two kinds of data are not compared. One is data that this
+//! job has stored, which may still be under way. The other is data that is reused unread.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 use larder_writer::CompareStored;
 
-/// Bytes of sealed containers, and of opened frames, that are kept at hand.
+/// Bytes of sealed containers, and of opened frames, that are kept.
 const CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 
 /// See the module header.
@@ -27,7 +28,7 @@ pub(super) struct ByteComparison {
     reader: Arc<ChunkReader>,
     runtime: Executor,
     job: JobId,
-    /// Tells where chunks are that records only name.
+    /// Tells the places of chunks that records only name.
     chunks: MetaChunks,
 }
 
@@ -50,7 +51,7 @@ impl ByteComparison {
 }
 
 impl CompareStored for ByteComparison {
-    /// Of what this job has stored itself that is taken for granted.
+    /// Data that this job has stored itself is not compared.
     fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError> {
         if chunk.container.job == self.job {
             return Ok(true);
@@ -59,7 +60,7 @@ impl CompareStored for ByteComparison {
     }
 }
 
-/// What reading a chunk with this fingerprint tells of `bytes` that have the same one.
+/// The verdict of reading a chunk on `bytes` with the same fingerprint.
 fn is_same(
     fingerprint: &Fingerprint,
     stored: Result<Bytes, RepositoryError>,
@@ -103,8 +104,8 @@ mod tests {
         RepositoryError::Store(StoreError { op: StoreOp::Read, name: "data/0".to_owned(), kind, source: None })
     }
 
-    /// Nobody can make two chunks with one fingerprint, nor a container that opens and holds something else; so what follows from
-    /// it is tried out here.
+    /// Two chunks with one fingerprint cannot be made, nor a container that opens with other
+    /// contents. So this tests the consequences.
     #[test]
     fn only_equal_bytes_are_shared_and_only_damage_is_stored_anew() {
         let same = |stored| is_same(&Fingerprint([1; 32]), stored, b"bytes");

@@ -1,8 +1,11 @@
-//! The front of the pipeline: walks the input, leaves out what is unchanged, and hands the rest on to be read and cut.
+//! The front of the pipeline: walks the input, leaves out unchanged entries, and passes the rest on
+//! to be read and cut.
 //!
-//! Runs on a thread of its own. Small files are read, cut and fingerprinted by the pool in batches; large ones are read and
-//! compared with what the base predicts here, and cut where they differ, which is cheap; the pool fingerprints those chunks. Everything goes through one channel in path order, each piece of
-//! work as a promise that the sequencer waits for, so order never depends on the threads.
+//! Runs on its own thread. The pool reads, cuts and fingerprints small files in batches. Large
+//! files are read here and compared with the predictions from the base. They are cut here where
+//! they differ, which is cheap, and the pool fingerprints those chunks. Everything passes through
+//! one channel in path order, each piece of work as a promise that the sequencer awaits. So the
+//! order never depends on the threads.
 
 use std::io::Read;
 use std::ops::Range;
@@ -25,27 +28,29 @@ use super::read_window::{Incoming, Supply};
 
 /// Files up to this size are read whole by the pool (bytes).
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;
-/// Large files are read in blocks of this size (bytes): enough chunks for the fingerprint lanes, small enough for the cache.
+/// Large files are read in blocks of this size (bytes): enough chunks to fingerprint several at
+/// once, small enough for the cache.
 const BLOCK_BYTES: usize = 2 << 20;
 
-/// What flows to the sequencer, in path order.
+/// The items for the sequencer, in path order.
 #[derive(Debug)]
 pub(super) enum FeedItem {
-    /// Entries that the pool has seen to.
+    /// Entries that the pool has completed.
     Batch(Receiver<BatchDone>),
-    /// A large file or stream begins whose segments are to be its own, cut like this.
+    /// A large file or stream begins that has its own segments, cut like this.
     Begin(Cutter),
     /// The next chunks of a large file or stream.
     Block(Receiver<Chunks>),
-    /// The next bytes of a large file or stream are those at this offset of the base's data stream, which are so many chunks.
+    /// The next bytes of a large file or stream equal those at this offset of the base's data
+    /// stream, in this number of chunks.
     Repeat { offset: u64, bytes: u64, chunks: u32 },
-    /// So many chunks that the base predicted do not come.
+    /// This number of predicted chunks is absent.
     Mispredicted(u64),
     /// The large file or stream is complete.
     End(Box<Ended>),
     /// A large file could not be opened: it is not in the version.
     Lost { problem: Problem, may_be_linked_to: bool },
-    /// The stream failed: no version can be made of it.
+    /// The stream failed: no version can be created from it.
     InputFailed { path: Vec<u8>, source: std::io::Error },
 }
 
@@ -63,20 +68,20 @@ pub(super) struct Feeder {
     pub(super) cutting: Arc<Cutting>,
     pub(super) out: Sender<FeedItem>,
     pub(super) cancel: Cancel,
-    /// Knows what large files may repeat; `None` without a base.
+    /// Predicts repetitions in large files; `None` without a base.
     pub(super) predictor: Option<Predictor>,
-    /// Buffers that the sequencer is done with.
+    /// Buffers that the sequencer has finished with.
     pub(super) spare: Receiver<Chunks>,
-    /// Whom to tell what was left out unasked.
+    /// Receives reports of entries that were left out without a request.
     pub(super) remarks: Option<Arc<dyn Progress>>,
 }
 
-/// The feeder at work: on a thread of its own, or done before anything else is.
+/// The feeder at work: on its own thread, or finished before the sequencer starts.
 #[derive(Debug)]
 pub(super) enum Feeding<T> {
     /// It runs beside the sequencer.
     Beside(JoinHandle<T>),
-    /// In turns with everything else it has fed all there is.
+    /// In turns with everything else, it has fed all items.
     Done(T),
 }
 
@@ -98,11 +103,11 @@ impl<T: Send + 'static> Feeding<T> {
     }
 }
 
-/// The sequencer has gone: nothing more is wanted.
+/// The sequencer has ended: no more items are wanted.
 struct Gone;
 
 impl Feeder {
-    /// Feeds a tree. Ends early when cancelled or when the sequencer is gone.
+    /// Feeds a tree. Ends early when cancelled or when the sequencer has ended.
     pub(super) fn tree(
         mut self,
         walk: impl Iterator<Item = Item>,
@@ -150,7 +155,7 @@ impl Feeder {
                 let known = *known;
                 found.entry.xattrs = known.entry.xattrs;
                 if let EntryKind::File { .. } = found.entry.kind {
-                    // Same size and times: the holes are those the base saw.
+                    // Same size and times: the holes are those of the base.
                     found.entry.kind = known.entry.kind;
                 }
                 if let EntryKind::HardLink { .. } = found.entry.kind {
@@ -195,7 +200,7 @@ impl Feeder {
         let (done, promise) = bounded(1);
         let cutting = self.cutting.clone();
         let buffers = self.spare.try_recv().unwrap_or_default();
-        // The channel bounds how many promises are out, so it is asked first.
+        // The channel bounds the number of open promises, so it comes first.
         self.send(FeedItem::Batch(promise))?;
         self.pool.normal(move |_| {
             let _ = done.send(batch.run(buffers, &cutting));
@@ -229,8 +234,9 @@ impl Feeder {
         self.send(FeedItem::End(Box::new(Ended { entry: found.entry, fate, problems })))
     }
 
-    /// Reads a stream to its end (a read of 0 bytes), cuts it, and has its chunks fingerprinted; what the base predicts rightly is
-    /// taken over, and proved ahead of here if it can be read `elsewhere`. `known` is where the base has its predecessor.
+    /// Reads a stream to its end (a read of 0 bytes), cuts it, and has its chunks fingerprinted.
+    /// Right predictions of the base are reused, and proved ahead of this thread if the stream can
+    /// be read `elsewhere`. `known` is the place of its predecessor in the base.
     fn cut_stream(
         &mut self,
         supply: &mut dyn Supply,
@@ -292,7 +298,7 @@ impl Feeder {
                 predictor.look_around();
                 stop = predictor.next_start(at).map_or(usize::MAX, |next| (next - at) as usize);
             }
-            // Nothing behind the place where prediction goes on: that may be under way elsewhere.
+            // Nothing behind the place where prediction continues: that may be under way elsewhere.
             incoming.fill(BLOCK_BYTES.max(max).min(stop.saturating_add(max)));
             let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
                 Some((changed, empty)) => {
@@ -301,7 +307,7 @@ impl Feeder {
                 None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
             });
             let came: usize = chunks.known.iter().map(|run| run.chunks.len()).sum();
-            // One that the segment has once may have come several times.
+            // A chunk that the segment has once may have occurred several times.
             let wrong = expected.saturating_sub(came as u64);
             if wrong > 0 {
                 self.send(FeedItem::Mispredicted(wrong))?;
@@ -319,12 +325,13 @@ impl Feeder {
         Ok(())
     }
 
-    /// The next bytes are those of a segment of the base.
+    /// The next bytes equal those of a segment of the base.
     fn repeat(&self, predicted: &Predicted) -> Result<(), Gone> {
         self.send(FeedItem::Repeat { offset: predicted.offset, bytes: predicted.bytes, chunks: predicted.chunks })
     }
 
-    /// Feeds one stream as a file at `path`, with `now` for its times; `known` is where the base has it.
+    /// Feeds one stream as a file at `path`, with `now` for its times; `known` is its place in the
+    /// base.
     pub(super) fn stream(
         mut self,
         path: Vec<u8>,
@@ -382,7 +389,7 @@ impl Supply for FileSupply<'_> {
     }
 }
 
-/// A stream, which has nothing but its next bytes. A failure ends it.
+/// A stream, which can only be read forward. A failure ends it.
 struct StreamSupply {
     reader: Box<dyn Read + Send>,
     total: u64,

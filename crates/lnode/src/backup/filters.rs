@@ -11,8 +11,8 @@ use larder_store::RepositoryError;
 use super::bases::BaseSegments;
 use super::layout_policy::LayoutPolicy;
 
-/// Chunks of one stream of a base version. Says nothing more once the base turns out to be damaged: nothing is lost by storing
-/// again what it cannot give any more, and `check` tells about the base.
+/// Chunks of one stream of a base version. Finds no more once the base turns out to be damaged: its
+/// lost data is stored again, and `check` reports the base.
 #[derive(Debug)]
 struct BaseFilter {
     filter: Option<GroupFilter<BaseSegments>>,
@@ -36,16 +36,18 @@ impl BaseFilter {
     }
 }
 
-/// Chunks of one stream of several base versions. The one that had the last duplicate is asked first, so that a run goes on
-/// where it began; positions are told only of the first, which is the one that is taken over from.
+/// Chunks of one stream of several base versions. The base of the last duplicate is asked first, so
+/// that a run continues where it began. Positions are told only of the first base, from which data
+/// is reused.
 #[derive(Debug)]
 pub(super) struct BaseFilters {
     bases: Vec<BaseFilter>,
-    /// Whether the first one is always asked first: what both have is named as it has it.
+    /// Whether the first base is always asked first: chunks of several bases are then named as in
+    /// the first.
     in_order: bool,
-    /// The base that had a duplicate last.
+    /// The base of the last duplicate.
     last: usize,
-    /// Whether the chunk asked about last was there.
+    /// Whether the last requested chunk was found.
     found_last: bool,
 }
 
@@ -63,12 +65,12 @@ impl BaseFilters {
         Some(Self { bases: bases.into_iter().map(new).collect(), in_order, last: 0, found_last: false })
     }
 
-    /// Whether the chunk that was asked about last is in another base than the first, and not in the first one.
+    /// Whether the last requested chunk is in another base than the first, and not in the first.
     pub(super) fn is_in_second(&self) -> bool {
         self.found_last && self.last > 0
     }
 
-    /// The segment that the stream is following: the one a segment written now may be equal to.
+    /// The segment that the stream follows: a segment written now may equal it.
     pub(super) fn followed(&mut self) -> Result<Option<SegmentRef>, RepositoryError> {
         self.bases[self.last].ask(|filter| {
             let Some(group) = filter.current_group().filter(|_| filter.loader().is_whole()) else { return Ok(None) };
@@ -76,13 +78,14 @@ impl BaseFilters {
         })
     }
 
-    /// The next chunk is expected to be this record of this segment of the first base.
+    /// Announces that the next chunk is probably this record of this segment of the first base.
     pub(super) fn expect(&mut self, segment: u32, record: u32) -> Result<(), RepositoryError> {
         (self.last, self.found_last) = (0, true);
         self.bases[0].ask(|filter| filter.expect(segment, record).map(Some)).map(drop)
     }
 
-    /// The offset in the first base's stream that corresponds to where the stream is now, if the last chunk was found there.
+    /// The offset in the first base's stream that corresponds to the stream's position, if the last
+    /// chunk was found there.
     pub(super) fn position(&mut self) -> Result<Option<u64>, RepositoryError> {
         if !self.found_last || self.last != 0 {
             return Ok(None);

@@ -1,7 +1,9 @@
-//! Where chunks of the data stream are looked for: the filters of what this job has stored itself, and the chain of all.
+//! The search for chunks of the data stream: the filters of this job's own chunks, and the chain of
+//! all filters.
 //!
-//! What is said of the job's own chunks is kept in memory for the newest, and beyond that in the job's overflow, within one budget.
-//! Not here: the filters of bases (`filters`), and who asks ([`super::sequence`]).
+//! Memory keeps the newest of the job's own chunks, and the job's overflow keeps the older ones,
+//! within one budget. Not here: the filters of bases (`filters`), and their user
+//! ([`super::sequence`]).
 
 use std::path::PathBuf;
 
@@ -16,18 +18,19 @@ use super::filters::BaseFilters;
 use super::layout_policy::LayoutPolicy;
 use super::overflow::Overflow;
 
-/// The filters of what this job has stored itself.
+/// The filters of this job's own chunks.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// Of all of it.
+    /// Covers all own chunks.
     bloom: Bloom,
     newest: OwnChunks,
     older: OlderChunks<Overflow>,
 }
 
 impl Own {
-    /// Filters that take about `budget` bytes of memory together. Of 12 MiB, the default, the newest
-    /// 60,000 chunks are found in memory and another 590,000 exactly in the file; of still more, those that come in runs.
+    /// Filters that take about `budget` bytes of memory together. With the default of 12 MiB, the
+    /// newest 60,000 chunks are found in memory and another 590,000 exactly in the file. Still
+    /// older ones are found if they come in runs.
     pub(super) fn new(budget: usize, scratch: Option<PathBuf>, job: JobId, policy: &dyn LayoutPolicy) -> Self {
         let twelfths = |count| budget / 12 * count;
         let overflow = Overflow::new(scratch.clone(), job);
@@ -41,7 +44,7 @@ impl Own {
         filters.into_iter()
     }
 
-    /// Hands on what the newest have no room for.
+    /// Moves chunks that exceed the memory of the newest on to the overflow.
     pub(super) fn make_room(&mut self) -> Result<(), RepositoryError> {
         match self.newest.take_leaving() {
             Some(group) => self.older.keep(&group),
@@ -50,7 +53,8 @@ impl Own {
     }
 }
 
-/// The chain of a data stream, nearest and cheapest first. Behind the bloom filter are only those that know what it has seen.
+/// The chain of a data stream, nearest and cheapest first. Behind the bloom filter are only filters
+/// whose chunks it has seen.
 pub(super) fn data_filters<'a>(
     base: &'a mut Option<BaseFilters>,
     own: &'a mut Own,
@@ -68,7 +72,7 @@ pub(super) fn data_filters<'a>(
     filters.into_iter().flatten()
 }
 
-/// The chain of a metadata stream. A job's own blocks are not looked for: every path comes once.
+/// The chain of a metadata stream. A job's own blocks are not searched: every path comes once.
 pub(super) fn metadata_filters<'a>(
     base: &'a mut Option<BaseFilters>,
     comparison: &'a mut Option<ByteComparison>,

@@ -1,8 +1,8 @@
-//! What a backup does otherwise in each layout: chosen once for a job, by [`of`].
+//! The differences of a backup between layouts: chosen once for a job, by [`of`].
 //!
-//! `standard` shares chunks between all series, and a pass finds what a backup has missed.
-//! `lifecycle` shares them within a series only, and no pass looks for more, so that a backup has
-//! to find all duplicates by itself.
+//! `standard` shares chunks between all series, and a pass finds duplicates that a backup has
+//! missed. `lifecycle` shares them within a series only, and no pass looks for more, so a backup
+//! must find all duplicates by itself.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -22,19 +22,19 @@ pub(super) trait LayoutPolicy: fmt::Debug + Send + Sync {
     /// The layout that the version records.
     fn layout(&self) -> Layout;
 
-    /// After how many versions equal chunks are merged to superchunks.
+    /// The number of versions after which equal chunks are merged to superchunks.
     fn merge_after(&self, options: &BackupOptions) -> Option<NonZeroUsize>;
 
     /// Whether a series without versions looks for similar versions of others.
     fn finds_similar(&self, options: &BackupOptions) -> bool;
 
-    /// How many versions before the newest may serve as bases too.
+    /// The number of versions before the newest that may serve as bases too.
     fn bases_before(&self) -> usize;
 
     /// Whether a version of `series` may share chunks with a base of this layout.
     fn shares_with(&self, base: &Summary, series: &str) -> bool;
 
-    /// What the version says of its chunks to backups of other series.
+    /// The sketch of the version's chunks for backups of other series.
     fn sketch_for_others(&self, sketch: Sketch) -> Sketch;
 
     /// The filter for the chunks of a base, in about `budget` bytes of memory.
@@ -45,12 +45,11 @@ pub(super) trait LayoutPolicy: fmt::Debug + Send + Sync {
         scratch: &Option<PathBuf>,
     ) -> GroupFilter<BaseSegments>;
 
-    /// Whether the first base is always asked first, so that what several have is named as it has
-    /// it.
+    /// Whether the first base is always asked first: chunks of several bases are then named as in
+    /// the first.
     fn asks_in_order(&self) -> bool;
 
-    /// The filter for chunks that the job has stored itself and that left its memory. `index` and
-    /// `loaded` are bytes.
+    /// The filter for the job's own chunks that left its memory. `index` and `loaded` are bytes.
     fn older_chunks(
         &self,
         overflow: Overflow,
@@ -96,8 +95,8 @@ impl LayoutPolicy for Standard {
         sketch
     }
 
-    /// Finds chunks that come in runs, when memory is short. Others are stored again, and shared by
-    /// a pass.
+    /// Finds chunks that come in runs, when memory is short. Others are stored again, and a pass
+    /// deduplicates them.
     fn base_filter(&self, segments: BaseSegments, budget: usize, _: &Option<PathBuf>) -> GroupFilter<BaseSegments> {
         GroupFilter::new(segments, budget)
     }
@@ -134,8 +133,9 @@ impl LayoutPolicy for Lifecycle {
         false
     }
 
-    /// Two, when too much is lost without them. Releases of several lines, taken in turn, find in
-    /// the third what the line had before; a fourth was worth nothing on any set that was measured.
+    /// Two, when too much is lost without them. Releases of several lines, backed up in turn, find
+    /// in the third base the chunks of their line. A fourth base gained nothing on any measured
+    /// set.
     fn bases_before(&self) -> usize {
         2
     }
@@ -149,7 +149,7 @@ impl LayoutPolicy for Lifecycle {
         Sketch::default()
     }
 
-    /// Finds all chunks. The index that memory has no room for is in files.
+    /// Finds all chunks. Files hold the part of the index that exceeds memory.
     fn base_filter(
         &self,
         segments: BaseSegments,
@@ -176,7 +176,7 @@ impl LayoutPolicy for Lifecycle {
     }
 }
 
-/// Gives files in a folder, as long as there is one.
+/// Creates files in a folder, if there is one.
 fn files_in(folder: Option<PathBuf>) -> NewFile {
     Box::new(move || match &folder {
         Some(folder) => larder_spill::unnamed(folder),

@@ -1,8 +1,9 @@
-//! What the job has stored itself and memory has no room for: groups of records in a temporary file.
+//! The job's own chunks that exceed memory: groups of records in a temporary file.
 //!
-//! Only `larder_dedup::OlderChunks` comes here. The file is made when the first group comes, and has no name. When it cannot be had,
-//! written or read, the job goes on and stores some chunks twice. What lies there is what containers' tables say: fingerprints, which are
-//! keyed and tell nothing without the key, and places.
+//! Used by `larder_dedup::OlderChunks` only. The first group creates the file, which has no name.
+//! If it cannot be created, written or read, the job continues and stores some chunks twice. It
+//! contains the same data as the tables of containers. These are places and fingerprints, which are
+//! keyed and reveal nothing without the key.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use larder_format::segment::ChunkRecord;
 use larder_spill::{Row, RowFile, RowReader, RowWriter};
 use larder_store::RepositoryError;
 
-/// A chunk of this job. No chunk is empty: what is behind the last of a short group has no size.
+/// A chunk of this job. No chunk is empty: the places behind the last of a short group have size 0.
 #[derive(Debug, Clone, Copy)]
 struct OwnRow {
     fingerprint: Fingerprint,
@@ -45,7 +46,7 @@ pub(super) struct Overflow {
     /// `None`: nothing is kept, or nothing more.
     folder: Option<PathBuf>,
     job: JobId,
-    /// Groups one behind the other, each with room for as many rows as any.
+    /// Groups one behind the other, each with the same number of rows.
     rows: Option<RowFile<OwnRow>>,
     groups: u32,
 }
@@ -107,7 +108,7 @@ impl LoadGroup for Overflow {
         }))
     }
 
-    /// Nothing: groups are noted as they come.
+    /// Does nothing: groups are noted as they come.
     fn fill(&mut self, _: &mut dyn NoteGroups) -> Result<(), RepositoryError> {
         Ok(())
     }

@@ -1,12 +1,13 @@
-//! What a large file is likely to repeat: the segments that the base has where the file is now.
+//! The likely repetitions in a large file: the segments of the base at the file's present position.
 //!
-//! The feeder reads a file from front to back. As long as the file lies in the base with some shift, the base's segments predict
-//! whole stretches of it, and a [`Proof`] settles each with one MAC: an unchanged stretch is neither cut nor named.
-//! Where a stretch has changed it is cut in the ordinary way, up to the place where the base's next segment
-//! begins; if a cut falls there, prediction goes on. Where bytes were inserted or removed no cut falls there; then the sequencer,
-//! which finds the chunks by their names, tells the new shift through the [`PositionHints`].
+//! The feeder reads a file from front to back. While the file agrees with the base at some shift,
+//! the base's segments predict whole stretches of it. A [`Proof`] decides each with one MAC: an
+//! unchanged stretch is neither cut nor named. A changed stretch is cut in the ordinary way, up to
+//! the place where the base's next segment begins. If a cut falls there, prediction continues.
+//! Where bytes were inserted or removed, no cut falls there. Then the sequencer, which finds the
+//! chunks by their names, tells the new shift through the [`PositionHints`].
 //!
-//! A wrong prediction costs its MAC and nothing else.
+//! A wrong prediction costs only its MAC.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,10 +25,10 @@ use parking_lot::Mutex;
 
 use super::read_window::Pieces;
 
-/// Files and streams shorter than this have no proofs, and their segments no borders of their own (bytes).
+/// Shorter files and streams have no proofs, and no segments of their own (bytes).
 pub(super) const PROVED_MIN: u64 = 1 << 20;
 
-/// Where the sequencer last found the stream in the base.
+/// The last place in the base where the sequencer found the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PositionHint {
     /// Number of the large file, from 0.
@@ -38,7 +39,7 @@ pub(super) struct PositionHint {
     pub(super) base: u64,
 }
 
-/// Tells the feeder what the sequencer found. Only the newest sighting counts, and none is needed.
+/// Tells the feeder the sequencer's finds. Only the newest counts, and none is needed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PositionHints(Arc<Mutex<Option<PositionHint>>>);
 
@@ -55,25 +56,26 @@ impl PositionHints {
 /// A segment that may come next.
 #[derive(Debug, Clone)]
 pub(super) struct Predicted {
-    /// Where it lies in the base's data stream.
+    /// Its place in the base's data stream.
     pub(super) offset: u64,
     /// Its length in bytes.
     pub(super) bytes: u64,
-    /// How many chunks it has.
+    /// The number of its chunks.
     pub(super) chunks: u32,
     number: u32,
     proof: Proof,
 }
 
 impl Predicted {
-    /// Whether the stretch is the segment: `mac` was taken over its bytes, with which `data` begins. `data` goes on with what
-    /// follows, at least as far as the chunker looks, or to the end of the file.
+    /// Whether the stretch equals the segment. `mac` covers the segment's bytes, with which `data`
+    /// begins. `data` continues with the following bytes, at least as far as the chunker looks, or
+    /// to the end of the file.
     pub(super) fn is_proved(&self, mac: RunMac, data: &[u8], chunker: &dyn Chunker) -> bool {
         is_proved(&self.proof, self.bytes, mac, data, chunker)
     }
 }
 
-/// A segment that is not as it was, part by part.
+/// A changed segment, part by part.
 #[derive(Debug)]
 pub(super) struct Changed {
     number: u32,
@@ -84,9 +86,10 @@ pub(super) struct Changed {
 }
 
 impl Changed {
-    /// Cuts `data`, which begins where the segment was expected, up to the segment's end: superchunks that are as they were are
-    /// taken whole, what is between them is cut in the ordinary way. A cut that misses a superchunk's beginning misses all of it.
-    /// Returns the bytes that all pieces cover.
+    /// Cuts `data`, which begins where the segment was expected, up to the segment's end. Unchanged
+    /// superchunks are reused whole, and the data between them is cut in the ordinary way. A cut
+    /// that misses a superchunk's beginning misses all of it. Returns the bytes that all pieces
+    /// cover.
     pub(super) fn cut(
         &self,
         data: &[u8],
@@ -129,7 +132,8 @@ impl Changed {
     }
 }
 
-/// Cuts what is between superchunks: where the chunker is slow, by predicting the segment's chunks one by one (skip chunking).
+/// Cuts the data between superchunks. If the chunker is slow, it predicts the segment's chunks one
+/// by one (skip chunking).
 struct Past<'a> {
     changed: &'a Changed,
     tools: Tools<'a>,
@@ -145,7 +149,7 @@ impl<'a> Past<'a> {
         let cutter = tools.chunker.is_worth_predicting().then(HistoryCutter::new);
         let mut places = HashMap::new();
         if cutter.is_some() {
-            // Of equal chunks the first is the better place to go on from.
+            // The first of equal chunks is the better place to continue from.
             for (place, record) in changed.records.iter().enumerate().rev() {
                 places.insert(record.chunk.fingerprint, place);
             }
@@ -201,8 +205,9 @@ impl History for Past<'_> {
     }
 }
 
-/// Whether the `bytes` that `data` begins with, and over which `mac` was taken, are those of the proof and are cut as they were.
-/// `data` goes on with what follows, at least as far as the chunker looks, or to the end of the file.
+/// Whether the first `bytes` of `data`, which `mac` covers, are those of the proof and are cut as
+/// before. `data` continues with the following bytes, at least as far as the chunker looks, or to
+/// the end of the file.
 fn is_proved(proof: &Proof, bytes: u64, mac: RunMac, data: &[u8], chunker: &dyn Chunker) -> bool {
     let tail: u64 = proof.tail.iter().map(|length| u64::from(*length)).sum();
     if tail > bytes || mac.finish() != proof.mac {
@@ -239,7 +244,7 @@ impl Predictor {
         self.shift = known.map(|range| range.start as i64);
     }
 
-    /// A MAC to begin with.
+    /// A MAC of no bytes yet.
     pub(super) fn mac(&self) -> RunMac {
         self.run_mac.clone()
     }
@@ -255,7 +260,7 @@ impl Predictor {
         Some(Predicted { offset, bytes: found.bytes, chunks: found.chunks, number: segment, proof })
     }
 
-    /// The parts of a segment that turned out to have changed; `None` when knowing them saves nothing.
+    /// The parts of a changed segment; `None` when they save nothing.
     pub(super) fn changed(&mut self, predicted: &Predicted, chunker: &dyn Chunker) -> Option<Changed> {
         let segment = self.read(|base| base.whole_segment(predicted.number))?;
         if segment.superchunks.is_empty() && !chunker.is_worth_predicting() {
@@ -275,14 +280,15 @@ impl Predictor {
         Some(Changed { number: predicted.number, bytes: predicted.bytes, records, superchunks })
     }
 
-    /// The next place behind `at` where a segment may begin: ordinary cutting stops there, if a cut falls there.
+    /// The next place behind `at` where a segment may begin: ordinary cutting stops there, if a cut
+    /// falls there.
     pub(super) fn next_start(&mut self, at: u64) -> Option<u64> {
         let (offset, segment, start) = self.segment_at(at)?;
         let bytes = self.read(|base| base.segment_ref(segment))?.0.bytes;
         Some(at + (start + bytes).checked_sub(offset)?)
     }
 
-    /// The stretch was not as predicted, or nothing was predicted: what the sequencer saw meanwhile may tell a new shift.
+    /// A prediction failed or was absent: the sequencer's latest finds may tell a new shift.
     pub(super) fn look_around(&mut self) {
         if let Some(seen) = self.hints.last()
             && seen.file + 1 == self.files
@@ -298,7 +304,8 @@ impl Predictor {
         Some((offset, segment, start))
     }
 
-    /// Without the base nothing is predicted: slower, not wrong. What is damaged is told by the filters, which read it too.
+    /// Without the base nothing is predicted: slower, not wrong. The filters read it too, and
+    /// report its damage.
     fn read<T>(&mut self, read: impl FnOnce(&mut RecipeReader) -> Result<Option<T>, RepositoryError>) -> Option<T> {
         match read(self.base.as_mut()?) {
             Ok(found) => found,

@@ -1,11 +1,12 @@
-//! Proves the segments that a large file is likely to repeat ahead of the feeder, on the pool's threads.
+//! Proves the likely repetitions of a large file ahead of the feeder, on the pool's threads.
 //!
-//! Proving means reading a segment and taking a MAC over it, at some 3 GB/s a core. One thread after another segment by segment
-//! would be the bottleneck of a file that has not changed; but what the base has next is known long before, so the next segments
-//! are read at their places by whoever is free. Whether a segment is proved is a fact about bytes at a place of the file, so it does not
-//! matter what is learned of others meanwhile. What turns out to have changed comes back with its bytes, and is not read again.
+//! A proof reads a segment and computes a MAC over it, at some 3 GB/s a core. One thread alone
+//! would be the bottleneck of an unchanged file. But the base's next segments are known long
+//! before, so free threads read them at their places. Whether a segment is proved is a fact about
+//! bytes at a place of the file. So it does not depend on other results. A changed segment returns
+//! with its bytes, and is not read again.
 //!
-//! Not here: files with holes and streams, which are read by the feeder itself.
+//! Not here: files with holes and streams, which the feeder reads itself.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use larder_writer::{Cutter, Cutting, PoolHandle};
 use super::prediction::{Predicted, Predictor};
 use super::read_window::STEP_BYTES;
 
-/// Segments that may be on their way at most, of some 2 MiB each: enough for every core of most machines, few enough for memory.
+/// Segments under way at most, of some 2 MiB each: enough for every core of most machines, few
+/// enough for memory.
 const SEGMENTS_MAX: usize = 12;
 
-/// What proofs are made with.
+/// The requirements of proofs.
 pub(super) struct Ahead {
     /// The file.
     pub(super) file: Elsewhere,
@@ -29,24 +31,24 @@ pub(super) struct Ahead {
     pub(super) cutter: Cutter,
     /// The chunkers.
     pub(super) cutting: Arc<Cutting>,
-    /// Who proves.
+    /// The pool that proves.
     pub(super) pool: PoolHandle,
 }
 
-/// A predicted segment that was looked at.
+/// A predicted segment after its check.
 #[derive(Debug)]
 pub(super) struct Proved {
     /// The segment.
     pub(super) predicted: Predicted,
     /// Whether the file has it here.
     pub(super) holds: bool,
-    /// What the file has here instead, and somewhat more.
+    /// The bytes that the file has here instead, and somewhat more.
     pub(super) buffer: Vec<u8>,
-    /// Bytes of that.
+    /// The number of those bytes.
     pub(super) filled: usize,
 }
 
-/// A segment on its way.
+/// A segment under way.
 #[derive(Debug)]
 struct Coming {
     at: u64,
@@ -57,32 +59,34 @@ struct Coming {
 /// See the module header.
 pub(super) struct Proofs {
     ahead: Ahead,
-    /// How far cuts look.
+    /// The distance that cuts look ahead.
     max: usize,
     coming: VecDeque<Coming>,
     spare: Vec<Vec<u8>>,
 }
 
 impl Proofs {
-    /// Proofs for a file, of which nothing has been asked yet.
+    /// Proofs for a file, before the first question.
     pub(super) fn new(ahead: Ahead, max: usize) -> Self {
         Self { ahead, max, coming: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// The segment that was predicted to begin at this place of the file, after waiting for its proof; has those behind it proved
-    /// meanwhile. `None` when nothing is predicted here, or too near to the end of the file.
+    /// The segment that was predicted to begin at this place of the file, after its proof; later
+    /// ones are proved meanwhile. `None` without a prediction here, or too near to the end of the
+    /// file.
     pub(super) fn at(&mut self, at: u64, predictor: &mut Predictor) -> Option<Proved> {
         while self.coming.front().is_some_and(|coming| coming.at < at) {
             self.coming.pop_front();
         }
         self.look_ahead(at, predictor);
         let coming = self.coming.pop_front_if(|coming| coming.at == at)?;
-        // The sender is dropped unsent only when a thread panicked: then the feeder reads for itself, and the sequencer finds out.
+        // The sender is dropped unsent only when a thread panicked: then the feeder reads by
+        // itself, and the sequencer finds out.
         let proved = coming.proved.recv().ok()?;
         (proved.filled > 0).then_some(proved)
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer for reuse.
     pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < SEGMENTS_MAX {
             self.spare.push(buffer);
@@ -94,7 +98,7 @@ impl Proofs {
         while self.coming.len() < SEGMENTS_MAX.min(self.ahead.pool.threads() + 1) {
             let next = self.coming.back().map_or(at, |coming| coming.at + coming.bytes);
             let Some(predicted) = predictor.predict(next, self.ahead.cutter) else { return };
-            // The feeder reads the end of a file itself: it knows best where that is.
+            // The feeder reads the end of a file itself: it knows best where the end is.
             if next + predicted.bytes + self.max as u64 >= self.ahead.file.size() {
                 return;
             }
@@ -115,10 +119,10 @@ impl Proofs {
             }
             let mut filled = 0;
             while filled < whole {
-                // What was just read is still in the cache of the core.
+                // The bytes just read are still in the cache of the core.
                 let to = whole.min(filled + STEP_BYTES);
                 if !file.fill(&mut buffer[filled..to], at + filled as u64) {
-                    // Shorter than it was, or unreadable: the feeder will come upon it.
+                    // Shorter than before, or unreadable: the feeder will find out.
                     filled = 0;
                     break;
                 }

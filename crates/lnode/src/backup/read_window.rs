@@ -1,28 +1,30 @@
-//! The bytes of a large file that were read and not yet passed on.
+//! The bytes of a large file that were read and not passed on yet.
 
 use larder_chunking::{RunMac, StreamEnd};
 use larder_writer::{Chunks, KnownRun};
 
-/// Bytes read between two steps of a MAC: what was just read is still in the cache of the core.
+/// Bytes read between two steps of a MAC: they are still in the cache of the core.
 pub(super) const STEP_BYTES: usize = 256 << 10;
 
-/// What cutting makes of bytes.
+/// The results of cutting bytes.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     pub(super) lengths: Vec<u32>,
     pub(super) known: Vec<KnownRun>,
 }
 
-/// Where bytes come from.
+/// The source of bytes.
 pub(super) trait Supply {
     /// The next bytes; 0 is the end.
     fn read(&mut self, buffer: &mut [u8]) -> usize;
 
-    /// Goes on behind the next `bytes`, which were got in another way. Only for supplies that can be read in another way.
+    /// Continues behind the next `bytes`, which came in another way. Only for supplies with such a
+    /// way.
     fn pass(&mut self, bytes: u64);
 }
 
-/// See the module header. The buffer keeps its length and is filled in part, or zeroing it would cost as much as cutting.
+/// See the module header. The buffer keeps its length and is filled in part, or zeroing it would
+/// cost as much as cutting.
 pub(super) struct Incoming<'a> {
     supply: &'a mut dyn Supply,
     chunks: Chunks,
@@ -39,23 +41,23 @@ impl std::fmt::Debug for Incoming<'_> {
 }
 
 impl<'a> Incoming<'a> {
-    /// `chunks` brings buffers to reuse.
+    /// `chunks` has buffers for reuse.
     pub(super) fn new(chunks: Chunks, supply: &'a mut dyn Supply) -> Self {
         Self { supply, chunks, filled: 0, at_end: false, at: 0 }
     }
 
-    /// What is held.
+    /// The held bytes.
     pub(super) fn data(&self) -> &[u8] {
         &self.chunks.bytes[..self.filled]
     }
 
-    /// Whether nothing is held and nothing comes.
+    /// Whether no byte is held and none will come.
     pub(super) fn is_over(&mut self) -> bool {
         self.fill(1);
         self.filled == 0
     }
 
-    /// Reads until `bytes` are held, or the file ends; gives what is held.
+    /// Reads until `bytes` are held, or the file ends; returns the held bytes.
     pub(super) fn fill(&mut self, bytes: usize) -> &[u8] {
         if self.chunks.bytes.len() < bytes {
             self.chunks.bytes.resize(bytes, 0);
@@ -68,8 +70,8 @@ impl<'a> Incoming<'a> {
         &self.chunks.bytes[..self.filled]
     }
 
-    /// The MAC of the next `bytes`, which are held afterwards with `ahead` more; `None` when there are not so many. The file may
-    /// end before `ahead`.
+    /// The MAC of the next `bytes`, which are held afterwards with `ahead` more; `None` when the
+    /// file is shorter. The file may end before `ahead`.
     pub(super) fn mac(&mut self, mut mac: RunMac, bytes: usize, ahead: usize) -> Option<RunMac> {
         let whole = bytes + ahead;
         if self.chunks.bytes.len() < whole {
@@ -94,7 +96,7 @@ impl<'a> Incoming<'a> {
         self.at += bytes as u64;
     }
 
-    /// Goes on behind the next `bytes`, held or not.
+    /// Continues behind the next `bytes`, held or not.
     pub(super) fn leave_out(&mut self, bytes: usize) {
         let held = bytes.min(self.filled);
         self.pass(held);
@@ -102,7 +104,7 @@ impl<'a> Incoming<'a> {
         self.at += (bytes - held) as u64;
     }
 
-    /// Takes over a buffer whose first `filled` bytes are the next ones; gives the one held so far.
+    /// Adopts a buffer whose first `filled` bytes are the next ones; returns the previous one.
     pub(super) fn adopt(&mut self, buffer: Vec<u8>, filled: usize) -> Vec<u8> {
         debug_assert!(filled <= buffer.len());
         if filled <= self.filled {
@@ -113,8 +115,9 @@ impl<'a> Incoming<'a> {
         std::mem::replace(&mut self.chunks.bytes, buffer)
     }
 
-    /// Has what is held cut by `cut`, which is given the bytes, fills in lengths and known runs, and says how many bytes they
-    /// cover. The chunks take the buffer with them; what is left goes into `next`.
+    /// Lets `cut` cut the held bytes. It gets the bytes, fills in lengths and known runs, and
+    /// returns the number of bytes that they cover. The chunks take the buffer with them; the rest
+    /// moves into `next`.
     pub(super) fn cut(&mut self, next: Chunks, cut: impl FnOnce(&[u8], StreamEnd, &mut Pieces) -> usize) -> Chunks {
         let end = if self.at_end { StreamEnd::Reached } else { StreamEnd::Open };
         let mut chunks = std::mem::replace(&mut self.chunks, next);

@@ -1,7 +1,7 @@
-//! Whether a backup of a tree has read anything that it was asked for.
+//! Whether a backup of a tree has read any of its requested paths.
 //!
-//! The folders above what was asked for are in the version in any case, and so is a folder that could not be opened: a version
-//! of nothing else would look like a backup and be none.
+//! The folders above the requested paths are in the version in any case, and so is a folder that
+//! could not be opened. A version of only these would look like a backup without being one.
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::{Activity, Problem};
@@ -10,15 +10,15 @@ use larder_reader::is_at_or_below;
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// What was asked for, relative to `/`; none: everything that comes.
+    /// The requested paths, relative to `/`; none: everything that comes.
     roots: Vec<Vec<u8>>,
-    /// Folders that were asked for and are in the version, which may turn out to be all that could be read of them.
+    /// Requested folders in the version, perhaps without any readable content.
     bare: u64,
     has_read: bool,
 }
 
 impl Wanted {
-    /// `paths`: absolute, as they are recorded in the version.
+    /// `paths`: absolute, as recorded in the version.
     pub(super) fn new(paths: &[Vec<u8>]) -> Self {
         let roots = paths.iter().filter_map(|path| path.strip_prefix(b"/")).map(<[u8]>::to_vec).collect();
         Self { roots, bare: 0, has_read: false }
@@ -35,7 +35,7 @@ impl Wanted {
         } else if self.roots.contains(&entry.path) {
             self.bare += 1;
         } else {
-            // Above everything that was asked for, unless what was asked for is not all recorded.
+            // Above all requested paths, unless not all of them are recorded.
             self.has_read = !self.roots.iter().any(|root| is_at_or_below(root, &entry.path));
         }
     }
@@ -46,7 +46,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it is a folder that is in the version only because what was asked for lies below it.
+    /// Whether it is a folder that is in the version only because a requested path is below it.
     pub(super) fn is_above(&self, entry: &Entry) -> bool {
         let is_at_or_above = |root: &Vec<u8>| is_at_or_below(root, &entry.path);
         entry.kind == EntryKind::Directory

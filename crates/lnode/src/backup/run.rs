@@ -33,9 +33,9 @@ use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, Wh
 
 /// Backs up `input` as a new version.
 ///
-/// Files that cannot be read, or change while they are, are reported to the context's progress and counted; the version is
-/// made all the same. Interrupted at any moment, everything committed before is intact, and what was uploaded is reused by the
-/// next backup of the series.
+/// Files that cannot be read, or that change during it, are reported to the context's progress and
+/// counted. The version is created all the same. An interruption leaves every earlier commit
+/// intact, and the next backup of the series reuses the uploads.
 pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
     let repository = &context.repository;
     let started_ms = context.clock.now_ms();
@@ -47,8 +47,8 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
         false => Announced { before, merge_before, ..announce(context, options, job, candidates, policy)? },
     };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
-    // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
-    // So does that of a job of whose commit an attempt is still under way.
+    // The lease of a failed job stays open, because it tells the next run the place of its uploads.
+    // So does the lease of a job with a commit under way.
     if let Some(keeper) = announced.keeper {
         keeper.end(result.as_ref().map_or(Ending::Ended, |(_, ending)| ending.clone()));
     }
@@ -67,27 +67,27 @@ impl Candidate {
     }
 }
 
-/// What the job may build on: checked to be there *after* the lease that pins it was written.
+/// The bases of the job: checked to be there *after* the lease that pins them was written.
 struct Announced {
     bases: Vec<Candidate>,
     adopts: Vec<Pin>,
-    /// The version before the base, of which nothing is shared: what is lost by that is measured.
+    /// The version before the base, with which nothing is shared: the resulting loss is measured.
     before: Option<Version>,
-    /// Chunks born before this version have stayed duplicate long enough to be merged.
+    /// Chunks born before this version have been duplicate long enough to be merged.
     merge_before: Option<JobId>,
     policy: &'static dyn LayoutPolicy,
     keeper: Option<LeaseKeeper>,
 }
 
-/// What the job would build on.
+/// The possible bases of the job.
 struct Bases {
-    /// The version asked for, else the newest of the series, else similar ones of other series.
+    /// The requested version, else the newest of the series, else similar ones of other series.
     candidates: Vec<Candidate>,
-    /// The version before the base, if that alone serves.
+    /// The version before the base, if it can serve.
     before: Option<Version>,
-    /// The version before which chunks must have been born to be merged.
+    /// Chunks born before this version are merged.
     merge_before: Option<JobId>,
-    /// How the series lies in containers.
+    /// The storage of the series in containers.
     policy: &'static dyn LayoutPolicy,
     input: Sampled,
 }
@@ -107,10 +107,11 @@ fn find_bases(
     for damaged in &catalog.damaged {
         tracing::warn!(object = %damaged.name, error = %damaged.error, "a version cannot be read and is not built on");
     }
-    // The newest by the order in which jobs began; `--time` may say anything.
+    // The newest by the start of its job; `--time` may state any time.
     catalog.versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let of_series = catalog.versions.iter().filter(|version| version.summary.series == options.series);
-    // A chunk that this version finds again is duplicate once more than there are versions since it was born.
+    // A chunk found again by this version is duplicate once more than there are versions since its
+    // birth.
     let policy = layout_policy::of(of_series.clone().next().map_or(options.layout, |newest| newest.summary.layout));
     let merge_before = policy.merge_after(options).and_then(|times| match times.get() {
         1 => Some(job),
@@ -129,7 +130,7 @@ fn find_bases(
         let mut older = versions.take(if options.base.is_none() { policy.bases_before() } else { 0 });
         let before = older.next();
         let mut candidates: Vec<_> = own.into_iter().collect();
-        // What the newest lost, or the one before, says what is to be expected.
+        // The loss of the newest, or of the one before, tells the loss to expect.
         let newest = candidates.iter().map(|candidate| &candidate.version);
         let is_needed = newest.chain(&before).any(|version| is_too_much(&version.summary.statistics));
         let before = match is_needed {
@@ -147,7 +148,7 @@ fn find_bases(
     Ok(Bases { candidates: similar.collect(), before: None, merge_before, policy, input })
 }
 
-/// An error when a version that was asked for has no chunks that one of this series may share.
+/// An error when a requested version has no chunks that one of this series may share.
 fn expect_shared(base: &Summary, series: &str, policy: &dyn LayoutPolicy) -> Result<(), BackupError> {
     if base.layout == policy.layout() && policy.shares_with(base, series) {
         return Ok(());
@@ -187,15 +188,16 @@ fn announce(
     if repository.keeps(Rule::LeaseFirst) {
         keeper = Some(LeaseKeeper::open(context, job, lease.clone())?);
     }
-    // Only now: what was there before the lease was written may have been retired meanwhile, what is there now stays.
+    // Only after the lease: earlier containers may have been retired meanwhile, but the present
+    // ones stay.
     let checked = context.executor.block_on(async {
         let mut bases = Vec::new();
         for Candidate { version, why } in candidates.drain(..) {
             if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
                 continue;
             }
-            // The lease keeps the generation that is newest now; the one that was listed may have been superseded before, by one
-            // in the other layout, with which this job has nothing in common.
+            // The lease keeps the generation that is newest now. The listed one may have been
+            // superseded before, by one in the other layout, with which this job shares nothing.
             let newest = match repository.keeps(Rule::GenerationAfterLease) {
                 true => repository.buildable_generation(&version).await?,
                 false => Some(version.clone()),
@@ -230,9 +232,10 @@ fn announce(
 struct OpenBase {
     manifest: Manifest,
     why: WhyBase,
-    /// Whether bytes of its data stream may be taken over unread: it is the first, and of this series, or the input is a stream.
+    /// Whether bytes of its data stream may be reused unread: it is the first base, and of this
+    /// series, or the input is a stream.
     is_followed: bool,
-    /// Containers that it names and that are missing: what lies there is stored again.
+    /// Missing containers that it names: their chunks are stored again.
     missing: Arc<HashSet<ContainerId>>,
     /// The objects that are absent.
     absent: BTreeSet<ContainerId>,
@@ -241,13 +244,14 @@ struct OpenBase {
 }
 
 impl OpenBase {
-    /// Whether its files are those of the input, so that equal metadata mean equal contents. Inode numbers and times of another
-    /// series mean nothing here.
+    /// Whether its files are those of the input, so that equal metadata means equal contents. Inode
+    /// numbers and times of another series mean nothing here.
     fn has_same_files(&self) -> bool {
         self.why != WhyBase::Similar && self.is_whole()
     }
 
-    /// Whether nothing is known to be missing of it. Nothing is taken over unread from one that is not.
+    /// Whether none of its containers is known to be missing. No data of an incomplete base is
+    /// reused unread.
     fn is_whole(&self) -> bool {
         self.missing.is_empty()
     }
@@ -292,7 +296,7 @@ fn run(
     let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
     let _stop = StopUploads(uploads.clone());
     let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads);
-    // Whoever waits for room is told that the job has ended, and not why.
+    // Waiters for room learn that the job has ended, and not why.
     let streams =
         streams.map_err(|error| if context.cancel.is_cancelled() { BackupError::Interrupted } else { error })?;
     if !uploads.wait_unless_cancelled()? {
@@ -302,8 +306,8 @@ fn run(
     statistics.stored_bytes = uploads.stored_bytes();
     let unchanged = bases.first().is_some_and(|OpenBase { manifest, why, .. }| {
         let is_equal = || manifest.data == streams.data && manifest.metadata == streams.metadata;
-        // The folders above what was asked for have times of their own, which everything else in them changes. Where nothing
-        // is new, nothing is missing if there are as many entries.
+        // The folders above the requested paths have their own times, which change with everything
+        // else in them. If nothing is new, nothing is missing when the number of entries is equal.
         let differs_above = || !streams.differs && entries_of(&manifest.summary.statistics) == entries_of(&statistics);
         *why != WhyBase::Similar && (is_equal() || differs_above())
     });
@@ -363,14 +367,14 @@ fn run(
     Ok((report, Ending::closed_if(is_answered, done)))
 }
 
-/// Says also how many containers the job created.
+/// Adds the number of containers that the job created.
 fn with_containers(done: Done, uploads: &Uploads) -> Done {
     let stored = uploads.stored();
     let count = |kind| u32::try_from(stored.keys().filter(|id| id.kind == kind).count()).unwrap_or(u32::MAX);
     done.with_containers(count(ContainerKind::Data), count(ContainerKind::Meta))
 }
 
-/// How many entries a version has.
+/// The number of entries of a version.
 fn entries_of(statistics: &Statistics) -> u64 {
     let Statistics { files_new, files_changed, files_unmodified, .. } = statistics;
     let Statistics { dirs_new, dirs_changed, dirs_unmodified, others, .. } = statistics;
@@ -419,14 +423,14 @@ fn pipeline(
     let dead: Vec<_> = announced.adopts.iter().map(|pin| pin.job).collect();
     let orphans = OrphanedContainers::list(repository, &context.executor, job, &dead)?;
     let (spare, spares) = unbounded();
-    // In turns everything is fed before anything of it is sequenced.
+    // In turns, everything is fed before any of it is sequenced.
     let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
     let hints = PositionHints::default();
-    // Who distrusts fingerprints will not trust a MAC.
+    // `--paranoid` doubts fingerprints, and so must not trust a MAC.
     let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
     let predictor =
         followed.zip(run_mac).map(|((_, (data, _)), run_mac)| Predictor::new(reader(data), run_mac, hints.clone()));
-    // Of a version that is one stream all of it is the predecessor, whatever its name was.
+    // A version that is one stream is the predecessor as a whole, under any name.
     let whole_stream = followed
         .filter(|(base, _)| base.manifest.summary.source == SourceKind::Stream)
         .map(|(base, _)| 0..base.manifest.data.bytes());
@@ -505,7 +509,8 @@ fn pipeline(
     sequencer.finish()
 }
 
-/// The data stream of the version before the base. Nothing is lost when it cannot be read, or is forgotten meanwhile.
+/// The data stream of the version before the base. Nothing is lost when it is unreadable, or
+/// forgotten meanwhile.
 fn before_base(
     context: &JobContext,
     before: &Version,
@@ -521,7 +526,7 @@ fn before_base(
     }
 }
 
-/// Where a version has the bytes of the file at `path` in its data stream.
+/// The range of a version's data stream with the bytes of the file at `path`.
 fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, RepositoryError> {
     entries.skip_towards(path)?;
     for found in entries {
@@ -535,7 +540,7 @@ fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, Rep
     Ok(None)
 }
 
-/// The version's container table: what it uses of each container, out of how much.
+/// The version's container table: the used part of each container, and its total.
 fn table(streams: &Streams, bases: &[OpenBase], uploads: &Uploads) -> Result<Vec<ContainerUsage>, BackupError> {
     let stored = uploads.stored();
     let of_bases: Vec<_> = bases.iter().map(|base| holdings(&base.manifest.containers)).collect();
@@ -544,6 +549,6 @@ fn table(streams: &Streams, bases: &[OpenBase], uploads: &Uploads) -> Result<Vec
         let mut all = [&stored].into_iter().chain(of_orphans).chain(&of_bases);
         all.find_map(|held| held.get(container).copied())
     };
-    // What is in none of them nobody could have found.
+    // A chunk in none of them could not have been found.
     container_table(&streams.usage, held).ok_or(BackupError::WorkerDied)
 }

@@ -1,6 +1,7 @@
-//! The front of the pipeline by itself: a tree read and cut as a backup would, and every chunk shown.
+//! The front of the pipeline alone: reads and cuts a tree as a backup would, and shows every chunk.
 //!
-//! For whoever looks for chunks that it knows by name (`repair`). Nothing is compared with a base and nothing is stored.
+//! For searches of chunks by their names (`repair`). Nothing is compared with a base and nothing is
+//! stored.
 
 use std::sync::Arc;
 
@@ -17,19 +18,20 @@ use super::feed::{FeedItem, Feeder, Feeding};
 use super::sequence::wait;
 use super::{BackupError, IN_FLIGHT};
 
-/// What follows a chunk.
+/// The reaction to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GoOn {
     /// More chunks are wanted.
     Yes,
-    /// Everything was seen that was looked for.
+    /// All wanted chunks were seen.
     No,
 }
 
-/// Is shown a chunk: its name and its bytes.
+/// Receives a chunk: its name and its bytes.
 pub type Show<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError> + 'a;
 
-/// Shows every chunk of a tree, in path order. What cannot be read is reported to the context's progress, as in a backup.
+/// Shows every chunk of a tree, in path order. Unreadable entries are reported to the context's
+/// progress, as in a backup.
 pub fn collect(
     context: &JobContext,
     walk: Walk,

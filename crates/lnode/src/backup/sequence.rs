@@ -1,8 +1,8 @@
-//! The middle of the pipeline: takes work in path order, decides of every chunk whether it is new, and writes the two
-//! streams of the version.
+//! The middle of the pipeline: takes work in path order, decides whether each chunk is new, and
+//! writes the two streams of the version.
 //!
-//! One thread, and the only one that knows the order of things. Invariant: the data stream is exactly the stored bytes of the
-//! entries, in their order; [`Sequencer::finish`] checks it.
+//! One thread, and the only one that knows the order of the work. Invariant: the data stream is
+//! exactly the stored bytes of the entries, in their order; [`Sequencer::finish`] checks it.
 
 mod hard_links;
 mod reuse_range;
@@ -43,30 +43,30 @@ use hard_links::{HardLinks, LinkTo};
 use reuse_range::ReusedRange;
 use stream::Stream;
 
-/// What the sequencer is built from.
+/// The parts of a sequencer.
 pub(super) struct Parts {
     pub(super) job: JobId,
     pub(super) cutting: Arc<Cutting>,
     pub(super) data_packer: Packer,
     /// Stores metadata, and segments and nodes of both streams.
     pub(super) sink: MetaSink,
-    /// Where duplicates are looked for.
+    /// The sources of duplicates.
     pub(super) bases: Vec<BaseReaders>,
-    /// The data stream of the first base, if bytes may be taken over from it unread.
+    /// The data stream of the first base, if bytes may be reused from it unread.
     pub(super) unread: Option<RecipeReader>,
     pub(super) orphans: Option<OrphanedContainers>,
-    /// Compares bytes of what the others find.
+    /// Compares the bytes of duplicates that the others find.
     pub(super) comparison: Option<ByteComparison>,
     pub(super) index_memory: usize,
-    /// Folder for what that has no room for.
+    /// Folder for data that exceeds this memory.
     pub(super) scratch: Option<PathBuf>,
     pub(super) policy: &'static dyn LayoutPolicy,
-    /// Measures what is found in no base and was there before.
+    /// Measures chunks that are in no base but were there before.
     pub(super) skips: Option<Skips>,
     /// Runs of chunks born before this version become superchunks.
     pub(super) merge_before: Option<JobId>,
     pub(super) wanted: Wanted,
-    /// Tells the feeder where the stream is.
+    /// Tells the feeder the stream's place.
     pub(super) hints: PositionHints,
     pub(super) progress: Arc<dyn Progress>,
     pub(super) cancel: Cancel,
@@ -77,7 +77,7 @@ pub(super) struct Parts {
 pub(super) struct BaseReaders {
     pub(super) data: RecipeReader,
     pub(super) metadata: RecipeReader,
-    /// Containers of it that are missing: nothing that lies there is a duplicate.
+    /// Its missing containers: their chunks are no duplicates.
     pub(super) missing: Arc<HashSet<ContainerId>>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Streams {
     pub(super) statistics: Statistics,
     pub(super) sketcher: Sketcher,
     pub(super) orphans: Option<GroupFilter<OrphanedContainers>>,
-    /// Something of what was asked for is new or changed, by its metadata; what is missing is not told here.
+    /// A requested entry is new or changed, by its metadata; missing entries are not reported here.
     pub(super) differs: bool,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct Sequencer {
     reused: Option<ReusedRange>,
     sketcher: Sketcher,
     statistics: Statistics,
-    /// Bytes of the large file under way.
+    /// Bytes of the current large file.
     pending_bytes: u64,
     stream_bytes: u64,
     entry_bytes: u64,
@@ -119,7 +119,7 @@ pub(super) struct Sequencer {
     /// See [`Streams`].
     differs: bool,
     links: HardLinks,
-    /// Large files begun.
+    /// Large files begun so far.
     files: u64,
     merge_before: Option<JobId>,
     hints: PositionHints,
@@ -172,7 +172,7 @@ impl Sequencer {
         }
     }
 
-    /// Works through everything that is fed.
+    /// Works through all fed items.
     pub(super) fn run(&mut self, fed: &Receiver<FeedItem>) -> Result<(), BackupError> {
         for item in fed {
             if self.cancel.is_cancelled() {
@@ -219,7 +219,7 @@ impl Sequencer {
         if self.cancel.is_cancelled() { Err(BackupError::Interrupted) } else { Ok(()) }
     }
 
-    /// From here on segments are those of one large file, and proved.
+    /// From here on segments belong to one large file, and are proved.
     fn begin_file(&mut self, cutter: Cutter) -> Result<(), BackupError> {
         self.files += 1;
         self.data_packer.expect(cutter.content_hint());
@@ -236,7 +236,7 @@ impl Sequencer {
         Ok(self.data.end_file(&mut self.sink)?)
     }
 
-    /// Tells the feeder where in the base the large file under way is now.
+    /// Tells the feeder the current large file's place in the base.
     fn tell_position(&mut self) -> Result<(), BackupError> {
         if let Some(base) = &mut self.data.base
             && let Some(offset) = base.position()?
@@ -246,7 +246,7 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Whether anything is in the version that was asked for.
+    /// Whether the version has any requested entry.
     pub(super) fn has_entries(&self) -> bool {
         self.wanted.is_any()
     }
@@ -283,7 +283,7 @@ impl Sequencer {
         Ok(())
     }
 
-    /// A further name of an earlier file; should that file be missing, this one takes its place.
+    /// A further name of an earlier file; if that file is missing, this one takes its place.
     fn link(&mut self, mut found: larder_source::Found, fate: EntryChange) -> Result<(), BackupError> {
         let EntryKind::HardLink { target } = &mut found.entry.kind else { return Ok(()) };
         let link_to = self.links.resolve(target);
@@ -315,7 +315,8 @@ impl Sequencer {
         self.entry(&found.entry)
     }
 
-    /// Writes the chunks `from..to` of `chunks`, whose bytes begin at `offset`; gives the offset behind them.
+    /// Writes the chunks `from..to` of `chunks`, whose bytes begin at `offset`; returns the offset
+    /// behind them.
     fn contents(&mut self, chunks: &Chunks, from: usize, to: usize, mut offset: usize) -> Result<usize, BackupError> {
         for number in from..to {
             let length = &chunks.lengths[number];
@@ -324,7 +325,8 @@ impl Sequencer {
             let record = match chunks.known_at(number) {
                 Some((run, place)) => {
                     if number + 1 == run.chunks.end {
-                        // What follows was not predicted, but it is likely to be near what the base has there.
+                        // The next bytes were not predicted, but are probably near this place of
+                        // the base.
                         if let Some(base) = &mut self.data.base {
                             base.expect(run.segment, place as u32 + 1)?;
                         }
@@ -355,7 +357,8 @@ impl Sequencer {
             }
             return Ok(record);
         }
-        // What was found damaged is found damaged each time that it comes back; this job has stored it again the first time.
+        // A damaged chunk is found damaged each time it returns; this job has stored it again the
+        // first time.
         if self.comparison.is_some()
             && let Some(record) = chain::find(self.own.filters(), &chunk)?
         {
@@ -461,8 +464,9 @@ impl Sequencer {
     }
 }
 
-/// Waits for work of the pool.
+/// Waits for the pool's result.
 pub(super) fn wait<T>(promise: &Receiver<T>) -> Result<T, BackupError> {
-    // The sender is dropped unsent only by a panic in the pool, which is a bug of ours that must end the job.
+    // The sender is dropped unsent only by a panic in the pool: a bug of this program that must end
+    // the job.
     promise.recv().map_err(|_| BackupError::WorkerDied)
 }

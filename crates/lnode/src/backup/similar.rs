@@ -1,8 +1,10 @@
-//! The first version of a series: which versions of other series does the input resemble?
+//! The first version of a series: finds versions of other series that the input resembles.
 //!
-//! Its head is read, cut and sampled before the backup begins, and compared with the sketches of the newest version of every
-//! series, or of those that the index names when there are many (SlimStore section IV-A, step 1). The backup that follows sees the input from its beginning: items of a walk are looked
-//! at again, what was taken from a stream is given out again. A wrong guess costs misses, never correctness.
+//! The input's head is read, cut and sampled before the backup begins. It is compared with the
+//! sketches of the newest version of every series. When there are many series, the index names
+//! those to compare (SlimStore section IV-A, step 1). The backup then sees the input from its
+//! beginning: it gets the items of a walk and the bytes of a stream again. A wrong guess costs
+//! misses, never correctness.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -21,11 +23,11 @@ use super::{Input, similar_series};
 
 /// Bytes of the input that are sampled: held in memory for a stream, read twice for files.
 const SAMPLED_BYTES: usize = 16 << 20;
-/// Items of a walk that are looked at before it goes on.
+/// Items of a walk that are looked at before the backup begins.
 const ITEMS_MAX: usize = 4096;
 /// Folders among them: each is held open.
 const FOLDERS_MAX: usize = 128;
-/// Bases used at most: beyond, each costs more look-ups than it finds duplicates.
+/// Most bases used: further ones cost more look-ups than they find duplicates.
 const BASES_MAX: usize = 3;
 
 /// An input whose head may have been looked at.
@@ -47,7 +49,7 @@ impl Sampled {
     }
 }
 
-/// The newest versions of those series that the input resembles most, best first, and the input.
+/// The newest versions of the series that the input resembles most, best first, and the input.
 pub(super) fn find_similar(
     context: &JobContext,
     input: Input,
@@ -67,7 +69,7 @@ pub(super) fn find_similar(
     similar_series::narrow(context, &sketch, &mut series)?;
     let mut versions = context.executor.block_on(context.repository.newest_of(series))?;
     versions.retain(|version| !version.summary.sketch.is_empty());
-    // Of equals the newest comes first.
+    // Among equals the newest comes first.
     versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let sketches: Vec<_> = versions.iter().map(|version| &version.summary.sketch).collect();
     let chosen = choose(&sketch, &sketches, BASES_MAX);
@@ -112,10 +114,10 @@ fn sample_stream(
     (sketch, Box::new(Replayed { head: head.into(), failure: result.err(), rest: reader }))
 }
 
-/// A stream of which the beginning was read already.
+/// A stream whose beginning was read already.
 struct Replayed {
     head: VecDeque<u8>,
-    /// How reading the head ended.
+    /// The error that ended the reading of the head.
     failure: Option<std::io::Error>,
     rest: Box<dyn Read + Send>,
 }
@@ -136,7 +138,7 @@ impl Read for Replayed {
     }
 }
 
-/// Cuts and names what it is shown, as the backup will.
+/// Cuts and names bytes as the backup will.
 struct Sampler<'a> {
     cutting: &'a Cutting,
     sketcher: Sketcher,
@@ -153,7 +155,8 @@ impl<'a> Sampler<'a> {
         self.read >= SAMPLED_BYTES
     }
 
-    /// Samples a regular file. What goes wrong will go wrong again when the file is backed up, and is told then.
+    /// Samples a regular file. Its errors will recur when the file is backed up, and are reported
+    /// then.
     fn file(&mut self, found: &mut Found) {
         if found.is_special_stream() || !matches!(found.entry.kind, EntryKind::File { size: 1.., .. }) {
             return;
@@ -182,7 +185,8 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Cuts `bytes[from..]`, the beginning of a file or stream of `total` bytes; gives the end of its last chunk.
+    /// Cuts `bytes[from..]`, the beginning of a file or stream of `total` bytes; returns the end of
+    /// its last chunk.
     fn cut_from(&mut self, from: usize, total: Option<u64>, end: StreamEnd) -> usize {
         let stream = &self.chunks.bytes[from..];
         let head = &stream[..stream.len().min(HEAD_BYTES)];

@@ -1,7 +1,9 @@
-//! Which of many series are worth a look when a stream's like is wanted: those that the index says share samples with it, and those
-//! that the index does not have yet (SlimStore section IV-A: the similar-file index).
+//! Selects, among many series, those to compare with a stream. They share samples with it according
+//! to the index, or the index does not have them yet (SlimStore section IV-A: the similar-file
+//! index).
 //!
-//! Without an index, or with few series, all of them. The index saves reads and decides nothing: sketches are compared as ever.
+//! Without an index, or with few series, all of them. The index saves reads and decides nothing:
+//! sketches are compared as always.
 
 use std::collections::HashMap;
 
@@ -14,9 +16,9 @@ use larder_reader::without_index;
 use larder_store::RepositoryError;
 use larder_store::newest_versions::ListedSeries;
 
-/// So many series are read without asking the index: asking costs some requests, one after the other.
+/// This number of series is read without asking the index, which costs some consecutive requests.
 const ALL_MAX: usize = 64;
-/// Of those that share samples, so many are read: the ones with most.
+/// The number of series with shared samples to read: those with most.
 const LIKELY_MAX: usize = 16;
 
 /// Drops series that cannot be like the stream.
@@ -42,7 +44,7 @@ struct Known {
     likely: Vec<SeriesKey>,
 }
 
-/// What the index knows, if there is one.
+/// The knowledge of the index, if there is one.
 async fn shared(context: &JobContext, stream: &Sketch) -> Result<Option<Known>, IndexError> {
     let repository = &context.repository;
     let snapshot = IndexSnapshot::newest(repository).await?.snapshot;
@@ -50,7 +52,7 @@ async fn shared(context: &JobContext, stream: &Sketch) -> Result<Option<Known>, 
         return Ok(None);
     }
     let (mut newest, mut numbers) = (HashMap::new(), HashMap::new());
-    // They come by rising number; newest is who began last.
+    // Versions come by rising number; the newest is the one whose job began last.
     for row in &snapshot.manifest.versions {
         let version = Pin { series: row.series, job: row.job };
         let known = newest.entry(row.series).or_insert(version);
@@ -63,13 +65,14 @@ async fn shared(context: &JobContext, stream: &Sketch) -> Result<Option<Known>, 
     let streams: TableView<Streams> = TableView::new(io, &snapshot.manifest.runs, LookupOptions::default());
     let mut counts: HashMap<SeriesKey, usize> = HashMap::new();
     for (key, number) in streams.streams_of(stream.samples()).await? {
-        // Else only an older version had it. One that was rewritten has a number above the newest's.
+        // Otherwise only an older version had it. A rewritten version has a number above the
+        // newest's.
         if numbers.get(&key.series).is_some_and(|newest| *newest <= number) {
             *counts.entry(key.series).or_default() += 1;
         }
     }
     let mut likely: Vec<_> = counts.into_iter().collect();
-    // Of equals the newest comes first, as where sketches are compared.
+    // Among equals the newest comes first, as in the comparison of sketches.
     likely.sort_by_key(|(series, count)| std::cmp::Reverse((*count, newest.get(series).map(|version| version.job))));
     likely.truncate(LIKELY_MAX);
     Ok(Some(Known { newest, likely: likely.into_iter().map(|(series, _)| series).collect() }))

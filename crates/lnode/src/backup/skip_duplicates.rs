@@ -1,8 +1,11 @@
-//! Skip duplicates: what comes back after a version without it, and is stored again because only the newest version is asked.
+//! Skip duplicates: chunks that return after a version without them, and are stored again because
+//! only the newest version is asked.
 //!
-//! Measured while a version of the layout `lifecycle` is made, by the fingerprints that the nodes of the version before the base keep as
-//! samples: chunks are sampled by their fingerprints alone, so one that is new here and sampled is in that version or it is not. When
-//! too much is lost ([`is_too_much`]), the next versions ask the version before the base as well, and what is found there is counted.
+//! Measured during a backup in the layout `lifecycle`, by the fingerprints that the nodes of the
+//! version before the base keep as samples. Chunks are sampled by their fingerprints alone. So a
+//! new, sampled chunk is certainly in that version or certainly not. When too much is lost
+//! ([`is_too_much`]), the next versions ask the version before the base as well, and chunks found
+//! there are counted.
 
 use std::collections::HashSet;
 
@@ -12,10 +15,11 @@ use larder_format::manifest::Statistics;
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
 
-/// Of a thousand bytes that the base does not have, so many may be skip duplicates before three versions serve as bases.
+/// The permille of bytes outside of the base that may be skip duplicates before three versions
+/// serve as bases.
 const PERMILLE_MAX: u32 = 20;
 
-/// Whether a version has lost so much that those after it look in three versions.
+/// Whether a version has lost so much that later ones search three versions.
 pub(super) fn is_too_much(statistics: &Statistics) -> bool {
     statistics.skip_permille.is_some_and(|permille| permille > PERMILLE_MAX)
 }
@@ -25,24 +29,24 @@ pub(super) fn is_too_much(statistics: &Statistics) -> bool {
 pub(super) struct Skips {
     /// The data stream of the version before the base, until its samples are read.
     before: Option<RecipeReader>,
-    /// Its samples; nothing before the first new chunk that is sampled.
+    /// Its samples; empty before the first new chunk that is sampled.
     samples: HashSet<u64>,
     is_measured: bool,
     /// Bytes of the chunks that were stored.
     stored: u64,
-    /// Bytes that are in the version before the base, reckoned up from the sampled ones.
+    /// Bytes that are in the version before the base, estimated from the sampled ones.
     lost: u64,
     /// Bytes that were found there, exactly.
     found: u64,
 }
 
 impl Skips {
-    /// Measures against a version in which chunks are not looked for.
+    /// Measures against a version in which chunks are not searched.
     pub(super) fn measured(before: RecipeReader) -> Self {
         Self { before: Some(before), ..Self::counted() }
     }
 
-    /// Counts what is found in further bases.
+    /// Counts chunks found in further bases.
     pub(super) fn counted() -> Self {
         Self { before: None, samples: HashSet::new(), is_measured: true, stored: 0, lost: 0, found: 0 }
     }
@@ -75,7 +79,7 @@ impl Skips {
         self.found += u64::from(size);
     }
 
-    /// The share of what the base does not have.
+    /// The share of the bytes that the base does not have.
     pub(super) fn permille(&self) -> Option<u32> {
         let all = u128::from(self.stored) + u128::from(self.found);
         let of_these = (u128::from(self.lost) + u128::from(self.found)).min(all) * 1000;

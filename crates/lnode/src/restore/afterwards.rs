@@ -1,4 +1,4 @@
-//! What a restore does when everything is written: removes what the version does not have, reads everything again.
+//! The end of a restore: removes entries that the version does not have, and verifies everything.
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::ItemFate;
@@ -8,12 +8,14 @@ use super::RestoreError;
 use super::run::{Restore, is_below};
 
 impl Restore<'_> {
-    /// Removes what the version does not have and the selection asks for from every directory that the selection reaches.
+    /// Removes entries that the version does not have. They are removed from every directory that
+    /// the selection reaches, if the selection wants them.
     ///
-    /// The rule is restic's. The selection reaches a directory that it asks for, or that holds an entry of the version which it
-    /// asks for, however deep. There, each name that the version does not have goes if the selection asks for it; it is judged as
-    /// a file, and a folder goes with all its contents. Narrower than restic: only where the version has the whole directory.
-    /// Folders that merely lead to what was backed up hold other things.
+    /// The rule is restic's. The selection reaches a directory that it wants, or that contains a
+    /// wanted entry of the version at any depth. There, each name that the version does not have is
+    /// removed if the selection wants it. The selection judges it as a file, and a folder is
+    /// removed with all its contents. The rule is narrower than restic's: it holds only where the
+    /// version has the whole directory. Folders above the backed-up paths contain other entries.
     pub(super) fn delete(&self) -> Result<u64, RestoreError> {
         if self.has_gaps {
             self.execution().problem(b"", "nothing is deleted: damaged metadata hides what the version has");
@@ -54,7 +56,8 @@ impl Restore<'_> {
         Ok(deleted)
     }
 
-    /// Deletes in a directory of which all names are known; `above`: those that are still open, the parent last.
+    /// Deletes in a directory whose names are all known; `above`: the open directories, the parent
+    /// last.
     fn close(&self, dir: &OpenDir, above: &mut [OpenDir]) -> Result<u64, RestoreError> {
         if let Some(parent) = above.last_mut() {
             parent.reached |= dir.reached;
@@ -74,7 +77,7 @@ impl Restore<'_> {
         Ok(self.target.delete_extra_of(&dir.path, &dir.names, is_selected, report)?)
     }
 
-    /// Whether a directory of the version lies in what was backed up, not above it.
+    /// Whether a directory of the version is in the backed-up paths, not above them.
     fn is_whole(&self, path: &[u8]) -> bool {
         let summary = &self.reader.manifest().summary;
         summary.paths.iter().filter_map(|root| root.strip_prefix(b"/")).any(|root| path == root || is_below(path, root))
@@ -125,13 +128,13 @@ impl Restore<'_> {
 
 /// A directory whose names are being collected.
 struct OpenDir {
-    /// In the target.
+    /// Its path in the target.
     path: Vec<u8>,
-    /// In the version.
+    /// Its path in the version.
     version_path: Vec<u8>,
-    /// Whether the version has all that was there.
+    /// Whether the version has all of its entries.
     whole: bool,
-    /// Whether the selection asks for it, or for anything of the version in it.
+    /// Whether the selection wants it, or any entry of the version in it.
     reached: bool,
     names: Vec<Vec<u8>>,
 }

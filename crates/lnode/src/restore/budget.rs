@@ -1,28 +1,29 @@
-//! How a restore divides its memory: metadata (a quarter, `version`), the plan of a window, containers between store and disk.
+//! The division of a restore's memory: metadata (a quarter, `version`), the plan of a window,
+//! containers between store and disk.
 
 use super::file_task::{FileTask, Run};
 
-/// Bytes of an entry's path, attributes and owner that are reckoned with.
+/// Estimated bytes of an entry's path, attributes and owner.
 const ENTRY_BYTES: usize = 200;
-/// Least memory for containers: the largest one that a writer makes must pass.
+/// Least memory for containers: the largest one that a writer creates must fit.
 const CONTAINERS_MIN: usize = 32 << 20;
 
-/// What each part may take.
+/// The limit of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Budget {
-    /// Runs after which a window is carried out.
+    /// Runs after which a window is executed.
     pub(super) runs: usize,
-    /// Files and links after which a window is carried out.
+    /// Files and links after which a window is executed.
     pub(super) files: usize,
-    /// Bytes of containers fetched or being written out.
+    /// Bytes of containers being fetched or written.
     pub(super) containers: usize,
 }
 
 impl Budget {
-    /// Divides `memory` bytes; containers may have been given their own.
+    /// Divides `memory` bytes; containers may have their own budget.
     pub(super) fn of(memory: usize, containers: Option<usize>) -> Self {
         Self {
-            // Both tables double when they grow, so that for a moment one and a half of it is there.
+            // Both tables double when they grow, so for a moment one and a half of it is in use.
             runs: (memory / 6 / size_of::<Run>()).max(1 << 12),
             files: (memory / 12 / (size_of::<FileTask>() + ENTRY_BYTES)).max(1 << 8),
             containers: containers.unwrap_or((memory / 12 * 5).max(CONTAINERS_MIN)),

@@ -1,8 +1,8 @@
-//! Old content of a file, compared chunk by chunk with what the recipe wants in its place.
+//! Compares the old content of a file, chunk by chunk, with the recipe.
 //!
-//! A recipe names every chunk by its keyed fingerprint, so equal content is recognised from the target alone: what is right
-//! is neither fetched from the store nor written. So a restore that is run again reads the target instead of the repository,
-//! and one changed chunk in a large file costs that chunk.
+//! A recipe names every chunk by its keyed fingerprint, so equal content is recognised from the
+//! target alone: right chunks are neither fetched nor written. A repeated restore therefore reads
+//! the target instead of the repository, and one changed chunk in a large file costs that chunk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use larder_source::target::{FileWriter, TargetError};
 
 use super::file_task::places;
 
-/// Bytes compared at once: enough for all lanes of the fingerprinter.
+/// Bytes compared at once: enough for the parallel fingerprinter.
 pub(super) const BATCH_BYTES: u64 = 1 << 20;
 
 /// See the module header.
@@ -28,14 +28,14 @@ pub(super) struct Existing {
 }
 
 impl Existing {
-    /// The old content of a file that was begun; `None` when there is none, or it cannot be read.
+    /// The old content of a begun file; `None` when there is none, or it cannot be read.
     pub(super) fn of(writer: &Arc<FileWriter>) -> Option<Self> {
         let file = writer.existing_content()?;
         Some(Self { file, bytes: writer.existing_bytes(), writer: writer.clone(), buffer: Vec::new() })
     }
 
-    /// Which of `records`, whose first belongs at byte `at` of the stored bytes of `entry`, are in their places already.
-    /// These are declared to the file's writer as kept.
+    /// Finds the `records` that are in their places already; the first belongs at byte `at` of the
+    /// stored bytes of `entry`. They are declared to the file's writer as kept.
     pub(super) fn keep(
         &mut self,
         fingerprinter: &Fingerprinter,
@@ -65,7 +65,8 @@ impl Existing {
         Ok(kept)
     }
 
-    /// Reads places of the file into the buffer, one after the other; stops where it ends or cannot be read.
+    /// Reads ranges of the file into the buffer, one after the other; stops where it ends or cannot
+    /// be read.
     fn read(&mut self, places: &[(u64, u64)]) -> u64 {
         self.buffer.clear();
         for (offset, length) in places {

@@ -1,4 +1,5 @@
-//! Carries out a window: containers fetched ahead, opened frame by frame, and written to all the places they belong.
+//! Executes a window: containers are fetched ahead, opened frame by frame, and written to all their
+//! places.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,33 +37,33 @@ pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// What the threads of a window share.
+/// The state that the threads of a window share.
 pub(super) struct Execution<'a> {
     pub(super) context: &'a JobContext,
     pub(super) target: &'a Target,
     pub(super) counters: &'a Counters,
-    /// What tells damage from a version that was forgotten.
+    /// Distinguishes damage from a version that was forgotten.
     pub(super) reading: &'a Reading,
-    /// Bytes of containers fetched or being written out.
+    /// Bytes of containers being fetched or written.
     pub(super) memory: usize,
-    /// How large containers are: tells which are used sparsely, and what memory they take.
+    /// The sizes of containers: they tell sparse use and the memory needed.
     pub(super) sizes: &'a read_plan::Sizes,
-    /// In which order containers are read.
+    /// The order of reading containers.
     pub(super) order: ReadingOrder,
-    /// Requests under way; 0: one, and only when what came before is written out.
+    /// Requests under way; 0: one, after the previous container was written.
     pub(super) prefetch: usize,
-    /// Counts what is read.
+    /// Counts reads.
     pub(super) fetched: &'a FetchCounters,
 }
 
-/// What was not found.
+/// Containers that were not found.
 #[derive(Debug)]
 pub(super) struct Missing {
     pub(super) runs: Vec<Run>,
     pub(super) containers: Vec<ContainerId>,
-    /// The first error that said so.
+    /// The first such error.
     pub(super) error: RepositoryError,
-    /// Runs of containers that were not asked for any more.
+    /// Runs of containers that were not requested any more.
     pub(super) postponed: Vec<Run>,
 }
 
@@ -72,24 +73,24 @@ impl Missing {
     }
 }
 
-/// Containers of the window that were asked for: so many of the first ones.
+/// The requested containers of the window: the first ones, up to this number.
 #[derive(Debug, Default)]
 struct Asked {
     count: AtomicUsize,
-    /// No more are.
+    /// No more are requested.
     stop: AtomicBool,
 }
 
-/// A container of the window, and the memory it takes until it is written out.
+/// A container of the window, and the memory it takes until it is written.
 struct Fetched {
     number: u32,
     container: Result<OpenContainer, RepositoryError>,
     _memory: OwnedSemaphorePermit,
-    /// Held until the container is written out, where nothing is read ahead.
+    /// Held until the container is written, if nothing is read ahead.
     _turn: Option<OwnedSemaphorePermit>,
 }
 
-/// Number and id of a container, what is read of it, and units of memory.
+/// Number and id of a container, the ranges to read, and units of memory.
 type FetchTask = (u32, ContainerId, Option<Vec<Range<u32>>>, u32);
 
 async fn read(
@@ -103,13 +104,14 @@ async fn read(
     }
 }
 
-/// Memory is given out in units of this many bytes.
+/// The unit of memory, in bytes.
 const MEMORY_UNIT: u64 = 1 << 10;
 
 impl Execution<'_> {
-    /// Restores the files of a window. Gives back the runs whose containers were not found, with the first of these errors: they
-    /// are not settled, and may have been moved. `stops`: the first of them ends asking for more, because where it is gone others
-    /// are as well, and these may be in containers that are read anyway.
+    /// Restores the files of a window. Returns the runs whose containers were not found, with the
+    /// first of these errors. They are still open, because their chunks may have been moved.
+    /// `stops`: the first of them ends further requests. Others are then gone as well, and their
+    /// chunks may be in containers that are read anyway.
     pub(super) fn run(&self, window: &mut Window, stops: bool) -> Result<Option<Missing>, RestoreError> {
         window.sort(self.order);
         let window = &*window;
@@ -120,7 +122,7 @@ impl Execution<'_> {
         if self.context.executor.is_in_turns() {
             return self.run_in_turns(window, &spans, stops);
         }
-        // Bounded by the memory that every container on its way holds.
+        // Bounded by the memory of all containers under way.
         let (fetched, fetches) = unbounded();
         let asked = Arc::new(Asked::default());
         let feeder = self.fetch(window, &spans, fetched, asked.clone());
@@ -184,7 +186,7 @@ impl Execution<'_> {
         }
     }
 
-    /// A dry run: what is not right already would be fetched and written.
+    /// A dry run: chunks that are not right yet would be fetched and written.
     fn pretend(&self, window: &Window) -> Result<(), RestoreError> {
         for run in &window.runs {
             self.would_write(&window.files[run.file as usize], u64::from(run.length))?;
@@ -192,7 +194,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// `bytes` of the file would be fetched and written. Nothing is fetched to find that out.
+    /// `bytes` of the file would be fetched and written. The count needs no fetch.
     pub(super) fn would_write(&self, task: &FileTask, bytes: u64) -> Result<(), RestoreError> {
         let begun = self.writer(task);
         let result = begun.and_then(|writer| writer.map_or(Ok(()), |writer| writer.would_write(bytes)));
@@ -200,7 +202,7 @@ impl Execution<'_> {
         self.settle(task, bytes)
     }
 
-    /// What is read of the window's containers, in their order, and the memory that each takes.
+    /// The ranges to read of the window's containers, in their order, and the memory of each.
     fn tasks(&self, window: &Window, spans: &[Range<usize>], units_max: u32) -> Vec<FetchTask> {
         let fetch = |number: usize, id: ContainerId| {
             let runs = &window.runs[spans[number].clone()];
@@ -212,7 +214,7 @@ impl Execution<'_> {
         window.containers.iter().enumerate().map(|(number, id)| fetch(number, *id)).collect()
     }
 
-    /// Fetches the window's containers in their order, as many at a time as there is memory for.
+    /// Fetches the window's containers in their order, as many at a time as memory allows.
     fn fetch(
         &self,
         window: &Window,
@@ -238,7 +240,7 @@ impl Execution<'_> {
                 tokio::spawn(async move {
                     let container = read(&repository, id, ranges).await;
                     let turn = if is_ahead { None } else { Some(turn) };
-                    // Fails when the workers are gone, after an error.
+                    // Fails when the workers have ended after an error.
                     let _ = out.send(Fetched { number, container, _memory: permit, _turn: turn });
                 });
             }
@@ -328,7 +330,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Writes stored bytes of a file. Errors that concern only this file are reported; others end the restore.
+    /// Writes stored bytes of a file. Errors that concern only this file are reported; others end
+    /// the restore.
     fn write(&self, task: &FileTask, at: u64, bytes: &[u8]) -> Result<(), RestoreError> {
         if task.failed.load(Ordering::Relaxed) {
             return Ok(());
@@ -368,7 +371,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Begins the file, if that was not done yet. `None`: nothing of it is wanted.
+    /// Begins the file if it is not begun yet. `None`: no part of it is wanted.
     fn writer(&self, task: &FileTask) -> Result<Option<Arc<FileWriter>>, TargetError> {
         let mut state = task.state.lock();
         if let FileState::Waiting = &*state {
@@ -380,7 +383,7 @@ impl Execution<'_> {
         })
     }
 
-    /// Begins a file that comes in pieces.
+    /// Begins a file that is written in pieces.
     pub(super) fn begin(&self, entry: &Entry) -> Result<FileState, TargetError> {
         Ok(match self.target.begin_file(entry)? {
             FileDecision::Write(writer) => FileState::Writing(Arc::new(writer)),
@@ -395,7 +398,7 @@ impl Execution<'_> {
         })
     }
 
-    /// `bytes` of the file are dealt with; the last of them finish it.
+    /// Counts `bytes` of the file as done; the last of them finish it.
     pub(super) fn settle(&self, task: &FileTask, bytes: u64) -> Result<(), RestoreError> {
         self.context.progress.done(0, bytes);
         if task.remaining.fetch_sub(bytes, Ordering::AcqRel) != bytes {
@@ -430,7 +433,7 @@ impl Execution<'_> {
         expect_damage(self.reading, error)
     }
 
-    /// Gives up the files of these runs.
+    /// Abandons the files of these runs.
     pub(super) fn lose(&self, window: &Window, runs: &[Run], error: &RepositoryError) {
         for run in runs {
             let task = &window.files[run.file as usize];
@@ -440,21 +443,21 @@ impl Execution<'_> {
         }
     }
 
-    /// Gives a file up, once.
+    /// Abandons a file, once.
     fn fail(&self, task: &FileTask, message: &str) {
         if !task.failed.swap(true, Ordering::Relaxed) {
             self.problem(&task.entry.path, message);
         }
     }
 
-    /// Gives a file up because of damage, once.
+    /// Abandons a file because of damage, once.
     pub(super) fn lose_file(&self, task: &FileTask, message: &str) {
         if !task.failed.swap(true, Ordering::Relaxed) {
             self.damage(&task.entry.path, message);
         }
     }
 
-    /// Reports something that the repository has lost.
+    /// Reports a path that the repository has lost.
     pub(super) fn damage(&self, path: &[u8], message: &str) {
         add(&self.counters.damaged, 1);
         self.problem(path, message);
@@ -482,7 +485,8 @@ impl Execution<'_> {
     }
 }
 
-/// Passes damage on. Anything else ends the restore, and so does that the version is gone as a whole.
+/// Passes damage on. Any other error ends the restore, and so does a version that is gone as a
+/// whole.
 pub(super) fn expect_damage(reading: &Reading, error: RepositoryError) -> Result<RepositoryError, RestoreError> {
     if !error.is_damage() {
         return Err(error.into());
@@ -493,7 +497,7 @@ pub(super) fn expect_damage(reading: &Reading, error: RepositoryError) -> Result
     Ok(error)
 }
 
-/// Whether going on makes no sense: no space, or the whole target is in trouble.
+/// Whether the restore cannot continue: no space, or the whole target fails.
 pub(super) fn is_fatal(error: &TargetError) -> bool {
     matches!(error.cause(), TargetCause::Full | TargetCause::Unusable)
 }
@@ -510,7 +514,7 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What a thread opens frames with, and the frame it has open.
+/// A thread's opener of frames, and its open frame.
 #[derive(Debug, Default)]
 struct Opener {
     frame: Option<u32>,

@@ -1,4 +1,4 @@
-//! One file of a restore: how far it is, and which bytes of which containers belong where in it.
+//! One file of a restore: its progress, and the bytes of containers that belong into it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -7,29 +7,29 @@ use larder_format::entry::{Entry, EntryKind};
 use larder_source::target::FileWriter;
 use parking_lot::Mutex;
 
-/// Bytes of a container's payload that belong into a file, back to back in both.
+/// Bytes of a container's payload that belong into a file, contiguous in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     /// Number of the container in the window.
     pub(super) container: u32,
-    /// Where they begin in the payload.
+    /// Their beginning in the payload.
     pub(super) offset: u32,
-    /// How many.
+    /// Their number.
     pub(super) length: u32,
     /// Number of the file in the window.
     pub(super) file: u32,
-    /// Where they begin in the file's stored bytes.
+    /// Their beginning in the file's stored bytes.
     pub(super) at: u64,
 }
 
-/// How far a file has come.
+/// The progress of a file.
 #[derive(Debug)]
 pub(super) enum FileState {
     /// Nothing was written yet.
     Waiting,
     /// It is being written.
     Writing(Arc<FileWriter>),
-    /// It needs nothing (more).
+    /// It needs no (more) work.
     Settled,
 }
 
@@ -37,12 +37,12 @@ pub(super) enum FileState {
 #[derive(Debug)]
 pub(super) struct FileTask {
     pub(super) entry: Entry,
-    /// Where its stored bytes begin in the data stream.
+    /// The beginning of its stored bytes in the data stream.
     pub(super) data_offset: u64,
     pub(super) stored: u64,
-    /// Of these, what was there already.
+    /// The bytes of these that were there already.
     pub(super) kept: u64,
-    /// Stored bytes not dealt with yet; whoever brings it to 0 finishes the file.
+    /// Stored bytes not dealt with yet; the thread that brings it to 0 finishes the file.
     pub(super) remaining: AtomicU64,
     pub(super) state: Mutex<FileState>,
     pub(super) failed: AtomicBool,
@@ -63,7 +63,7 @@ impl FileTask {
     }
 }
 
-/// Where stored bytes `at..at + length` of a file belong: offsets in the file, around its holes.
+/// The places of stored bytes `at..at + length` of a file: offsets in the file, around its holes.
 pub(super) fn places(entry: &Entry, at: u64, length: u64) -> Vec<(u64, u64)> {
     let EntryKind::File { extents: Some(extents), .. } = &entry.kind else { return vec![(at, length)] };
     let mut places = Vec::new();

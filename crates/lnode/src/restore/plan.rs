@@ -1,8 +1,8 @@
-//! The plan of one window of a restore: which bytes of which containers go where.
+//! The plan of one window of a restore: the bytes of containers, and their places in files.
 //!
-//! A window is as many entries as their plan may take memory for: by default about half a million runs, which is 2 GiB of
-//! scattered pages or any amount of data that lies in order. Within it every container is read once, however often its
-//! chunks are used.
+//! The memory for the plan bounds the entries of a window: by default about half a million runs.
+//! That is 2 GiB of scattered pages, or any amount of data stored in order. Within a window every
+//! container is read once, however often its chunks are used.
 
 use std::collections::HashMap;
 
@@ -18,25 +18,25 @@ use super::budget::Budget;
 use super::compare_existing::{BATCH_BYTES, Existing};
 use super::file_task::{FileTask, Run};
 
-/// What a window is asked to add: a file, or the rest of one that is larger than a window may be.
+/// A file to add to a window, or the rest of a file that exceeds a window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     /// Number of the file in the window.
     pub(super) file: u32,
-    /// Its stored bytes.
+    /// The number of its stored bytes.
     pub(super) stored: u64,
-    /// Where they begin in the data stream.
+    /// Their beginning in the data stream.
     pub(super) data_offset: u64,
-    /// Where among them to begin.
+    /// The first of them to add.
     pub(super) from: u64,
 }
 
-/// What was added.
+/// The added part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Added {
-    /// How far in the file's stored bytes the window reaches.
+    /// The end of the window in the file's stored bytes.
     pub(super) to: u64,
-    /// Bytes on the way there that are right already.
+    /// Bytes before it that are right already.
     pub(super) kept: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Window {
     pub(super) runs: Vec<Run>,
     pub(super) containers: Vec<ContainerId>,
     numbers: HashMap<ContainerId, u32>,
-    /// Entries to be made when the files are there.
+    /// Entries to create after the files.
     pub(super) links: Vec<Entry>,
 }
 
@@ -67,7 +67,8 @@ impl Window {
         self.runs.len() >= budget.runs || self.files.len() + self.links.len() >= budget.files
     }
 
-    /// Adds what `wanted` asks for, as far as the window has room for it. What is right in `existing` content is left out.
+    /// Adds the `wanted` part of a file, as far as the window has room. Chunks that are right in
+    /// `existing` content are left out.
     pub(super) fn add_runs(
         &mut self,
         wanted: &Wanted,
@@ -127,7 +128,7 @@ impl Window {
         }
     }
 
-    /// Takes out the runs of containers of which `is_gone` holds. What is left is planned as before.
+    /// Removes and returns the runs of containers that match `is_gone`. The others stay planned.
     pub(super) fn take_gone(&mut self, is_gone: impl Fn(&ContainerId) -> bool) -> Vec<Run> {
         let gone: Vec<bool> = self.containers.iter().map(is_gone).collect();
         if !gone.contains(&true) {
@@ -143,19 +144,20 @@ impl Window {
         taken
     }
 
-    /// Takes out all runs.
+    /// Removes and returns all runs.
     pub(super) fn take_runs(&mut self) -> Vec<Run> {
         self.containers.clear();
         self.numbers.clear();
         std::mem::take(&mut self.runs)
     }
 
-    /// Where the first byte of a run lies in the data stream.
+    /// The offset of a run's first byte in the data stream.
     pub(super) fn offset_of(&self, run: &Run) -> u64 {
         self.files[run.file as usize].data_offset + run.at
     }
 
-    /// Plans the bytes of a run by what the recipe says of their chunks now. Where that is the same place as before, they stay there.
+    /// Plans the bytes of a run by the present places of their chunks in the recipe. Unchanged
+    /// places stay.
     pub(super) fn redirect(&mut self, run: &Run, cursor: &mut RecordCursor) -> Result<(), RepositoryError> {
         if !cursor.seek(self.offset_of(run))? {
             return Err(misplaced());
@@ -167,12 +169,12 @@ impl Window {
             chunks.push((at, record.chunk));
             at += u64::from(record.chunk.size);
         }
-        // All of it or nothing, so that what failed can be counted.
+        // All of it or nothing, so that failed bytes can be counted.
         chunks.into_iter().for_each(|(at, chunk)| self.add_run(run.file, at, chunk));
         Ok(())
     }
 
-    /// Brings the runs into the order in which they are carried out: by container, then by place.
+    /// Sorts the runs into the order of execution: by container, then by place.
     pub(super) fn sort(&mut self, order: ReadingOrder) {
         let used = self.containers.clone();
         order(&mut self.containers);
@@ -197,7 +199,7 @@ fn number_of(containers: &mut Vec<ContainerId>, numbers: &mut HashMap<ContainerI
     })
 }
 
-/// The entry says the file is there, the recipe has something else.
+/// The entry states a file there, but the recipe has other data.
 fn misplaced() -> RepositoryError {
     RepositoryError::Damaged {
         name: "the version's recipe".to_owned(),

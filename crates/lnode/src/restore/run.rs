@@ -1,4 +1,5 @@
-//! One restore from start to end: walks the entries, makes what has no contents, and has the rest written window by window.
+//! One restore from start to end: walks the entries, creates those without contents, and writes the
+//! rest window by window.
 
 use std::sync::atomic::Ordering;
 
@@ -22,8 +23,9 @@ use super::{RestoreError, RestoreOptions, RestoreReport};
 
 /// Restores a version, or a part of it, into a target.
 ///
-/// Damage and trouble with single files are reported to the context's progress and counted; the rest is restored. Running it
-/// again continues where it stopped, also after a power cut; what was reported as done survives one if it was to be synced.
+/// Damage and errors of single files are reported to the context's progress and counted; the rest
+/// is restored. Running it again continues where it stopped, also after a power cut. With `sync`,
+/// files reported as done survive a power cut.
 pub fn restore(
     context: &JobContext,
     version: &Version,
@@ -34,7 +36,8 @@ pub fn restore(
     let reader = VersionReader::new(context, manifest).fetching(options.fetch.clone());
     let result = Restore::new(context, reader, &reading, target, options).and_then(Restore::run);
     if result.is_err() {
-        // What was written over is whole, and until it is ended only its owners can read it. There is an error to report already.
+        // Overwritten files are whole, but only their owners can read them until they are finished.
+        // An error to report exists already.
         let _ = target.finish_overwritten();
     }
     let result = match result {
@@ -53,9 +56,9 @@ pub(super) struct Restore<'a> {
     pub(super) target: &'a Target,
     pub(super) options: &'a RestoreOptions,
     pub(super) reader: VersionReader,
-    /// Plans by where chunks are as far as no container is gone.
+    /// Plans by the places of chunks while no container is gone.
     cursor: RecordCursor,
-    /// And says where chunks of those are that are.
+    /// Tells the places of chunks whose containers are gone.
     resolving: RecordCursor,
     fingerprinter: Fingerprinter,
     pub(super) root: Root,
@@ -64,28 +67,28 @@ pub(super) struct Restore<'a> {
     order: ReadingOrder,
     budget: Budget,
     window: Window,
-    /// The newest folder that was made and does not lie in another one that was: nothing lies below it yet.
+    /// The newest created folder outside of other created ones: nothing was below it before.
     made: Option<Vec<u8>>,
     /// The newest entry's path, in the version.
     last_path: Vec<u8>,
     /// Some entries are not known, because metadata is damaged.
     pub(super) has_gaps: bool,
-    /// Directories above the next entry that are not made yet.
+    /// Directories above the next entry that are not created yet.
     waiting_dirs: Vec<Entry>,
     others: u64,
 }
 
-/// How paths of the version become paths of the target.
+/// The mapping of paths of the version to paths of the target.
 #[derive(Debug)]
 pub(super) struct Root {
-    /// What is restored; empty = everything.
+    /// The restored path; empty = everything.
     pub(super) subpath: Vec<u8>,
-    /// Bytes to take off the front of every path.
+    /// Bytes to remove from the front of every path.
     strip: usize,
 }
 
 impl Root {
-    /// Whether the target is what is restored, and not the folder that it comes into.
+    /// Whether the target is the restored entry itself, and not the folder that receives it.
     pub(super) fn is_directory(&self) -> bool {
         self.subpath.is_empty() || self.strip > self.subpath.len()
     }
@@ -110,7 +113,7 @@ impl<'a> Restore<'a> {
             Ok(Some(Entry { kind: EntryKind::Directory, .. })) => inside,
             Ok(Some(_)) => subpath.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
             Ok(None) => return Err(RestoreError::NoSuchPath { path: subpath }),
-            // What lies below it may be known all the same. That it is not itself is reported on the way.
+            // Entries below it may be known all the same. Its own absence is reported on the way.
             Err(error) => {
                 expect_damage(reading, error)?;
                 inside
@@ -150,7 +153,7 @@ impl<'a> Restore<'a> {
         } else if self.options.selection.is_none()
             && let Ok(range) = self.reader.data_range(&self.root.subpath)
         {
-            // How many files that is would cost a walk of its own.
+            // The number of files would cost a separate walk.
             self.context.progress.expect(0, range.end.saturating_sub(range.start));
             self.context.progress.expectation_is_complete();
         }
@@ -205,7 +208,8 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Entries are missing because metadata is damaged: says which, as far as that can be known, and goes on behind them.
+    /// Entries are missing because metadata is damaged: reports them, as far as they can be known,
+    /// and continues behind them.
     fn gap(&mut self, error: RepositoryError, entries: &mut EntriesBelow) -> Result<(), RestoreError> {
         let error = self.execution().expect_damage(error)?;
         self.has_gaps = true;
@@ -229,7 +233,7 @@ impl<'a> Restore<'a> {
         self.last_path.clone_from(&entry.path);
         let Some(path) = self.root.path(&entry.path) else { return Ok(()) };
         entry.path = path;
-        // Directories that do not lead to this entry had nothing that was wanted.
+        // Directories that are not above this entry contained nothing wanted.
         self.waiting_dirs.retain(|dir| is_below(&entry.path, &dir.path));
         if !wanted {
             if entry.kind == EntryKind::Directory {
@@ -284,7 +288,7 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// An error that concerns one path is reported and gives `None`; others end the restore.
+    /// Reports an error of one path and returns `None`; other errors end the restore.
     fn single<T>(&self, path: &[u8], result: Result<T, TargetError>) -> Result<Option<T>, RestoreError> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -300,7 +304,7 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Whether nothing can have been at a path before.
+    /// Whether the path cannot have existed before.
     fn is_new(&self, path: &[u8]) -> bool {
         self.made.as_ref().is_some_and(|made| is_below(path, made))
     }
@@ -308,7 +312,8 @@ impl<'a> Restore<'a> {
     fn file(&mut self, entry: Entry, data_offset: u64) -> Result<(), RestoreError> {
         let mut state = FileState::Waiting;
         let mut existing = None;
-        // Trusting what is there, or comparing with it, saves reading containers, so it is asked first.
+        // Trusting the existing content, or comparing with it, saves reading containers, so it
+        // comes first.
         if !self.is_new(&entry.path) && self.target.existing_content(&entry).is_some() {
             match self.single(&entry.path, self.execution().begin(&entry))? {
                 Some(FileState::Settled) => {
@@ -362,7 +367,7 @@ impl<'a> Restore<'a> {
                 self.flush_but_last()?;
             }
         }
-        // What was right as a whole needs no place in the window.
+        // A file that is right as a whole needs no place in the window.
         let file = self.window.files.len() as u32 - 1;
         if self.window.runs.last().is_none_or(|run| run.file != file) {
             self.window.files.pop();
@@ -392,7 +397,7 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// A hard link whose first name is not restored: it gets the contents itself.
+    /// A hard link whose first name is not restored gets the contents itself.
     fn contents_of_link(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
         let EntryKind::HardLink { target } = &entry.kind else { return Ok(()) };
         // The path in the version, when the link was rebased already.
@@ -419,7 +424,7 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Carries out the window, and then makes its links.
+    /// Executes the window, and then creates its links.
     fn flush(&mut self) -> Result<(), RestoreError> {
         loop {
             let mut window = std::mem::take(&mut self.window);
@@ -439,7 +444,7 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Restores what is in the window.
+    /// Restores the files of the window.
     fn carry_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
         self.write_out(window)?;
         for (path, error) in self.target.finish_overwritten()? {
@@ -448,11 +453,12 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// Writes what is in the window. Chunks whose containers are not there are looked for in the index before they are lost.
+    /// Writes the files of the window. Chunks of missing containers are looked up in the index
+    /// before they count as lost.
     ///
-    /// The first container that is missing ends the first look: then the index says which others are gone. What lies in those waits,
-    /// and is planned when the rest is written: all of it by one question to the index, or in several parts where it is more
-    /// than a window may hold.
+    /// The first missing container ends the first look: then the index tells which others are gone.
+    /// Their chunks wait, and are planned when the rest is written. One question to the index
+    /// resolves all of them, or several questions if they exceed a window.
     fn write_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
         let chunks = self.cursor.reader().chunks().clone();
         let moved = chunks.moved();
@@ -477,8 +483,8 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Plans runs that wait by where their chunks are now, as many as the window has room for; those of which that cannot be told are
-    /// lost.
+    /// Plans waiting runs by the present places of their chunks, as many as the window has room
+    /// for. Runs with unknown places are lost.
     fn redirect(&mut self, window: &mut Window, waiting: &mut Vec<Run>) -> Result<(), RestoreError> {
         // The last comes first.
         waiting.sort_unstable_by_key(|run| std::cmp::Reverse((run.file, run.at)));
@@ -496,14 +502,14 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// Says which segments these runs are in, whose last is the first in the stream.
+    /// Announces the segments of these runs. The last run is the first in the stream.
     fn expect(&mut self, window: &Window, runs: &[Run]) -> Result<(), RestoreError> {
         let mut segments: Vec<std::ops::Range<u32>> = Vec::new();
         for run in runs.iter().rev() {
             let offset = window.offset_of(run);
             let mut at = |offset| match self.resolving.reader().segment_at(offset) {
                 Ok(found) => Ok(found.map(|(segment, _)| segment)),
-                // Who plans it will see it.
+                // The planning of the run will report the error.
                 Err(error) if error.is_damage() => Ok(None),
                 Err(error) => Err(error),
             };
@@ -518,7 +524,7 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// Carries out the window in the middle of its last file, which stays open for the next.
+    /// Executes the window in the middle of its last file, which stays open for the next.
     fn flush_but_last(&mut self) -> Result<(), RestoreError> {
         let mut window = std::mem::take(&mut self.window);
         self.carry_out(&mut window)?;
@@ -531,7 +537,7 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// Whether `path` lies below `dir`; everything lies below the empty path.
+/// Whether `path` is below `dir`; everything is below the empty path.
 pub(super) fn is_below(path: &[u8], dir: &[u8]) -> bool {
     dir.is_empty() || (path.len() > dir.len() && path[dir.len()] == b'/' && path.starts_with(dir))
 }

@@ -1,8 +1,7 @@
-//! How the recipes of a version lead to its chunks: one resolver for each layout, chosen once for a
-//! version.
+//! The way from recipes to chunks: one resolver for each layout, chosen once for a version.
 //!
 //! Recipes of the layout `standard` record the places of chunks. Recipes of the layout `lifecycle`
-//! only name chunks, and the index's extents say where these are. No other code of this crate
+//! only name chunks, and the extents of the index tell their places. No other code of this crate
 //! distinguishes layouts.
 //!
 //! Not here: chunks whose containers are gone, which [`Moved`] redirects in both layouts alike.
@@ -31,42 +30,42 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
     /// only names chunks.
     fn is_object(&self, container: &ContainerId) -> bool;
 
-    /// Sets chunks as recipes have them to their places. Those whose containers are gone are not
+    /// Sets chunks, as recipes name them, to their places. Chunks of missing containers are not
     /// redirected.
     fn place(&self, moved: &Moved, chunks: &mut dyn Iterator<Item = &mut ChunkRef>) -> Result<(), RepositoryError>;
 
     /// Sets a chunk as a recipe has it to the place from which it can be read.
     fn locate(&self, moved: &Moved, chunk: &mut ChunkRef) -> Result<(), RepositoryError>;
 
-    /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another
+    /// A chunk was not at the place that [`Self::locate`] gave. Returns whether it may give another
     /// one now.
     fn relocates(&self, moved: &Moved, missed: &ChunkRef) -> Result<bool, RepositoryError>;
 
-    /// Containers with anything of these ones, beside those that the recipes say.
+    /// Containers with chunks of these ones, beside those that the recipes name.
     fn other_places(&self, moved: &Moved, named: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError>;
 
-    /// Whether any record of a segment may lie in a container that is gone, by its row in the
-    /// recipe node.
+    /// Whether any record of a segment may be in a container that is gone, by its row in the recipe
+    /// node.
     fn may_have_gone(&self, moved: &Moved, row: &SegmentRef) -> bool;
 
     /// The same of a segment whose records were read and placed.
     fn has_gone(&self, moved: &Moved, row: &SegmentRef, records: &[ChunkRecord]) -> bool;
 
-    /// Which containers that the version needs are missing.
+    /// Reports the missing containers among those that the version needs.
     fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError>;
 
-    /// The size of a full container, from the sums of all data containers that the version names.
+    /// The size of a full container, computed from the sums of all data containers that the version
+    /// names.
     fn full_container(&self, sum: Sum) -> Measure;
 
-    /// Bytes on disk that count as room for whole containers, of those that the cache may take.
+    /// Bytes on disk that count as room for whole containers, out of the bytes of the cache.
     fn disk_for_whole(&self, cache_disk: u64) -> u64;
 
-    /// Brings containers, which come in the order of their first use, into the order in which they
-    /// are best read.
+    /// Sorts containers, given in the order of their first use, into the best order of reading.
     fn reading_order(&self) -> ReadingOrder;
 }
 
-/// Sorts containers as they are best read.
+/// Sorts containers into the best order of reading.
 pub type ReadingOrder = fn(&mut [ContainerId]);
 
 /// The resolver for the recipes of a version.
@@ -77,8 +76,8 @@ pub(crate) fn of_version(manifest: &Manifest) -> &'static dyn ChunkResolver {
     }
 }
 
-/// Divides what recipes or manifests have of containers in two: of objects that hold the chunks,
-/// and of those that only name them.
+/// Divides containers of recipes or manifests in two: objects that hold the chunks, and containers
+/// that only name them.
 pub(crate) fn objects_and_names<T>(
     resolver: &dyn ChunkResolver,
     all: impl IntoIterator<Item = T>,
@@ -147,7 +146,7 @@ impl ChunkResolver for RecordedPlaces {
     }
 }
 
-/// The layout `lifecycle`: the index's extents say where chunks are.
+/// The layout `lifecycle`: the extents of the index tell the places of chunks.
 #[derive(Debug)]
 pub(crate) struct ExtentPlaces;
 
@@ -176,7 +175,7 @@ impl ChunkResolver for ExtentPlaces {
         moved.places(named)
     }
 
-    /// The row tells names, and the records are not known yet.
+    /// The row has only names, and the records are not known yet.
     fn may_have_gone(&self, _: &Moved, _: &SegmentRef) -> bool {
         true
     }
@@ -199,7 +198,7 @@ impl ChunkResolver for ExtentPlaces {
         0
     }
 
-    /// As they were written: they are in the order of their categories, and a slow disk reads
+    /// The order of writing: containers are in the order of their categories, and a slow disk reads
     /// forward.
     fn reading_order(&self) -> ReadingOrder {
         <[ContainerId]>::sort_unstable

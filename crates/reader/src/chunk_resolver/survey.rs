@@ -1,4 +1,5 @@
-//! What the index's table of containers says of many containers at once: one scan of it, because it has them by number and not by name.
+//! Asks the index's table of containers about many containers at once: by one scan, because its
+//! keys are numbers and not names.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,10 +13,11 @@ use super::{Index, Moved, without_index};
 const SCAN_AHEAD: usize = 1 << 20;
 
 impl Moved {
-    /// Asks the index which other containers that are named are gone, so that nobody has to miss one after the other.
+    /// Asks the index which other named containers are gone, so that the job does not miss them one
+    /// by one.
     ///
-    /// A hint: what the index does not say is found out as before. Nothing is called gone that the index calls live, or that it
-    /// does not know.
+    /// A hint: other missing containers are found as before. No container counts as gone that the
+    /// index calls live or does not know.
     pub(super) fn survey(&self) {
         let (index, named) = {
             let mut state = self.state.lock();
@@ -37,7 +39,7 @@ impl Moved {
         state.changes += u64::from(state.gone.len() > before);
     }
 
-    /// What the newest index says of containers that were not found.
+    /// The newest index's knowledge of containers that were not found.
     pub(crate) fn explain(&self, mut absent: BTreeSet<ContainerId>) -> Result<Explained, RepositoryError> {
         self.learn(absent.iter().copied())?;
         let mut explained = Explained { is_complete: true, ..Explained::default() };
@@ -77,16 +79,17 @@ impl Moved {
 /// See [`Moved::explain`].
 #[derive(Debug, Default)]
 pub(crate) struct Explained {
-    /// Containers that are retired, and those in which the index has their chunks now.
+    /// Retired containers, each with the containers that hold its chunks according to the index.
     pub(crate) retired: Vec<(ContainerId, Vec<ContainerId>)>,
     /// The others.
     pub(crate) unexplained: BTreeSet<ContainerId>,
-    /// Whether all of the table was read that mattered.
+    /// Whether all relevant parts of the table were read.
     pub(crate) is_complete: bool,
 }
 
 impl Index {
-    /// Gives retired containers to `each` as long as it wants more. Says whether nothing was left out because it cannot be read.
+    /// Passes retired containers to `each` until it returns false. Returns whether every part could
+    /// be read.
     fn scan_retired(&self, mut each: impl FnMut(ContainerFacts) -> bool) -> bool {
         for record in self.containers.scan(0..=u64::MAX, SCAN_AHEAD) {
             match record {

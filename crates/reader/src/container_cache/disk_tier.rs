@@ -1,8 +1,9 @@
 //! The disk tier: frames of containers that are needed again, but not soon, in one temporary file.
 //!
-//! A container goes there once, without the frames that nothing needs any more, and stays until it is needed no more: frames are
-//! read one at a time, and the container never comes back to memory. Frames lie there sealed as they are in the store, so that
-//! whatever is wrong with the file is seen when one is opened, and costs reading from the store again.
+//! A container goes there once, without frames that nothing needs any more, and stays until its
+//! last use. Frames are read one at a time, and the container never returns to memory. Frames stay
+//! sealed as in the store, so opening one detects damage to the file. Damage costs another read
+//! from the store.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +14,10 @@ use std::path::Path;
 use larder_format::container::FrameLocation;
 use larder_store::container_reader::OpenContainer;
 
-/// The file is given out in blocks of so many bytes.
+/// The unit of allocation in the file, in bytes.
 pub(super) const BLOCK: u64 = 64 << 10;
 
-/// What the disk tier takes for so many bytes.
+/// Bytes that the disk tier takes for `bytes`.
 pub(super) fn rounded(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
@@ -31,13 +32,13 @@ pub(super) struct DiskTier {
     end: u32,
 }
 
-/// What is on disk of a container.
+/// The part of a container on disk.
 #[derive(Debug)]
 pub(super) struct Spilled {
     /// Its frames in rising order, each with its place among the bytes.
     frames: Vec<(FrameLocation, u64)>,
     blocks: Vec<u32>,
-    /// Bytes of them.
+    /// Their bytes.
     pub(super) bytes: u64,
 }
 
@@ -46,8 +47,8 @@ impl DiskTier {
         Ok(Self { file: larder_spill::unnamed(folder)?, free: Vec::new(), end: 0 })
     }
 
-    /// Writes those frames of a container that hold any of the `wanted` payload bytes; `None`: all that were read. How much there
-    /// may be is not decided here.
+    /// Writes the frames of a container that hold any of the `wanted` payload bytes; `None`: all
+    /// that were read. The caller limits the amount.
     pub(super) fn spill(&mut self, container: &OpenContainer, wanted: Option<&[Range<u32>]>) -> io::Result<Spilled> {
         let is_wanted = |frame: &FrameLocation| {
             let range = frame.payload_range();
@@ -76,7 +77,7 @@ impl DiskTier {
         }
     }
 
-    /// Reads a frame as it was sealed into `sealed`; what comes need not be what was written.
+    /// Reads a frame as it was sealed into `sealed`; the result may differ from the written bytes.
     pub(super) fn read(
         &self,
         spilled: &Spilled,
@@ -93,7 +94,7 @@ impl DiskTier {
         Ok(())
     }
 
-    /// What is there is not needed any more.
+    /// The frames are not needed any more.
     pub(super) fn forget(&mut self, spilled: Spilled) {
         self.free.extend(spilled.blocks);
     }
@@ -113,7 +114,8 @@ impl Spilled {
         self.frames[..after].last().filter(|(frame, _)| offset < frame.payload_range().end).copied()
     }
 
-    /// Where in the file a range of the bytes lies: offset in the file and range, for each stretch that follows on.
+    /// Where in the file a range of the bytes is: offset in the file and range, for each contiguous
+    /// stretch.
     fn stretches(&self, range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
         let mut from = range.start / BLOCK;
         let blocks = self.blocks.get(from as usize..range.end.div_ceil(BLOCK) as usize).unwrap_or_default();
@@ -126,7 +128,7 @@ impl Spilled {
     }
 }
 
-/// The bytes of a frame, when they were read.
+/// The bytes of a frame, if they were read.
 fn sealed<'a>(parts: &'a [(u64, bytes::Bytes)], frame: &FrameLocation) -> Option<&'a [u8]> {
     let range = frame.object_range();
     let (offset, bytes) = parts[..parts.partition_point(|(offset, _)| *offset <= range.start)].last()?;

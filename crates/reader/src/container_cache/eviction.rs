@@ -1,15 +1,19 @@
-//! Which container is read, kept, moved to disk or let go, and when: decisions alone, carried out by `reader`.
+//! Decides which container is read, kept, moved to disk or dropped, and when; `reader` executes the
+//! decisions.
 //!
-//! Every container at hand has a key: the place in the stream that uses it next. Where room is wanted, the one with the
-//! farthest key leaves (Belady's choice), to the disk tier if that has room.
+//! Every container at hand has a key: the place in the stream that uses it next. When room is
+//! wanted, the container with the farthest key leaves (Belady's choice), to the disk tier if that
+//! has room.
 //!
 //! Invariants
-//! * Memory is reserved before a read begins, and what is at hand and on its way never exceeds the limit, but for a container
-//!   that is needed now and is alone larger than it.
-//! * Looking ahead never drops anything that is needed again, and sends to disk only what is needed later than what it reads: it
-//!   reads nothing more than who does not look ahead. What is needed now is always admitted.
-//! * As long as both tiers hold what is needed again, nothing is dropped that is needed again, and so nothing is read twice.
-//! * What is on disk is at hand: it is read there and takes no memory again.
+//! * Memory is reserved before a read begins, and containers at hand and under way never exceed the
+//!   limit. The only exception is a container that is needed now and alone exceeds it.
+//! * Looking ahead never drops anything that is needed again, and sends to disk only containers
+//!   needed later than those it reads. So it reads no more than a reader that does not look ahead.
+//!   A container needed now is always admitted.
+//! * While both tiers have room for everything needed again, nothing of it is dropped, and so
+//!   nothing is read twice.
+//! * A container on disk is at hand: it is read there and takes no memory again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -17,7 +21,7 @@ use super::disk_tier::rounded;
 use super::future_uses::{NEVER, Number, Touch, TouchNumber, Uses};
 use crate::resolved::SegmentNumber;
 
-/// "Perhaps again": kept until its room is wanted, and then no loss.
+/// "Perhaps again": kept until its room is wanted; dropping it is no loss.
 const PERHAPS: TouchNumber = NEVER - 1;
 
 /// Bytes that each tier may take.
@@ -27,23 +31,23 @@ pub(super) struct Limits {
     pub(super) disk: u64,
 }
 
-/// When a container is needed next: by which touch, and inside the current segment by which record.
+/// The next use of a container: the touch, and inside the current segment the record.
 type Key = (TouchNumber, u32);
 
-/// What has to be done.
+/// The next action of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Ask the store for it; the touch that wants it, when that is planned.
+    /// Request it from the store, for this touch if planned.
     Fetch(Number, Option<TouchNumber>),
-    /// Write what is needed of it from this touch on to disk, where it stays; `None`: all of it.
+    /// Write the bytes needed from this touch on to disk, where they stay; `None`: all of it.
     Spill(Number, Option<TouchNumber>),
-    /// Let it go, from memory or disk, although it is needed again.
+    /// Drop it from memory or disk, although it is needed again.
     Drop(Number),
-    /// Wait until it has come.
+    /// Wait until it has arrived.
     Wait(Number),
 }
 
-/// Says how many bytes a container will take that this touch (or one outside of the plan) wants.
+/// Returns the bytes that a container will take for this touch, or for a use outside of the plan.
 pub(super) type Size<'a> = dyn FnMut(&mut Uses, Number, Option<TouchNumber>) -> u64 + 'a;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,21 +75,21 @@ pub(super) struct Schedule {
     disk: u64,
     in_memory: BTreeSet<(Key, Number)>,
     on_disk: BTreeSet<(Key, Number)>,
-    /// The first touch that is not passed.
+    /// The first touch that the reader has not passed.
     here: TouchNumber,
     /// The first touch behind the current segment.
     after: TouchNumber,
-    /// What looking ahead comes to next.
+    /// The next touch for looking ahead.
     ahead: TouchNumber,
-    /// For containers of the current segment: records to come that use them.
+    /// The coming records of the current segment that use each container.
     inside: HashMap<Number, VecDeque<u32>>,
-    /// And the touch behind the segment.
+    /// The first touch of each container behind the segment.
     then: HashMap<Number, TouchNumber>,
-    /// Containers of which nothing is needed any more, to be collected.
+    /// Containers without further use, to be collected.
     gone: Vec<Number>,
-    /// Whether more may be read than is planned, so that what is over may be of use yet.
+    /// Whether more may be read than is planned, so that leftovers may still be of use.
     keeps: bool,
-    /// Counts what was kept so.
+    /// Counts the leftovers.
     kept: u32,
 }
 
@@ -110,7 +114,8 @@ impl Schedule {
         }
     }
 
-    /// Begins with another plan. What is at hand stays if that may be of use: `keeps` says that more plans follow.
+    /// Begins with another plan. Containers at hand stay if they may be of use: `keeps` says that
+    /// more plans follow.
     pub(super) fn replan(&mut self, uses: Uses, keeps: bool) {
         self.leave();
         self.uses = uses;
@@ -131,7 +136,7 @@ impl Schedule {
         &mut self.uses
     }
 
-    /// Bytes at hand and on their way, and on disk.
+    /// Bytes at hand and under way, and bytes on disk.
     #[cfg(test)]
     pub(super) fn taken(&self) -> (u64, u64) {
         (self.memory, self.disk)
@@ -142,7 +147,7 @@ impl Schedule {
         std::mem::take(&mut self.gone)
     }
 
-    /// The reader comes to `segment`, whose records from its place on use these containers.
+    /// The reader enters `segment`, whose records from its place on use these containers.
     pub(super) fn enter(&mut self, segment: SegmentNumber, records: impl Iterator<Item = (u32, Number)>) {
         self.leave();
         while let Some(touch) = self.uses.touch(self.here).filter(|touch| touch.segment < segment) {
@@ -163,7 +168,7 @@ impl Schedule {
         }
     }
 
-    /// The reader comes to records that are not part of the plan, which goes on behind them.
+    /// The reader enters records outside of the plan; the plan continues behind them.
     pub(super) fn detour(&mut self, records: impl Iterator<Item = (u32, Number)>) {
         self.leave();
         self.keeps = true;
@@ -183,7 +188,7 @@ impl Schedule {
         }
     }
 
-    /// Leaves the current segment, at its end or not.
+    /// Leaves the current segment, perhaps before its end.
     fn leave(&mut self) {
         for (number, _) in std::mem::take(&mut self.inside) {
             let next = self.then.get(&number).copied().unwrap_or(NEVER);
@@ -215,7 +220,8 @@ impl Schedule {
         self.rekey(number, key);
     }
 
-    /// What to do to have what comes next; `None`: nothing, or there is no room now.
+    /// The next action to have the coming containers at hand; `None`: none is needed, or there is
+    /// no room now.
     pub(super) fn look(&mut self, size: &mut Size<'_>) -> Option<Action> {
         loop {
             let (number, touch, key) = match self.ahead < self.after {
@@ -240,20 +246,21 @@ impl Schedule {
         }
     }
 
-    /// What the current segment needs first that is not at hand: the record and the container.
+    /// The first record of the current segment whose container is not at hand, and that container.
     fn missing_here(&self) -> Option<(u32, Number)> {
         let missing = self.inside.iter().filter(|(number, _)| !self.slots.contains_key(number));
         missing.filter_map(|(number, records)| Some((*records.front()?, *number))).min()
     }
 
-    /// Makes room for what is needed at `key`, if what leaves for it is needed later and is not lost by it. However much is read
-    /// ahead already: what is needed before `key`, the current segment's above all, never leaves for it.
+    /// Makes room for a use at `key`, if the evicted container is needed later and stays available.
+    /// Containers needed before `key` never leave for it, above all those of the current segment,
+    /// however much is read ahead.
     fn room_ahead(&mut self, key: Key) -> Option<Action> {
         let (farthest, victim) = *self.in_memory.last().filter(|(farthest, _)| *farthest > key)?;
         (farthest.0 == PERHAPS || self.fits_on_disk(victim)).then(|| self.evict(farthest, victim))
     }
 
-    /// What to do to have a container now; `None`: it is at hand.
+    /// The next action to have a container now; `None`: it is at hand.
     pub(super) fn need(&mut self, number: Number, size: &mut Size<'_>) -> Option<Action> {
         match self.slots.get(&number) {
             Some(Slot { place: Place::Coming, .. }) => return Some(Action::Wait(number)),
@@ -267,7 +274,7 @@ impl Schedule {
             if let Some((farthest, victim)) = self.in_memory.last().copied() {
                 return Some(self.evict(farthest, victim));
             }
-            // What comes is needed later; once it is there it can leave.
+            // Coming containers that are needed later can leave once they have arrived.
             let coming = self.slots.iter().filter(|(_, slot)| slot.place == Place::Coming);
             if let Some((number, _)) = coming.max_by_key(|(_, slot)| slot.key) {
                 return Some(Action::Wait(*number));
@@ -276,7 +283,7 @@ impl Schedule {
         Some(self.begin(number, planned, key, bytes))
     }
 
-    /// More has come than was reckoned with: what has to leave, but not `needed`.
+    /// More has arrived than was estimated: the containers that must leave, except `needed`.
     pub(super) fn trim(&mut self, needed: Number) -> Option<Action> {
         if self.memory <= self.limits.memory {
             return None;
@@ -285,7 +292,8 @@ impl Schedule {
         Some(self.evict(farthest, victim))
     }
 
-    /// A container has come, or come instead of what was at hand of it, and takes so many bytes of memory.
+    /// A container has arrived, or has replaced the part at hand, and takes this many bytes of
+    /// memory.
     pub(super) fn landed(&mut self, number: Number, bytes: u64) {
         let Some(Slot { key, .. }) = self.remove(number) else { return };
         self.memory += bytes;
@@ -293,7 +301,7 @@ impl Schedule {
         self.slots.insert(number, Slot { place: Place::Memory, bytes, key });
     }
 
-    /// So much of a container was written to disk, which is at most what it took in memory.
+    /// The bytes of a container written to disk: at most those it took in memory.
     pub(super) fn spilled(&mut self, number: Number, bytes: u64) {
         if let Some(slot) = self.slots.get_mut(&number).filter(|slot| slot.place == Place::Disk) {
             self.disk = self.disk - rounded(slot.bytes) + rounded(bytes);
@@ -301,12 +309,12 @@ impl Schedule {
         }
     }
 
-    /// A container did not come, or is not what it was.
+    /// A container did not arrive, or has changed.
     pub(super) fn lost(&mut self, number: Number) {
         self.remove(number);
     }
 
-    /// The disk tier cannot be used any more.
+    /// The disk tier is out of use.
     pub(super) fn without_disk(&mut self) {
         self.limits.disk = 0;
     }
@@ -351,7 +359,7 @@ impl Schedule {
         if self.fits_on_disk(victim) { self.spill(victim) } else { self.drop_farthest(victim) }
     }
 
-    /// Lets the farthest one go: of what is on disk, or this one in memory.
+    /// Drops the farthest one: among those on disk, or this one in memory.
     fn drop_farthest(&mut self, victim: Number) -> Action {
         let farthest = self.slots.get(&victim).map(|slot| (slot.key, victim));
         let dropped = match self.on_disk.last() {

@@ -1,4 +1,4 @@
-//! How containers are fetched, as the user says it, and what came of it.
+//! The options for fetching containers, and the counts of fetches.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,23 +10,24 @@ use parking_lot::Mutex;
 
 use super::future_uses::{Pieces, Unit};
 
-/// Of a job's memory, so many twelfths for containers at hand and on their way.
+/// The part of a job's memory for containers at hand and under way, in twelfths.
 const MEMORY_TWELFTHS: usize = 5;
 
-/// Requests ahead when nothing else is said: on a store with 30 ms latency more gain nothing (measured).
+/// The default number of requests ahead: on a store with 30 ms latency more gain nothing
+/// (measured).
 const PREFETCH: usize = 6;
 
-/// How a job that reads fetches containers.
+/// Options of a reading job for fetching containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchOptions {
-    /// Requests under way for what is needed later; 0 asks only for what is needed now.
+    /// Requests under way for later needs; 0 allows only requests for present needs.
     pub prefetch: usize,
-    /// Bytes of containers at hand and on their way; `None` = 5/12 of the job's memory.
+    /// Bytes of containers at hand and under way; `None` = 5/12 of the job's memory.
     pub cache_memory: Option<usize>,
-    /// Bytes of the disk tier, for containers that are needed again when there is no memory for them; 0 = none. Only reading in
-    /// stream order needs it.
+    /// Bytes of the disk tier, for containers that are needed again when there is no memory for
+    /// them; 0 = none. Only reading in stream order needs it.
     pub cache_disk: u64,
-    /// Folder for temporary files. They have no names, so nothing stays there whatever happens.
+    /// Folder for temporary files. They have no names, so nothing stays there in any case.
     pub scratch: PathBuf,
 }
 
@@ -43,16 +44,16 @@ impl FetchOptions {
     }
 }
 
-/// What was fetched of data containers.
+/// Counts of fetches from data containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FetchReport {
-    /// Containers of which something was read, each counted once.
+    /// Containers from which any part was read, each counted once.
     pub containers: u64,
     /// Requests for them.
     pub requests: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Reads of containers, or of pieces of them, that had been read before.
+    /// Repeated reads of containers or of their pieces.
     pub again: u64,
     /// Frames that were read from the disk tier.
     pub disk_hits: u64,
@@ -60,17 +61,17 @@ pub struct FetchReport {
     pub disk_read: u64,
     /// Bytes that were written to the disk tier.
     pub disk_written: u64,
-    /// Bytes of contents that were made of it.
+    /// Bytes of contents made from them.
     pub used: u64,
-    /// Chunks that were found through the index, because the containers that the version names were retired: one hop each.
+    /// Chunks found through the index because their containers were retired: one hop each.
     pub redirected: u64,
-    /// How often the index was asked for them, many at once.
+    /// How often the index was asked for such chunks, many at once.
     pub look_ups: u64,
 }
 
 impl FetchReport {
-    /// Bytes read for a byte of contents. Compression makes it smaller, bytes that are read and not used larger; 0 when nothing
-    /// was read.
+    /// Bytes read for each byte of contents. Compression lowers it, unused bytes raise it; 0 when
+    /// nothing was read.
     pub fn per_byte(&self) -> f64 {
         if self.used == 0 { 0.0 } else { self.bytes as f64 / self.used as f64 }
     }
@@ -79,7 +80,7 @@ impl FetchReport {
 #[derive(Debug, Default)]
 struct Seen {
     containers: HashSet<ContainerId>,
-    /// Pieces of containers that are read in several.
+    /// Pieces of containers that are read piecewise.
     units: HashSet<Unit>,
 }
 
@@ -113,18 +114,18 @@ impl FetchCounters {
         }
     }
 
-    /// A frame of so many bytes was read from disk.
+    /// A frame of this many bytes was read from disk.
     pub(crate) fn disk_hit(&self, bytes: u64) {
         self.disk_hits.fetch_add(1, Ordering::Relaxed);
         self.disk_read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes were written to disk.
+    /// Counts bytes written to disk.
     pub(crate) fn disk_written(&self, bytes: u64) {
         self.disk_written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes of contents were made.
+    /// Counts bytes of contents made.
     pub fn used(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }

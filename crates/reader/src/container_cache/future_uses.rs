@@ -1,14 +1,17 @@
-//! Full vision: for every use of a container by a segment of a stream, which segment uses it next.
+//! The future uses of containers: for every use by a segment of a stream, the segment that uses it
+//! next.
 //!
-//! One pass over the recipe's nodes, from the end, finds it: their rows say what each segment uses, so no chunk record is read.
-//! What is found is kept as fixed-width touches, in a temporary file when they are more than a bound, so memory follows the
-//! containers of the version (as its manifest does) and not the length of the stream.
+//! One pass over the recipe's nodes, from the end, finds them. The rows list the containers of each
+//! segment, so no chunk record is read. The uses are kept as fixed-width touches, in a temporary
+//! file when they exceed a bound. So memory follows the containers of the version (as its manifest
+//! does) and not the length of the stream.
 //!
-//! Where recipes only name chunks, or containers are gone that a segment names, the rows do not say what is read, and the records of the
-//! segments are read for the plan as well. So they are where containers are divided into pieces ([`Unit`]), each of which is used,
-//! read and kept for itself.
+//! The rows do not tell the real containers where recipes only name chunks, or where named
+//! containers are gone. Then the plan reads the records of the segments as well. It also does where
+//! containers are divided into pieces ([`Unit`]), which are used, read and kept separately.
 //!
-//! What the rows say is a plan and not trusted: whoever reads a container that has no touch gets it all the same.
+//! The plan from the rows is not trusted: a container without a touch is read all the same when it
+//! is needed.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,7 +40,7 @@ pub(crate) const NEVER: TouchNumber = TouchNumber::MAX;
 const BLOCK: usize = 4096;
 /// Blocks that are kept.
 const BLOCKS_KEPT: NonZeroUsize = NonZeroUsize::new(8).unwrap();
-/// Touches that may be in memory in any case.
+/// Touches that may be in memory at least.
 const IN_MEMORY_MIN: usize = 1 << 10;
 
 /// One segment's use of one container.
@@ -47,7 +50,7 @@ pub(crate) struct Touch {
     pub(crate) container: Number,
     /// The next touch of the same container, or [`NEVER`].
     pub(crate) next: TouchNumber,
-    /// Bytes that the segment takes from it; a chunk that it names twice counts twice.
+    /// Bytes that the segment uses of it; a chunk named twice counts twice.
     pub(crate) bytes: u32,
 }
 
@@ -63,24 +66,25 @@ impl Row for Touch {
     }
 }
 
-/// What is read and kept at a time: a container, or those frames of it that hold chunks which begin in one piece of its payload.
+/// The unit of reading and keeping: a container, or the frames with the chunks that begin in one
+/// piece of its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Unit {
     pub(crate) container: ContainerId,
     pub(crate) piece: u32,
 }
 
-/// How containers are divided.
+/// The division of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pieces {
     /// Not at all.
     Whole,
-    /// Into so many bytes of payload each.
+    /// Into pieces of this many bytes of payload.
     Of(u32),
 }
 
 impl Pieces {
-    /// What a chunk that begins there belongs to.
+    /// The unit of a chunk that begins there.
     pub(crate) fn unit(self, container: ContainerId, offset: u32) -> Unit {
         let piece = match self {
             Self::Whole => 0,
@@ -90,7 +94,7 @@ impl Pieces {
     }
 }
 
-/// Small numbers for what is read.
+/// Small numbers for units.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Numbers {
     units: Vec<Unit>,
@@ -119,14 +123,15 @@ pub(crate) struct Uses {
     blocks: Option<LruCache<usize, Arc<Vec<Touch>>>>,
     /// Bytes that are still wanted of each container.
     wanted: HashMap<Number, u64>,
-    /// Where each container was touched last on the way back, counted from the end: its first touch.
+    /// The first touch of each container: the latest on the way back, counted from the end.
     newest: HashMap<Number, TouchNumber>,
-    /// And where first on that way: its last touch.
+    /// The last touch of each container: the earliest on the way back.
     oldest: HashMap<Number, TouchNumber>,
 }
 
 impl Uses {
-    /// What `segments` of a stream use. At most about `touches_max` touches stay in memory, if a file can be had in `folder`.
+    /// Plans the uses by `segments` of a stream. At most about `touches_max` touches stay in
+    /// memory, if `folder` accepts a file.
     pub(crate) fn plan(
         recipe: &mut RecipeReader,
         segments: Range<SegmentNumber>,
@@ -147,7 +152,7 @@ impl Uses {
             }
             let node = match recipe.node(number) {
                 Ok(node) => node,
-                // Whoever reads on until there will see it.
+                // A reader that continues until there will meet it.
                 Err(error) if error.is_damage() => continue,
                 Err(error) => return Err(error),
             };
@@ -183,7 +188,7 @@ impl Uses {
         Ok(builder.finish())
     }
 
-    /// Touches there are.
+    /// The number of touches.
     pub(crate) fn len(&self) -> TouchNumber {
         (self.in_file() + self.memory.len()) as TouchNumber
     }
@@ -192,7 +197,7 @@ impl Uses {
         self.file.as_ref().map_or(0, |file| file.rows() as usize)
     }
 
-    /// Whether they did not fit into memory.
+    /// Whether they exceeded memory.
     #[cfg(test)]
     pub(crate) fn is_spilled(&self) -> bool {
         self.in_file() > 0
@@ -216,13 +221,13 @@ impl Uses {
         self.newest.get(&container).map(|place| self.len() - 1 - place)
     }
 
-    /// How many are between their first touch and their last one at a time, at most.
+    /// The largest number of containers between their first and last touch at one time.
     pub(crate) fn at_once(&self) -> u64 {
         let spans = self.oldest.iter().filter_map(|(number, begin)| Some((*begin, *self.newest.get(number)?)));
         most_at_once(spans)
     }
 
-    /// How many there would be if so many neighbours were one.
+    /// The same number if this many neighbours were one.
     pub(crate) fn at_once_of(&self, numbers: &Numbers, neighbours: u32) -> u64 {
         let mut spans: HashMap<Unit, (TouchNumber, TouchNumber)> = HashMap::new();
         for (number, begin) in &self.oldest {
@@ -235,14 +240,14 @@ impl Uses {
         most_at_once(spans.into_values())
     }
 
-    /// A touch is over: what it wanted is not wanted any more.
+    /// A touch is over: its bytes are not wanted any more.
     pub(crate) fn pass(&mut self, touch: &Touch) {
         if let Some(wanted) = self.wanted.get_mut(&touch.container) {
             *wanted = wanted.saturating_sub(u64::from(touch.bytes));
         }
     }
 
-    /// Bytes that touches to come take from a container.
+    /// Bytes that coming touches use of a container.
     pub(crate) fn wanted(&self, container: Number) -> u64 {
         self.wanted.get(&container).copied().unwrap_or(0)
     }
@@ -255,7 +260,7 @@ impl Uses {
             let touches = match self.file.as_ref()?.read(first..first + BLOCK as u64) {
                 Ok(touches) => touches,
                 Err(error) => {
-                    // Only speed is lost: what has no touch is read when it is needed.
+                    // Only speed is lost: a container without a touch is read when it is needed.
                     tracing::warn!(%error, "the plan of what is read cannot be read back");
                     return None;
                 }
@@ -266,7 +271,7 @@ impl Uses {
     }
 }
 
-/// How many spans are open at a time, at most.
+/// The largest number of spans open at one time.
 fn most_at_once(spans: impl Iterator<Item = (TouchNumber, TouchNumber)>) -> u64 {
     let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
     begins.sort_unstable();

@@ -1,4 +1,4 @@
-//! Frames that were opened last, so that neighbours in the stream need not open them again.
+//! The last opened frames, so that neighbours in the stream need not open them again.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl OpenedFrames {
         Self { frames: ByteLru::new(bytes), decompressor: Decompressor::new(), scratch: Vec::new() }
     }
 
-    /// A frame as it was opened before, or by `open`: into the second buffer, with the first for anything.
+    /// A frame opened before, or by `open`: into the second buffer, with the first one as scratch.
     pub(super) fn get<E>(
         &mut self,
         container: ContainerId,

@@ -1,7 +1,9 @@
-//! Reading a piece of a container: the frames that hold chunks which begin in a part of its payload.
+//! Reading a piece of a container: the frames that hold chunks which begin in a part of its
+//! payload.
 //!
-//! Frames do not end where pieces do. The one on the border of two pieces is read by whoever comes to it first, for both, and
-//! so are the tables of the container: however small the pieces are, nothing is read twice while its pieces follow one another.
+//! Frames do not end where pieces do. The first piece that needs the frame on a border reads it for
+//! both, and likewise the tables of the container. However small the pieces are, nothing is read
+//! twice while they follow one another.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
 use tokio::sync::OnceCell;
 
-/// A sealed frame and its place in the object, once somebody has read it.
+/// A sealed frame and its place in the object, once read.
 pub(super) type Border = Arc<OnceCell<(u64, Bytes)>>;
 
 /// See the module header.
@@ -22,15 +24,15 @@ pub(super) struct Piece {
     pub(super) id: ContainerId,
     /// Where in the payload its chunks begin.
     pub(super) payload: Range<u32>,
-    /// The frame that reaches into it from the piece before.
+    /// The frame that extends into it from the piece before.
     pub(super) front: Border,
-    /// The frame that reaches from it into the next piece.
+    /// The frame that extends from it into the next piece.
     pub(super) back: Border,
     pub(super) tables: Arc<OnceCell<ContainerIndex>>,
 }
 
 impl Piece {
-    /// Reads what is wanted of it.
+    /// Reads the wanted parts of it.
     pub(super) async fn read(
         &self,
         repository: &Repository,
@@ -40,7 +42,7 @@ impl Piece {
         let index = self.tables.get_or_try_init(|| async {
             let tail = repository.read_container_frames(self.id, &[]).await?;
             cost.add(&tail);
-            // Not to be kept in memory for nothing.
+            // Must not stay in memory without use.
             if wanted.iter().flat_map(|range| tail.index.frames_of(range)).any(|frame| tail.holds(frame)) {
                 known.extend(tail.sealed_parts().1.iter().cloned());
             }
@@ -60,7 +62,7 @@ impl Piece {
         }
         let is_one = front.is_some_and(|front| back.is_some_and(|back| front.number == back.number));
         if let (true, Some(known)) = (is_one, known.last()) {
-            // A frame that is larger than the piece. Whoever has set it has the same.
+            // The frame is larger than the piece. The other setter has set the same frame.
             let _ = self.back.set(known.clone());
         }
         if let Some(back) = back.filter(|_| !is_one) {
@@ -78,14 +80,14 @@ impl Piece {
     }
 }
 
-/// The frame across a place in the payload, if anything of it is wanted.
+/// The frame across a place in the payload, if any part of it is wanted.
 fn border(index: &ContainerIndex, place: u32, wanted: &[Range<u32>]) -> Option<FrameLocation> {
     let frame = index.frame_at(place).filter(|frame| frame.payload_offset < place)?;
     let range = frame.payload_range();
     wanted.iter().any(|wanted| wanted.start < range.end && range.start < wanted.end).then_some(*frame)
 }
 
-/// A copy, so that it does not keep what it was read with.
+/// A copy, so that it does not keep the rest of the read in memory.
 fn sealed(container: &OpenContainer, frame: &FrameLocation) -> Result<(u64, Bytes), RepositoryError> {
     let bytes = container.sealed(frame).ok_or_else(|| RepositoryError::Damaged {
         name: larder_format::names::container(container.index.id),
@@ -94,7 +96,7 @@ fn sealed(container: &OpenContainer, frame: &FrameLocation) -> Result<(u64, Byte
     Ok((frame.object_range().start, Bytes::copy_from_slice(bytes)))
 }
 
-/// What it took.
+/// The cost of a read.
 #[derive(Debug, Default)]
 struct Cost {
     bytes: u64,
@@ -107,7 +109,7 @@ impl Cost {
         self.requests += read.requests;
     }
 
-    /// With what came last.
+    /// With the cost of the last read.
     fn of(self, mut container: OpenContainer) -> OpenContainer {
         container.bytes_read += self.bytes;
         container.requests += self.requests;

@@ -1,7 +1,7 @@
-//! Whether a container is better read as a whole or by the parts that are wanted of it.
+//! Decides whether a container is read whole or by its wanted parts.
 //!
-//! A request is worth as much as the bytes that could come in its place ([`GAP_MAX`]); reading parts takes one for the tables
-//! and one for every part.
+//! A request costs as much as the bytes that could arrive in its place ([`GAP_MAX`]). Reading parts
+//! takes one request for the tables and one for every part.
 
 use std::ops::Range;
 
@@ -15,11 +15,11 @@ pub use crate::container_sizes::{Measure, Sizes};
 pub struct Part {
     /// Ranges of its payload, in rising order; `None`: all of it.
     pub ranges: Option<Vec<Range<u32>>>,
-    /// Bytes that this takes, at most; of parts nearly, because the frames are not known yet.
+    /// Bytes of this read, at most; approximate for parts, because the frames are not known yet.
     pub bytes: u64,
 }
 
-/// Chooses for a container of which `wanted` is wanted, in any order.
+/// Chooses for a container with these `wanted` ranges, in any order.
 pub fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
     let (part, requests) = reckon(wanted, container);
     match part.bytes + requests * GAP_MAX < container.object + GAP_MAX {
@@ -28,13 +28,13 @@ pub fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
     }
 }
 
-/// Reads what is wanted, whatever it costs, of a container of which the tables are known.
+/// Reads exactly the wanted ranges of a container with known tables, whatever the cost.
 pub(crate) fn exactly(wanted: Vec<Range<u32>>, container: Measure) -> Part {
     let part = reckon(wanted, container).0;
     Part { bytes: part.bytes.saturating_sub(TAIL_GUESS as u64), ..part }
 }
 
-/// Reading by parts, and the requests that this takes.
+/// Reading by parts, and its number of requests.
 fn reckon(mut wanted: Vec<Range<u32>>, container: Measure) -> (Part, u64) {
     wanted.sort_unstable_by_key(|range| range.start);
     wanted.dedup_by(|next, last| {
@@ -58,7 +58,7 @@ fn reckon(mut wanted: Vec<Range<u32>>, container: Measure) -> (Part, u64) {
             Some(last) if scaled(from - last) <= GAP_MAX => bytes += scaled(to.saturating_sub(last)),
             _ => {
                 requests += 1;
-                // Frames do not begin where this reckons that they do.
+                // Real frames begin elsewhere than this estimate assumes.
                 bytes += scaled(to - from) + scaled(frame);
             }
         }
@@ -67,11 +67,11 @@ fn reckon(mut wanted: Vec<Range<u32>>, container: Measure) -> (Part, u64) {
     (Part { ranges: Some(wanted), bytes }, requests)
 }
 
-/// A request for less than this is not worth its latency, however many may be under way (bytes).
+/// A smaller request is not worth its latency, however many may be under way (bytes).
 const PIECE_MIN: u64 = 2 << 20;
 
-/// Requests for a whole container of so many bytes, so that `streams` of them can be under way in memory for few containers:
-/// beside the one that is being read.
+/// Requests for a whole container of this size, so that `streams` of them can be under way when
+/// memory is only for few containers. One more container is being read.
 pub(crate) fn pieces(object_bytes: u64, memory: u64, streams: usize) -> u64 {
     let Some(ahead) = memory.saturating_sub(object_bytes).checked_div(object_bytes) else { return 1 };
     let wanted = (streams as u64).div_ceil(ahead.max(1));

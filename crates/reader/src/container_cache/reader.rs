@@ -1,7 +1,9 @@
-//! Carries out the schedule: asks the store, keeps containers in memory and on disk, opens their frames, counts.
+//! Executes the schedule: requests containers, keeps them in memory and on disk, opens their
+//! frames, and counts.
 //!
-//! Called by `data_reader` for every chunk, in stream order. Requests run on the job's runtime, so many at once as the options
-//! say, in the order in which they are needed; beside them the one for what the reader waits for and nobody had looked ahead to.
+//! Called by `data_reader` for every chunk, in stream order. Requests run on the job's runtime, in
+//! the order of need, up to the number of the options. Beside them runs the request for a container
+//! that the reader waits for and that was not read ahead.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,23 +33,23 @@ use super::{FetchCounters, FetchOptions};
 use crate::recipe_reader::RecipeReader;
 use crate::resolved::SegmentNumber;
 
-/// Of a job's memory, one part in so many for touches; 16 bytes each.
+/// The part of a job's memory for touches of 16 bytes: one in this number.
 const TOUCHES_ONE_IN: usize = 32 * 16;
-/// Of a job's memory, one part in so many for opened frames.
+/// The part of a job's memory for opened frames: one in this number.
 const FRAMES_ONE_IN: usize = 8;
-/// A container that is used by more segments than this is read whole: finding out its parts would cost more.
+/// A container used by more segments than this is read whole: finding its parts would cost more.
 const CHAIN_MAX: usize = 64;
-/// Segments whose records are kept, for finding out parts.
+/// Segments whose records are kept for finding parts.
 const SEGMENTS_KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
-/// Tables of containers that are kept while these are read in pieces: some ten kilobytes each.
+/// Tables that are kept while their containers are read in pieces: some ten kilobytes each.
 const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 /// How often the smallest pieces may be doubled.
 const LARGER_MAX: u32 = 3;
-/// Of a job's memory, so many bytes for each piece of all there are: what is planned of them, several times over.
+/// The bytes of a job's memory for each piece of all, for several plans of it.
 const PIECE_MEMORY: usize = 2 << 10;
 
-/// Something on its way; dropped, it is abandoned.
+/// A container under way; dropping it abandons the request.
 struct Coming(Task<Result<OpenContainer, RepositoryError>>);
 
 /// See the module header.
@@ -72,11 +74,12 @@ pub(crate) struct Containers {
     touches_max: usize,
     /// Tables of containers that are read in pieces.
     tables: LruCache<ContainerId, Arc<OnceCell<ContainerIndex>>>,
-    /// Frames that reach into these pieces from those before them, for whoever of the two comes first.
+    /// Frames that extend into these pieces from the ones before, for the first of both that needs
+    /// them.
     borders: HashMap<Unit, Border>,
-    /// Records of segments that lie ahead.
+    /// Records of segments ahead.
     segments: LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
-    /// How what was last asked about is read.
+    /// The way of reading that was chosen for the last question.
     planned: Option<(Number, Option<TouchNumber>, Part)>,
     counters: Arc<FetchCounters>,
 }
@@ -115,7 +118,7 @@ impl Containers {
         }
     }
 
-    /// From now on these segments are read, in order; `more_follows`: then others.
+    /// Plans that these segments are read next, in order; `more_follows`: others come after them.
     pub(crate) fn plan(&mut self, segments: Range<SegmentNumber>, more_follows: bool) -> Result<(), RepositoryError> {
         let mut pieces = Pieces::Whole;
         let (mut uses, mut numbers) = self.uses(&segments, pieces)?;
@@ -123,7 +126,7 @@ impl Containers {
             let least = self.least_piece();
             pieces = Pieces::Of(least);
             (uses, numbers) = self.uses(&segments, pieces)?;
-            // As large as there is memory for: every piece is a request.
+            // As large as memory allows: every piece is a request.
             let larger = (1..=LARGER_MAX).rev().filter_map(|times| Some((1 << times, least.checked_mul(1 << times)?)));
             let fitting =
                 |(times, bytes)| Some(Pieces::Of(bytes)).filter(|of| self.fits(uses.at_once_of(&numbers, times), *of));
@@ -133,7 +136,7 @@ impl Containers {
             }
         }
         if pieces != self.pieces {
-            // What is at hand is divided otherwise.
+            // The containers at hand are divided otherwise.
             self.schedule.replan(Uses::default(), false);
             self.collect();
             self.borders.clear();
@@ -148,25 +151,25 @@ impl Containers {
         Ok(())
     }
 
-    /// What segments use, divided so, in the numbering that goes with it.
+    /// The uses by segments in this division, and the numbering that goes with them.
     fn uses(&mut self, segments: &Range<SegmentNumber>, pieces: Pieces) -> Result<(Uses, Numbers), RepositoryError> {
-        // What is at hand keeps its number.
+        // A container at hand keeps its number.
         let mut numbers = if pieces == self.pieces { self.numbers.clone() } else { Numbers::default() };
         let (touches_max, folder) = (self.touches_max, &self.options.scratch);
         let uses = Uses::plan(&mut self.recipe, segments.clone(), &mut numbers, pieces, touches_max, folder)?;
         Ok((uses, numbers))
     }
 
-    /// The smallest pieces of containers where there is no memory for whole ones.
+    /// The smallest pieces of containers when memory is too small for whole ones.
     ///
-    /// Containers that were written at different times are each in the order of the stream. Reading is a merge of all of them,
-    /// which needs a little of each at a time: at least a frame.
+    /// Containers that were written at different times are each in the order of the stream. Reading
+    /// merges all of them and needs a little of each at a time: at least a frame.
     fn least_piece(&self) -> u32 {
         let least = (self.recipe.bytes() / (self.memory / PIECE_MEMORY).max(1) as u64).max(FRAME_TARGET as u64);
         u32::try_from(least).unwrap_or(u32::MAX)
     }
 
-    /// Whether there is memory for so many pieces at a time, with a quarter for what is read ahead.
+    /// Whether memory suffices for this many pieces at a time, with a quarter for reading ahead.
     fn fits(&self, at_once: u64, pieces: Pieces) -> bool {
         let memory = self.options.memory(self.memory) as u64;
         let Measure { payload, object } = self.sizes.typical();
@@ -182,7 +185,7 @@ impl Containers {
         at_once.saturating_mul(bytes) <= room
     }
 
-    /// The reader comes to record `from` of a segment that was planned, or that was not.
+    /// The reader enters record `from` of a segment, planned or not.
     pub(crate) fn enter(&mut self, segment: SegmentNumber, records: &[ChunkRecord], from: usize, is_planned: bool) {
         let (numbers, pieces) = (&mut self.numbers, self.pieces);
         let rest = records.iter().enumerate().skip(from);
@@ -195,7 +198,7 @@ impl Containers {
         self.collect();
     }
 
-    /// Asks for what comes next, as far as there is room.
+    /// Requests the next containers, as far as there is room.
     pub(crate) fn look_ahead(&mut self) {
         if self.options.prefetch == 0 {
             return;
@@ -205,7 +208,8 @@ impl Containers {
         }
     }
 
-    /// The frame that holds a byte of the payload of a container that a record of the current segment names; `None`: no frame does.
+    /// The frame with a payload byte of a container that a record of the current segment names;
+    /// `None`: no frame has it.
     pub(crate) fn frame(&mut self, id: ContainerId, offset: u32) -> Result<Option<Opened>, RepositoryError> {
         let number = self.numbers.of(self.pieces.unit(id, offset));
         while let Some(action) = self.decide(|schedule, size| schedule.need(number, size)) {
@@ -226,7 +230,8 @@ impl Containers {
         let is_enough =
             |container: &OpenContainer| container.index.frame_at(offset).is_none_or(|frame| container.holds(frame));
         if !self.held.get(&number).is_some_and(is_enough) {
-            // Parts were read, and others are needed: the plan was wrong. Or the disk tier has lost it.
+            // Other parts than the read ones are needed: the plan was wrong, or the disk tier lost
+            // them.
             let container = self.count(number, self.runtime.block_on(self.repository.read_container(id)))?;
             self.forget(number);
             self.schedule.landed(number, container.bytes_held());
@@ -242,7 +247,7 @@ impl Containers {
         opened.get(id, frame, open).map(Some)
     }
 
-    /// A frame from the disk tier; `None`: it is not there, or not what it was.
+    /// A frame from the disk tier; `None`: it is absent or has changed.
     fn frame_on_disk(&mut self, number: Number, offset: u32) -> Option<Opened> {
         let Self { spilled, disk, opened, numbers, repository, counters, .. } = self;
         let (spilled, disk) = (spilled.get(&number)?, disk.as_ref()?);
@@ -351,7 +356,7 @@ impl Containers {
         }
     }
 
-    /// Waits for something on its way.
+    /// Waits for a container under way.
     fn land(&mut self, number: Number) -> Result<(), RepositoryError> {
         let Some(mut coming) = self.coming.remove(&number) else {
             self.schedule.lost(number);
@@ -383,7 +388,7 @@ impl Containers {
         }
     }
 
-    /// What reading a piece has in common with reading others of its container.
+    /// The state that the pieces of a container share.
     fn piece(&mut self, unit: Unit, bytes: u32) -> Piece {
         let next = Unit { piece: unit.piece.saturating_add(1), ..unit };
         let mut border = |unit: Unit| self.borders.entry(unit).or_default().clone();
@@ -415,7 +420,7 @@ impl Containers {
     }
 }
 
-/// What is wanted from this touch on.
+/// The needs from this touch on.
 struct Asked {
     unit: Unit,
     pieces: Pieces,
@@ -423,7 +428,7 @@ struct Asked {
     touch: Option<TouchNumber>,
 }
 
-/// How it is read.
+/// The way of reading it.
 fn part_of(
     uses: &mut Uses,
     recipe: &mut RecipeReader,
@@ -444,7 +449,8 @@ fn part_of(
     }
 }
 
-/// What is wanted of a container, or of one piece of it, from this touch on; `None`: nearly all of it, or it is not known.
+/// The wanted ranges of a container or piece from this touch on; `None`: nearly all of it, or
+/// unknown.
 fn wanted_of(
     uses: &mut Uses,
     recipe: &mut RecipeReader,
@@ -458,7 +464,8 @@ fn wanted_of(
         Pieces::Whole => payload,
         Pieces::Of(bytes) => payload.min(u64::from(bytes)),
     };
-    // Chunks that are used twice count twice, so this may miss a sparse one and not the other way round.
+    // Chunks that are used twice count twice, so this may miss a sparse container, but never finds
+    // a false one.
     let mut at = touch.filter(|_| uses.wanted(number) < payload / 4 * 3)?;
     let mut wanted = Vec::new();
     for _ in 0..CHAIN_MAX {
@@ -466,7 +473,7 @@ fn wanted_of(
         let records = match segments.get(&touch.segment) {
             Some(records) => records.clone(),
             None => {
-                // Whoever comes there will see what is wrong.
+                // The read of that segment will report the error.
                 let records = recipe.segment(touch.segment).ok()?;
                 segments.put(touch.segment, records.clone());
                 records

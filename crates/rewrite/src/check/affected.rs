@@ -11,12 +11,12 @@ use larder_store::catalog::Version;
 use super::structure::BadContainer;
 use super::{AffectedVersion, CheckError};
 
-/// Files named of each version; more are only counted.
+/// Named files of each version; further ones are only counted.
 const FILES_NAMED: usize = 20;
 
 type Bad = BTreeMap<ContainerId, BadContainer>;
 
-/// For each bad container, its cost for this version. `chunks` has the places that were found out.
+/// For each bad container, its cost for this version. `chunks` has the resolved places.
 pub(super) fn trace(
     context: &JobContext,
     chunks: &MetaChunks,
@@ -26,7 +26,7 @@ pub(super) fn trace(
     let mut affected = BTreeMap::new();
     let reader = match context.executor.block_on(context.repository.manifest(version)) {
         Ok(manifest) => VersionReader::knowing(context, manifest, chunks),
-        // It was read just before: another look shows that it is forgotten.
+        // It was read just before: another look shows whether it is forgotten.
         Err(error) if is_missing(&error) => return Ok(everything(version, bad)),
         Err(error) => return Err(error.into()),
     };
@@ -75,7 +75,7 @@ pub(super) fn trace(
                 named.push(id);
             }
         }
-        // A range that goes on into the next file.
+        // A range that extends into the next file.
         if let Some((range, id)) = ranges.peek()
             && range.start < end
             && !named.contains(id)
@@ -86,14 +86,14 @@ pub(super) fn trace(
     Ok(affected)
 }
 
-/// All bad containers, for a version of which nothing more can be read.
+/// All bad containers, for a version that cannot be read any further.
 fn everything(version: &Version, bad: &Bad) -> BTreeMap<ContainerId, AffectedVersion> {
     let version =
         AffectedVersion { id: version.id(), series: version.summary.series.clone(), files: Vec::new(), files_count: 0 };
     bad.keys().map(|id| (*id, version.clone())).collect()
 }
 
-/// Damage in the metadata itself.
+/// Finds damage in the metadata itself.
 fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(ContainerId)) -> Result<(), CheckError> {
     let mut recipe = reader.metadata_recipe();
     for number in 0..recipe.recipe().nodes.len() {
@@ -123,7 +123,7 @@ fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(Containe
     Ok(())
 }
 
-/// Ranges of the data stream that cannot be read, in order, with the container that is to blame.
+/// Unreadable ranges of the data stream, in order, each with the damaged container.
 pub(crate) fn bad_ranges(
     reader: &VersionReader,
     bad: &Bad,
@@ -175,7 +175,7 @@ pub(crate) fn bad_ranges(
     Ok(())
 }
 
-/// Damage gives `None`: it is in the list already.
+/// Damage gives `None`: the list has it already.
 fn whole<T>(result: Result<T, RepositoryError>) -> Result<Option<T>, CheckError> {
     match result {
         Ok(value) => Ok(Some(value)),

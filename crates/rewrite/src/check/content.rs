@@ -27,8 +27,8 @@ pub(super) struct ContentReport {
     pub(super) bad: Vec<(ContainerId, BadContainer)>,
 }
 
-/// Chooses the containers to read. `sizes` in any order; the choice of `Share` and `Bytes` is a new
-/// one each time.
+/// Chooses the containers to read, from `sizes` in any order. The choice of `Share` and `Bytes`
+/// differs each time.
 pub(super) fn choose(
     context: &JobContext,
     read_data: ReadData,

@@ -1,12 +1,12 @@
-//! The order of entries from block to block, and what segments and nodes say of the blocks below
-//! them.
+//! The order of entries between blocks, and the covers that segments and nodes state for the blocks
+//! below them.
 //!
 //! Within a block the decoder checks the order. Restores rely on it everywhere: a folder comes
 //! before its contents, and no path comes twice. A search for one path relies on the stated
 //! beginnings of segments and nodes.
 //!
-//! Of every node and segment, its ends are kept, two paths each. So shared parts are checked once,
-//! and every pair of neighbours is still compared in every version.
+//! The ends of every node and segment are kept, as two paths. So shared parts are checked once, and
+//! every pair of neighbours is still compared in every version.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -33,14 +33,14 @@ impl Stretches {
         self.0.insert(fingerprint, stretch);
     }
 
-    /// The known facts; none, when it could not be read.
+    /// The known facts; none for an unreadable stretch.
     pub(super) fn get(&self, fingerprint: &Fingerprint) -> Stretch {
         self.0.get(fingerprint).cloned().unwrap_or_default()
     }
 }
 
 impl Stretch {
-    /// Of one block.
+    /// The facts of one block.
     pub(super) fn of(entries: &[Entry]) -> Self {
         let path = |entry: Option<&Entry>| entry.map(|entry| Arc::from(&*entry.path));
         Self {
@@ -56,7 +56,7 @@ impl Stretch {
         Self { first: self.first, last: next.last, data_bytes }
     }
 
-    /// The error in its position behind another, if any.
+    /// The error of its position behind another stretch, if any.
     pub(super) fn wrong_behind(&self, before: &Self) -> Option<&'static str> {
         let (last, first) = before.last.as_ref().zip(self.first.as_ref())?;
         let is_behind = path_order(last, first) == Ordering::Less;

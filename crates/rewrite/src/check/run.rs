@@ -24,13 +24,12 @@ pub(crate) struct Examined {
     pub(crate) readable: Vec<Version>,
 }
 
-/// Checks the repository. Damage is a finding, not an error; errors are what kept the check from
-/// looking.
+/// Checks the repository. Damage is a finding, not an error; errors prevent the check itself.
 pub fn check(context: &JobContext, options: &CheckOptions) -> Result<CheckReport, CheckError> {
     examine(context, options).map(|examined| examined.report)
 }
 
-/// The same, with what repairs need to know.
+/// The same, with the results that repairs need.
 pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Examined, CheckError> {
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
@@ -46,7 +45,7 @@ pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Ex
     result
 }
 
-/// How often everything is looked at again because something was moved meanwhile.
+/// How often everything is looked at again because chunks were moved meanwhile.
 const LOOKS_MAX: u32 = 4;
 
 /// The result of one look at everything.
@@ -57,8 +56,8 @@ struct Looked<'a> {
     bad: BTreeMap<ContainerId, BadContainer>,
 }
 
-/// Looks at the structure, and reads contents that were not read before: `read` has those in which
-/// nothing was found.
+/// Looks at the structure, and reads contents that were not read before: `read` has containers
+/// without defects.
 fn look_once<'a>(
     context: &'a JobContext,
     options: &CheckOptions,
@@ -95,7 +94,7 @@ fn look_once<'a>(
     if options.versions.is_empty() {
         (report.unused_containers, report.unused_bytes) = structure.unused();
     }
-    // Containers that are known to be damaged as a whole need not be read.
+    // Containers known to be damaged as a whole need not be read.
     let sizes: Vec<_> = structure
         .used
         .iter()
@@ -143,7 +142,7 @@ fn run(
         if !looked.bad.values().any(|bad| bad.has_vanished) {
             break;
         }
-        // A pass has moved something since it was listed (`LookAgain`).
+        // A pass has moved chunks since the listing (`LookAgain`).
         let (containers, bytes) = (looked.report.containers_read, looked.report.bytes_read);
         looked = look_once(context, options, &versions, &mut read)?;
         looked.report.containers_read += containers;
@@ -156,8 +155,8 @@ fn run(
     if !bad.is_empty() {
         for version in &readable {
             let hurt = affected::trace(context, &structure.chunks, version, &bad)?;
-            // Containers that no version needs any more may go. A check without a lease, or with
-            // one that looked dead, may miss them.
+            // Containers that no version needs any more may be deleted. A check without a lease, or
+            // with one that expired, may miss them.
             if !hurt.is_empty() && context.executor.block_on(look(&context.repository, version))?.is_none() {
                 report.forgotten.push(version.id());
                 explained.extend(hurt.into_keys());
@@ -177,8 +176,8 @@ fn run(
     Ok(Examined { report, bad, readable })
 }
 
-/// Objects that do not open, beside the versions: nothing is lost with them, but they were put
-/// there by mistake or on purpose. Those of all jobs are looked at only when everything is.
+/// Unreadable objects beside the versions: no data is lost with them, but they were created by
+/// mistake or on purpose. Objects of all jobs are looked at only when everything is checked.
 fn faulty(
     context: &JobContext,
     options: &CheckOptions,

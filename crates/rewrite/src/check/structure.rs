@@ -19,19 +19,18 @@ use super::order::{Stretch, Stretches};
 
 /// Divisor of a check's memory that gives the part for tables with which records are compared.
 const TABLES_ONE_IN: usize = 3;
-/// And for chunks whose containers are gone, which are looked for together.
+/// Divisor for chunks of missing containers, which are looked up together.
 const MOVED_ONE_IN: usize = 8;
-/// Bytes that such a chunk takes, also while it is looked for.
+/// Bytes of such a chunk, including those of its look-up.
 const MOVED_BYTES: usize = size_of::<ChunkRef>() + size_of::<Sought>();
-/// Divisor of a check's memory that gives the part for those that were found.
+/// Divisor of a check's memory that gives the part for chunks that were found.
 const FOUND_ONE_IN: usize = 16;
-/// Bytes that each of them takes in a set.
+/// Bytes of each of them in a set.
 const FOUND_BYTES: usize = 2 * size_of::<FoundChunk>();
-/// Minimum number that are looked for together.
+/// Minimum number of chunks that are looked up together.
 const MOVED_MIN: usize = 1 << 8;
 
-/// Names a chunk that was found: as much of its fingerprint as tells it from every other, and its
-/// size.
+/// Names a found chunk: enough of its fingerprint to distinguish it from every other, and its size.
 type FoundChunk = ([u8; 16], u32);
 
 fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
@@ -43,7 +42,7 @@ fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
 /// The known defects of one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BadContainer {
-    /// In words, the first thing found.
+    /// The first defect, in words.
     pub(crate) why: String,
     /// Parts of the payload that are bad; empty = all of it.
     pub(crate) parts: Vec<std::ops::Range<u32>>,
@@ -53,7 +52,7 @@ pub(crate) struct BadContainer {
 }
 
 impl BadContainer {
-    /// Whether anything of a chunk is bad.
+    /// Whether any part of a chunk is bad.
     pub(crate) fn covers(&self, chunk: &ChunkRef) -> bool {
         self.parts.is_empty()
             || self.parts.iter().any(|part| chunk.offset < part.end && part.start < chunk.offset + chunk.size)
@@ -73,7 +72,7 @@ pub(super) struct Structure<'a> {
     stretches: Stretches,
     indexes: ByteLru<ContainerId, Option<std::sync::Arc<Index>>>,
     pub(super) tables_checked: HashSet<ContainerId>,
-    /// Chunks of records whose containers are gone, not looked for yet.
+    /// Chunks of records whose containers are gone, not looked up yet.
     moved_away: Vec<ChunkRef>,
     moved_away_max: usize,
     /// Such chunks that were found. Later versions name most of them again.
@@ -146,7 +145,7 @@ impl<'a> Structure<'a> {
         }
     }
 
-    /// The structure was looked at: gives its caches back.
+    /// The structure is checked: frees its caches.
     pub(super) fn free_tables(&mut self) {
         self.indexes = ByteLru::new(0);
         self.seen = HashSet::new();
@@ -156,11 +155,11 @@ impl<'a> Structure<'a> {
         self.chunks = self.chunks.emptied(self.context);
     }
 
-    /// Looks at one version.
+    /// Checks one version.
     pub(super) fn version(&mut self, manifest: &Manifest) -> Result<(), CheckError> {
         self.chunks = self.chunks.for_reading(manifest);
         let (objects, names) = self.chunks.objects_and_names(&manifest.containers, |usage| usage.container);
-        // A missing container may have been moved. Metadata is not.
+        // The chunks of a missing container may have been moved. Metadata is not moved.
         let listed = &self.listed;
         let missing = objects.iter().map(|usage| usage.container);
         let missing = missing.filter(|id| id.kind == ContainerKind::Data && !listed.contains_key(id));
@@ -174,7 +173,7 @@ impl<'a> Structure<'a> {
                 self.container(usage)?;
             }
         }
-        // The records tell which containers are used of those that are only named.
+        // The records tell which of the named containers are used.
         for usage in names {
             let id = usage.container;
             if self.listed.contains_key(&id) && !self.chunks.moved().is_gone(&id) {
@@ -188,8 +187,8 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Whether a container is there, and has the size that the manifest says. It may be newer than
-    /// the list.
+    /// Whether a container exists with the size that the manifest states. It may be newer than the
+    /// list.
     fn container(&mut self, usage: &ContainerUsage) -> Result<(), CheckError> {
         let id = usage.container;
         let size = if self.is_there(id)? { self.listed.get(&id) } else { None };
@@ -222,7 +221,7 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Looks at a node for the first time.
+    /// Checks a node for the first time.
     fn node(&mut self, node: &ChunkRef, kind: ContainerKind) -> Result<(), CheckError> {
         let Some(bytes) = self.read(node)? else { return Ok(()) };
         let segments = match decode_node(&bytes) {
@@ -259,7 +258,7 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Looks at a segment for the first time.
+    /// Checks a segment for the first time.
     fn segment(&mut self, reference: &SegmentRef, kind: ContainerKind) -> Result<(), CheckError> {
         let chunk = &reference.chunk;
         let Some(bytes) = self.read(chunk)? else { return Ok(()) };
@@ -286,7 +285,7 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Reads the blocks of a segment. Blocks that other segments have too are read again, because
+    /// Reads the blocks of a segment. Blocks shared with other segments are read again, because
     /// their order here counts.
     fn blocks(&mut self, records: &[ChunkRecord]) -> Result<Stretch, CheckError> {
         let mut whole: Option<Stretch> = None;
@@ -313,10 +312,10 @@ impl<'a> Structure<'a> {
         Ok(whole.unwrap_or_default())
     }
 
-    /// Looks for chunks whose containers are gone, when there are at least this many. Chunks that
-    /// the index does not know are lost.
+    /// Looks up chunks of missing containers, when there are at least this many. Chunks that the
+    /// index does not know are lost.
     ///
-    /// Segments of versions that follow one another have nearly the same chunks: each is looked for
+    /// Segments of versions that follow one another have nearly the same chunks: each is looked up
     /// about once.
     pub(super) fn find_moved(&mut self, least: usize) -> Result<(), CheckError> {
         if self.moved_away.is_empty() || self.moved_away.len() < least {
@@ -334,7 +333,7 @@ impl<'a> Structure<'a> {
         for chunk in sought {
             let named = &named[chunk.at as usize];
             match chunk.place(&found) {
-                // Its table has it there: it was compared.
+                // The container's table has it there: it was compared.
                 Some((container, _)) => {
                     if self.found.len() < self.found_max {
                         self.found.insert(found_chunk(named));
@@ -359,7 +358,8 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Sets records of the layout `lifecycle` to where their chunks are. Missing ones are lost.
+    /// Sets records of the layout `lifecycle` to the present places of their chunks. Missing ones
+    /// are lost.
     fn place(&mut self, records: &mut [ChunkRecord]) -> Result<(), CheckError> {
         let named: Vec<ChunkRef> = records.iter().map(|record| record.chunk).collect();
         loop {
@@ -418,7 +418,7 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// A metadata chunk, or `None` when it is damaged, which is then noted.
+    /// A metadata chunk, or `None` after noting its damage.
     fn read(&mut self, chunk: &ChunkRef) -> Result<Option<bytes::Bytes>, CheckError> {
         match self.chunks.read(chunk) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -431,7 +431,7 @@ impl<'a> Structure<'a> {
         }
     }
 
-    /// A container's tables, or `None` when they are damaged, which is then noted.
+    /// A container's tables, or `None` after noting their damage.
     fn index(&mut self, id: ContainerId) -> Result<Option<std::sync::Arc<Index>>, CheckError> {
         if let Some(known) = self.indexes.get(&id) {
             return Ok(known);
@@ -460,7 +460,7 @@ fn range(chunk: &ChunkRef) -> std::ops::Range<u32> {
     chunk.offset..chunk.offset.saturating_add(chunk.size)
 }
 
-/// The error, without the object's name, which the report gives anyway.
+/// The error without the object's name, which the report has anyway.
 pub(super) fn reason(error: &RepositoryError) -> String {
     match error {
         RepositoryError::Damaged { source, .. } => source.to_string(),

@@ -1,8 +1,8 @@
-//! Where chunks are now, by fingerprint: exactly, and in bounded memory.
+//! The present places of chunks, by fingerprint: exact, and in bounded memory.
 //!
-//! A version that is rewritten as a whole has many chunks, and each is to be copied once, also when
-//! it is repeated. So entries without room in memory go to a temporary file without a name: rows,
-//! and sorted samples that refer to them (`SpillingIndex`). They are behind a bloom filter, so new
+//! A version that is rewritten as a whole has many chunks, and each is copied once, also when it is
+//! repeated. So entries without room in memory go to a temporary file without a name: rows, and
+//! sorted samples that refer to them (`SpillingIndex`). They are behind a bloom filter, so new
 //! chunks cost no read. Without a file, or if one fails, earlier entries are forgotten when memory
 //! is full. Chunks repeated after that are copied twice.
 
@@ -15,9 +15,9 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, Fingerprint};
 use larder_spill::{Row, RowFile, RowReader, RowWriter};
 
-/// Bytes of an entry of the table in memory, with what tables keep free.
+/// Bytes of an entry of the table in memory, with the free part of tables.
 const ENTRY: usize = size_of::<(Fingerprint, ChunkRef)>() + 1;
-/// Entries for which there is room in any case.
+/// The least number of entries in memory.
 const NEWEST_MIN: usize = 32;
 
 /// See the module header.
@@ -40,8 +40,8 @@ struct Older {
 impl CopiedChunks {
     /// Takes about `budget` bytes of memory; files are in `folder`, if there is one.
     pub fn new(budget: usize, folder: Option<PathBuf>) -> Self {
-        // The size of tables is a power of two of entries, of which an eighth stays free, and they
-        // grow into a second one.
+        // A table has a power of two of entries, an eighth of them free, and it grows into a second
+        // one.
         let slots = (budget / 2 / ENTRY).max(NEWEST_MIN);
         let newest_max = (1 << slots.ilog2()) / 8 * 7;
         let older = folder.map(|folder| {
@@ -62,7 +62,7 @@ impl CopiedChunks {
         self.newest.insert(chunk.fingerprint, chunk);
     }
 
-    /// Where a chunk is, if that is known.
+    /// The place of a chunk, if known.
     pub fn get(&mut self, fingerprint: &Fingerprint) -> Option<ChunkRef> {
         if let Some(chunk) = self.newest.get(fingerprint) {
             return Some(*chunk);
@@ -114,7 +114,7 @@ impl Older {
     }
 }
 
-/// A chunk of data and where it is.
+/// A chunk of data and its place.
 #[derive(Debug, Clone, Copy)]
 struct CopiedChunk(ChunkRef);
 
@@ -148,7 +148,7 @@ mod tests {
         ChunkRef { fingerprint: Fingerprint(fingerprint), container, offset: n * 3, size: n + 1 }
     }
 
-    /// Many times as many as memory has room for, asked for in any order while more come.
+    /// Many times the entries of memory, requested in any order while more are added.
     #[test]
     fn what_memory_has_no_room_for_is_found_all_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path().join("scratch")).expect("made").count(), 0);
     }
 
-    /// Without a file, or with one that fails, answers are right and memory is bounded.
+    /// Without a file, or with a failing one, answers are right and memory is bounded.
     #[test]
     fn without_a_file_it_forgets_and_says_nothing_wrong() {
         let file = tempfile::NamedTempFile::new().expect("a file");

@@ -14,8 +14,8 @@ use larder_store::RepositoryError;
 use super::reading::{Contents, Frame, Wanted};
 use super::{ChunkCopier, RewriteError};
 
-/// Chunks that come one after the other and fit into this number of bytes together. One that does
-/// not fit alone is alone.
+/// Neighbouring chunks that fit into this number of bytes together. A chunk that exceeds it is
+/// alone.
 pub(super) fn batches<T>(
     chunks: &[T],
     bytes_max: usize,
@@ -35,10 +35,10 @@ pub(super) fn batches<T>(
 }
 
 impl ChunkCopier {
-    /// Copies chunks into new data containers, in the order given; says where each of them is now.
+    /// Copies chunks into new data containers, in the given order, and returns their new places.
     ///
-    /// Each is checked against its fingerprint first. Reads every container once for as many chunks
-    /// as memory holds.
+    /// Each is checked against its fingerprint first. Reads every container once for each batch of
+    /// chunks that memory holds.
     pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
         for named in batches(chunks, self.batch_bytes(), |chunk| chunk) {
@@ -87,18 +87,18 @@ impl ChunkCopier {
         Ok(())
     }
 
-    /// Chunks are named from now on as this version of the layout `lifecycle` and those like it do.
+    /// Names chunks from now on as this version of the layout `lifecycle` and those like it do.
     pub fn reads_names(&mut self, manifest: &Manifest) {
         self.names = Some(self.chunks.for_names(manifest));
     }
 
-    /// Sets chunks to where they are now, as far as that is known.
+    /// Sets chunks to their present places, as far as known.
     pub(super) fn place(&self, chunks: &mut [ChunkRef]) -> Result<(), RewriteError> {
         Ok(self.names.as_ref().unwrap_or(&self.chunks).locate_all(chunks)?)
     }
 }
 
-/// The container that an error is about.
+/// The container that an error reports missing.
 fn missing_of(error: &RepositoryError) -> Option<ContainerId> {
     match error {
         RepositoryError::Store(error) => names::parse_container(&error.name),

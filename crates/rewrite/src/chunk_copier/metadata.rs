@@ -1,10 +1,10 @@
-//! Metadata that a version leaves behind when it is rewritten, and the rest of it, which is copied.
+//! Metadata containers that a rewritten version leaves, and copies of their used parts.
 //!
-//! A segment with moved chunks is written again, and its old form stays dead in a metadata
-//! container. The recipes continue to use the rest of this container, which is often little, for as
-//! long as the version lives. So a task that writes recipes again may leave such containers
-//! altogether. The parts that the recipes still use are copied unchanged: every chunk is read and
-//! its fingerprint computed.
+//! A segment with moved chunks is rewritten, and its old form stays dead in a metadata container.
+//! The recipes continue to use the rest of this container, which is often little, for as long as
+//! the version lives. So a task that rewrites recipes may leave such containers altogether. The
+//! parts that the recipes still use are copied unchanged: every chunk is read and its fingerprint
+//! computed.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -46,7 +46,7 @@ impl Left {
         Cow::Owned(Recipe { nodes: nodes.cloned().collect() })
     }
 
-    /// Where a metadata chunk is from now on: where it was, or a copy.
+    /// The new place of a metadata chunk: the old one, or a copy.
     pub(super) fn redirect(
         &mut self,
         chunk: ChunkRef,
@@ -73,9 +73,9 @@ impl Left {
 }
 
 impl ChunkCopier {
-    /// The metadata containers of a version of which it will use less than `percent` says of each
-    /// (of its bytes) once its recipe was written again without the data containers that `retires`
-    /// names. This is an estimate: a part that a recipe uses twice counts twice.
+    /// The metadata containers that a version will use sparsely: less than `percent` says of each
+    /// (of its bytes). This holds once its recipe was rewritten without the data containers that
+    /// `retires` accepts. It is an estimate: a part that a recipe uses twice counts twice.
     pub fn sparse_metadata(
         &mut self,
         manifest: &Manifest,
@@ -114,13 +114,13 @@ impl ChunkCopier {
         Ok(sparse.map(|usage| usage.container).collect())
     }
 
-    /// Lets recipes that are written again leave these metadata containers.
+    /// Lets rewritten recipes leave these metadata containers.
     pub fn leave_metadata(&mut self, containers: HashSet<ContainerId>) {
         self.left = Left { containers, copies: HashMap::new() };
     }
 
-    /// Counts the bytes that a recipe uses of each container, and writes it again as far as it is
-    /// in containers to leave.
+    /// Counts the bytes that a recipe uses of each container, and rewrites its parts in containers
+    /// to leave.
     pub(super) fn rewrite_metadata(&mut self, recipe: &Recipe) -> Result<Recipe, RewriteError> {
         let mut nodes = NodeWriter::new(Some(&self.left.staying(recipe)));
         let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.chunks.clone());

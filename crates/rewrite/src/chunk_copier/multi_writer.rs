@@ -1,5 +1,5 @@
-//! Copying chunks into several containers at once, each into that of its writer: chunks read in one
-//! order are written in several.
+//! Copies chunks into several open containers, one for each writer: chunks are read in one order
+//! and written in several.
 
 use larder_format::ChunkRef;
 use larder_writer::WRITERS_MAX;
@@ -10,8 +10,8 @@ use super::{ChunkCopier, RewriteError};
 
 impl ChunkCopier {
     /// Copies chunks into new data containers, in the given order. Each goes into the container
-    /// that is open in its writer (a number below [`WRITERS_MAX`]). Returns the new place of each. Each
-    /// is checked against its fingerprint first.
+    /// that is open in its writer (a number below [`WRITERS_MAX`]). Returns the new place of each.
+    /// Each chunk is checked against its fingerprint first.
     pub fn copy_apart(&mut self, chunks: &[(ChunkRef, usize)]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
         for batch in batches(chunks, self.batch_bytes(), |(chunk, _)| chunk) {

@@ -1,6 +1,6 @@
-//! Reading chunks where they are, container by container, and proving each by its fingerprint.
-//! Requests are made here, in few at once; frames are opened and chunks compared by all threads,
-//! some frames of one container at a time.
+//! Reads chunks where they are, container by container, and proves each by its fingerprint.
+//! Requests are made here, few at once. All threads open frames and compare chunks, some frames of
+//! one container at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,7 +20,7 @@ use super::{ChunkCopier, RewriteError};
 
 /// Containers read at once.
 const CONCURRENT_READS: usize = 4;
-/// Frames that a thread opens at a time: as many as have this number of bytes, uncompressed.
+/// Frames that a thread opens at a time: up to this number of bytes, uncompressed.
 const PIECE_BYTES: u32 = 2 * FRAME_TARGET as u32;
 /// Pieces for each thread that wait to be opened. Each holds the read bytes of its container, so
 /// there are few.
@@ -30,14 +30,14 @@ const PIECES_AHEAD: usize = 2;
 const WHOLE_FRAME_MIN: u32 = (FRAME_TARGET / 2) as u32;
 const WHOLE_FRAME_MAX: u32 = 2 * FRAME_TARGET as u32;
 
-/// The receiver of chunks that are read.
+/// The wanted result of reading chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// It was only to be seen whether they are right.
+    /// Only the proof that they are right.
     Nothing,
     /// Their bytes.
     Bytes,
-    /// The same, or the frames that hold them and nothing else, as they were compressed.
+    /// Their bytes. Frames with these chunks and nothing else come as they were compressed.
     Frames,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Wanted {
 #[derive(Debug)]
 pub(super) struct Contents {
     pieces: Vec<Vec<u8>>,
-    /// By place in the batch: in which of the pieces, and where in it.
+    /// By place in the batch: the piece, and the place in it.
     starts: Vec<(usize, usize)>,
     /// By the place of their first chunk. Its chunks are not in the pieces.
     frames: BTreeMap<usize, Frame>,
@@ -121,7 +121,7 @@ impl ChunkCopier {
         Ok(contents)
     }
 
-    /// Has a thread open it.
+    /// Lets a thread open it.
     fn open(&self, piece: Piece) -> Receiver<Result<Opened, RepositoryError>> {
         let (sender, receiver) = crossbeam_channel::bounded(1);
         let (repository, fingerprinter) = (self.context.repository.clone(), self.fingerprinter.clone());
@@ -134,9 +134,9 @@ impl ChunkCopier {
 /// Some frames of a container, and the requested chunks of them.
 struct Piece {
     container: Arc<OpenContainer>,
-    /// Each with the number of chunks in it.
+    /// Frames, each with the number of requested chunks in it.
     frames: Vec<(FrameLocation, usize)>,
-    /// With their places in the batch, in the order of the container.
+    /// Chunks with their places in the batch, in the order of the container.
     chunks: Vec<(usize, ChunkRef)>,
     wanted: Wanted,
 }
@@ -145,13 +145,13 @@ struct Piece {
 #[derive(Default)]
 struct Opened {
     bytes: Vec<u8>,
-    /// Places in the batch, and where in `bytes` these chunks are.
+    /// Places in the batch, and the places of these chunks in `bytes`.
     starts: Vec<(usize, usize)>,
     frames: Vec<(usize, Frame)>,
 }
 
 impl Piece {
-    /// Takes the first frames off `places`, which are sorted by where they are in the container.
+    /// Removes the first frames from `places`, which are sorted by their place in the container.
     fn cut_off(
         container: &Arc<OpenContainer>,
         batch: &[ChunkRef],
@@ -202,8 +202,8 @@ impl Piece {
             }
             match (self.wanted, here.first()) {
                 (Wanted::Frames, Some((first, _))) if is_whole(here, frame) => {
-                    // All that these bytes decompress to has just been proved right, so they are
-                    // right for the copy.
+                    // Everything that these bytes decompress to has just been proved right, so they
+                    // are right for the copy.
                     let bytes = worker.compressed.clone();
                     let compressed = CompressedFrame { codec, raw_len: frame.entry.raw_len, bytes };
                     opened.frames.push((*first, Frame { chunks: here.len(), compressed }));
@@ -233,9 +233,9 @@ fn bytes_of<'a>(raw: &'a [u8], frame: &FrameLocation, chunk: &ChunkRef) -> Resul
 }
 
 /// Whether a frame is worth keeping as it is: the requested chunks are all of it, in its order and
-/// with nothing between.
+/// without gaps.
 fn is_whole(chunks: &[(usize, ChunkRef)], frame: &FrameLocation) -> bool {
-    // Smaller ones are put together, or frames would become smaller with every move.
+    // Smaller ones are merged, or frames would become smaller with every move.
     if !(WHOLE_FRAME_MIN..=WHOLE_FRAME_MAX).contains(&frame.entry.raw_len) {
         return false;
     }

@@ -1,5 +1,5 @@
-//! Writing a version's recipe again, with the chunks of some containers elsewhere: copied, or where
-//! there is another copy.
+//! Rewrites a version's recipe, with chunks of some containers at other places: new copies, or
+//! copies that existed.
 //!
 //! Segments without chunks in these containers are shared with the old recipe. So are nodes with
 //! only shared segments, unless they are in metadata containers that are left as well (`metadata`).
@@ -26,24 +26,24 @@ const WAITING_RECORD: usize = 256;
 /// A segment that is written when the chunks before it are copied.
 struct Waiting {
     reference: SegmentRef,
-    /// Its records, when some of them move.
+    /// Its records, if some of them move.
     contents: Option<Segment>,
 }
 
-/// One recipe being written again.
+/// The rewrite of one recipe.
 struct Rewriting {
     nodes: NodeWriter,
     waiting: Vec<Waiting>,
-    /// Chunks to be copied for those that wait, in stream order.
+    /// Chunks to copy for waiting segments, in stream order.
     wanted: Vec<ChunkRef>,
-    /// Chunks for the waiting segments that have another copy, and that copy.
+    /// Chunks of the waiting segments that have another copy, and that copy.
     shared: Vec<(ChunkRef, ChunkRef)>,
-    /// Bytes of both, and of the records of what waits.
+    /// Bytes of both, and of the records of waiting segments.
     waiting_bytes: usize,
-    /// Where the chunks of what waits are that were copied or are shared; nothing yet if that is
-    /// done with the next batch. By fingerprint: of several copies that are left one is enough.
+    /// The new places of the waiting segments' chunks, copied or shared; `None` until the next
+    /// batch is copied. By fingerprint: of several left copies one is enough.
     batch: HashMap<Fingerprint, Option<ChunkRef>>,
-    /// Where those of all batches before are.
+    /// The new places of the chunks of all earlier batches.
     places: CopiedChunks,
     moves: Vec<Move>,
     moved_chunks: u64,
@@ -53,9 +53,9 @@ struct Rewriting {
 }
 
 impl ChunkCopier {
-    /// Copies the chunks of a version in the containers that `retires` accepts, in the order of
-    /// its stream, and writes its recipe over the copies. Memory: that of the context, and that for
-    /// [remembered](Self::remembering) moves of chunks.
+    /// Copies the chunks of a version in the containers that `retires` accepts, in the order of its
+    /// stream, and rewrites its recipe over the copies. Memory: that of the context, and that of
+    /// [remembered](Self::remembering) moves.
     pub fn rewrite(
         &mut self,
         manifest: &Manifest,
@@ -64,7 +64,7 @@ impl ChunkCopier {
         self.rewrite_to(manifest, retires, |chunk| Placing::Copy(*chunk))
     }
 
-    /// The same, but a chunk that `elsewhere` finds in a container that stays is not copied. The
+    /// The same, but a chunk that `elsewhere` finds in a staying container is not copied. The
     /// recipe then names that other copy, once it was read and has the chunk's fingerprint.
     pub fn rewrite_sharing(
         &mut self,
@@ -79,7 +79,7 @@ impl ChunkCopier {
         })
     }
 
-    /// The same, where not every chunk of these containers is copied from where it is.
+    /// The same, where not every chunk of these containers is copied from its present place.
     pub(crate) fn rewrite_to(
         &mut self,
         manifest: &Manifest,

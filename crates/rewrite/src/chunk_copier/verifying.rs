@@ -1,4 +1,4 @@
-//! Reading copies before others are retired for them.
+//! Verifies copies before others are retired for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use super::reading::Wanted;
 use super::{ChunkCopier, RewriteError};
 
 impl ChunkCopier {
-    /// Reads chunks where they are said to be and computes their fingerprints again. Returns the
-    /// containers in which one of them is damaged or missing. The index is not asked where a chunk
-    /// may be instead.
+    /// Reads chunks at their stated places and computes their fingerprints again. Returns the
+    /// containers in which one of them is damaged or missing. The index is not asked for other
+    /// places.
     pub fn unreadable_among(&self, chunks: &[ChunkRef]) -> Result<BTreeSet<ContainerId>, RewriteError> {
         let mut bad = BTreeSet::new();
         for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
@@ -22,7 +22,7 @@ impl ChunkCopier {
             if self.is_readable(batch)? {
                 continue;
             }
-            // One bad container must not speak for the others.
+            // One bad container must not hide the others.
             let mut by_container: BTreeMap<ContainerId, Vec<ChunkRef>> = BTreeMap::new();
             for chunk in batch.iter().filter(|chunk| !bad.contains(&chunk.container)) {
                 by_container.entry(chunk.container).or_default().push(*chunk);
@@ -48,7 +48,7 @@ impl ChunkCopier {
     }
 }
 
-/// The container that an error is about.
+/// The container that an error reports damaged.
 pub fn damaged_container(error: &RepositoryError) -> Option<ContainerId> {
     match error {
         RepositoryError::Damaged { name, .. } => names::parse_container(name),

@@ -1,23 +1,22 @@
-//! Chunks of damaged data containers, put back from files that still have them.
+//! Restores chunks of damaged data containers from files that still have them.
 //!
-//! 1. A check says which containers are damaged or missing, and which versions suffer.
+//! 1. A check finds the damaged and missing containers, and the versions that need them.
 //! 2. The names (keyed fingerprints) of their lost chunks are read from the versions' recipes,
 //!    which are whole.
 //! 3. The source is read and cut as a backup would. Every chunk with one of these fingerprints is
-//!    stored, as an upload of a job of its own that never commits. It is a place to keep them,
-//!    sealed, for as long as this repair runs.
-//! 4. Each version gets a new generation of its manifest, over copies in containers of its own or
-//!    of versions that were healed before it. This works like defragmenting
-//!    (`docs/concurrency.md`). The copy is read back and checked against its fingerprint before
-//!    anything refers to it. The generation appears whole or not at all, and the older one is
-//!    unchanged until then.
+//!    stored, as an upload of a separate job that never commits. The upload keeps them sealed while
+//!    this repair runs.
+//! 4. Each version gets a new generation of its manifest, over copies in its own containers or in
+//!    those of versions healed before. This works like defragmenting (`docs/concurrency.md`). The
+//!    copy is read back and checked against its fingerprint before anything refers to it. The
+//!    generation appears whole or not at all, and the older one is unchanged until then.
 //!
 //! The readable chunks of a version in a damaged container are copied out of it too. So nothing
 //! needs that container any more, and a pass deletes it. A chunk that the source does not have
-//! stays where its record says: no better, no worse.
+//! stays at its recorded place.
 //!
-//! Equal names are equal bytes, so it does not matter which files the source consists of. Memory:
-//! 100 bytes for each lost chunk.
+//! Equal names are equal bytes, so the source may consist of any files. Memory: 100 bytes for each
+//! lost chunk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -41,14 +40,14 @@ use super::sharing::PutBack;
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
 use crate::chunk_copier::{ChunkCopier, Placing, RewriteError};
 
-/// How to heal.
+/// Options of healing.
 #[derive(Debug, Clone)]
 pub struct HealOptions {
     /// Content to read, to find damage.
     pub read_data: ReadData,
     /// Only these versions; empty = all.
     pub versions: Vec<JobId>,
-    /// Write nothing: only find out what could be healed.
+    /// Write nothing: only report the chunks that could be healed.
     pub dry_run: bool,
     /// How chunks are compressed.
     pub compression: Compression,
@@ -59,13 +58,13 @@ pub struct HealOptions {
 pub enum HealOutcome {
     /// It has a new generation, over the found chunks.
     Healed,
-    /// It would have one.
+    /// It would get one.
     Planned,
     /// The source has none of its lost chunks.
     NotFound,
     /// It was forgotten or rewritten meanwhile.
     Overtaken,
-    /// Its losses are not in data containers, or it cannot be read: the reason.
+    /// It cannot be read, or its losses are outside of data containers: the reason.
     Beyond(String),
 }
 
@@ -76,18 +75,18 @@ pub struct HealedVersion {
     pub id: JobId,
     /// Its series; empty when its manifest cannot be read.
     pub series: String,
-    /// Different chunks that it lost.
+    /// Distinct chunks that it lost.
     pub lost: u64,
-    /// Of these, how many were found.
+    /// The number of them that were found.
     pub found: u64,
-    /// Whether it lost metadata too, which are not put back.
+    /// Whether it lost metadata too, which is not restored.
     pub lost_metadata: bool,
     /// Its outcome.
     pub outcome: HealOutcome,
 }
 
 impl HealedVersion {
-    /// Whether it has everything again, or would have.
+    /// Whether it is whole again, or would be.
     pub fn is_whole(&self) -> bool {
         matches!(self.outcome, HealOutcome::Healed | HealOutcome::Planned)
             && self.found == self.lost
@@ -100,9 +99,9 @@ impl HealedVersion {
 pub struct HealReport {
     /// The results of the check.
     pub check: CheckReport,
-    /// Different chunks that versions lost.
+    /// Distinct chunks that versions lost.
     pub lost: u64,
-    /// Of these, how many the source has.
+    /// The number of them that the source has.
     pub found: u64,
     /// Their bytes.
     pub found_bytes: u64,
@@ -126,7 +125,7 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let mut healing = Healing { context, options, bad: &bad, chunks: HashMap::new(), put_back: PutBack::default() };
     let mut versions = Vec::new();
     let mut healable = Vec::new();
-    // The newest first, because it is in the fewest containers.
+    // The newest first, because it has chunks in the fewest containers.
     for (id, series) in suffering.into_iter().rev() {
         let lost_metadata = without_metadata.contains(&id);
         let mut healed = HealedVersion { id, series, lost: 0, found: 0, lost_metadata, outcome: HealOutcome::NotFound };
@@ -149,14 +148,14 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let keeper = if options.dry_run { None } else { Some(Keeper::open(context, &healable)?) };
     let result = healing.run(source, keeper.as_ref().map(|keeper| keeper.job), &healable, &mut report);
     if let Some(keeper) = keeper {
-        // It never commits, so it is over in any case; its uploads are garbage from here on. After
-        // an error uploads may be under way.
+        // It never commits, so it is over in any case, and its uploads are garbage from here on.
+        // After an error uploads may be under way.
         keeper.lease.end(if result.is_ok() { Ending::Closed(Done::nothing()) } else { Ending::Ended });
     }
     result.map(|()| report)
 }
 
-/// The job under whose name found chunks are kept while the repair runs.
+/// The job that keeps found chunks while the repair runs.
 struct Keeper {
     job: JobId,
     lease: LeaseKeeper,
@@ -165,9 +164,8 @@ struct Keeper {
 impl Keeper {
     fn open(context: &JobContext, healable: &[(Version, usize)]) -> Result<Self, RepairError> {
         let series = healable.first().map_or("", |(version, _)| &*version.summary.series);
-        // A backup that ends without a commit: its uploads stay until then, and an interrupted one
-        // leaves nothing that counts. Should a backup of the series adopt it, it finds chunks that
-        // it may well need.
+        // A backup without a commit: its uploads stay until it ends, and do not count after an
+        // interruption. A backup of the series that adopts them finds chunks that it may need.
         let lease = context.lease(JobKind::Backup, series);
         let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
         Ok(Self { job, lease: LeaseKeeper::open(context, job, lease)? })
@@ -176,11 +174,11 @@ impl Keeper {
 
 /// The losses of a version.
 enum Wanting {
-    /// Chunks of its data stream, which are wanted from now on.
+    /// Chunks of its data stream, which are requested from now on.
     Chunks,
-    /// Metadata too: why it cannot be read.
+    /// Metadata too: the reason why it is unreadable.
     Metadata(String),
-    /// It is not there any more.
+    /// It does not exist any more.
     Forgotten,
 }
 
@@ -188,7 +186,7 @@ struct Healing<'a> {
     context: &'a JobContext,
     options: &'a HealOptions,
     bad: &'a BTreeMap<ContainerId, BadContainer>,
-    /// Lost chunks, and where those that were found are kept.
+    /// Lost chunks, and the places of those that were found.
     chunks: HashMap<Fingerprint, Option<ChunkRef>>,
     put_back: PutBack,
 }
@@ -213,7 +211,7 @@ impl Healing<'_> {
             Err(error) => return Err(error.into()),
         }
         self.chunks.extend(wanted.into_iter().map(|fingerprint| (fingerprint, None)));
-        // A version whose entries cannot be read is not whole with its contents back, but no worse
+        // A version with unreadable entries does not become whole by its contents, but no worse
         // either.
         Ok(Wanting::Chunks)
     }
@@ -289,26 +287,25 @@ impl Healing<'_> {
             return Ok(());
         }
         let (repository, pin) = (&self.context.repository, pin_of(version));
-        // The number is chosen before the lease, which has to name it. If it is taken by then, so
-        // is the work.
+        // The number is chosen before the lease, which has to name it. If it is taken by then, the
+        // work is lost.
         let generation = self.context.executor.block_on(repository.next_generation(pin))?;
         healed.outcome = match self.announce(version, &owners, generation) {
-            // A pass took this task for dead, and its containers with it.
+            // A pass took this task for dead, and deleted its containers.
             Ok(HealOutcome::Beyond(_)) | Err(_)
                 if self.context.executor.block_on(repository.is_fenced(pin, generation)) =>
             {
                 HealOutcome::Overtaken
             }
             Ok(outcome) => outcome,
-            // Such as a bit that flipped in a part that only reading everything would have found:
-            // the version is as it was.
+            // Damage that only a full read would have found: the version is unchanged.
             Err(RepairError::Repository(error)) if error.is_damage() => HealOutcome::Beyond(error.to_string()),
             Err(error) => return Err(error),
         };
         Ok(())
     }
 
-    /// Announces the new generation of a version and makes it.
+    /// Announces and creates the new generation of a version.
     fn announce(
         &mut self,
         version: &Version,
@@ -335,7 +332,7 @@ impl Healing<'_> {
         result.map(|(outcome, _)| outcome)
     }
 
-    /// Where a version's chunks are.
+    /// The places of a version's chunks.
     fn places(&self, manifest: &Manifest) -> Result<Places, RepositoryError> {
         let chunks = MetaChunks::new(self.context).for_reading(manifest);
         let mut suffering = HashSet::new();
@@ -347,7 +344,7 @@ impl Healing<'_> {
         Ok(Places { chunks, suffering })
     }
 
-    /// The outcome, and whether the task will create nothing any more.
+    /// The outcome, and whether the task will create no further objects.
     fn announced(
         &mut self,
         version: &Version,
@@ -410,15 +407,15 @@ impl Healing<'_> {
     }
 }
 
-/// Where a version's chunks are, which its recipe may only name.
+/// The places of a version's chunks, which its recipe may only name.
 struct Places {
     chunks: MetaChunks,
-    /// Containers that it names and that have chunks in a damaged one.
+    /// Named containers with chunks in a damaged one.
     suffering: HashSet<ContainerId>,
 }
 
 impl Places {
-    /// Where a chunk is; `None`: that cannot be found out.
+    /// The place of a chunk; `None` if unknown.
     fn of(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
         let mut place = *chunk;
         self.chunks.locate(&mut place).ok()?;
@@ -433,8 +430,8 @@ struct Task {
     generation: u32,
 }
 
-/// Shows every chunk of a version's data stream that is in a damaged container. An error when
-/// recipes cannot be read.
+/// Passes every chunk of a version's data stream that is in a damaged container. An error when
+/// recipes are unreadable.
 fn each_in_bad(
     reader: &VersionReader,
     bad: &BTreeMap<ContainerId, BadContainer>,

@@ -1,4 +1,4 @@
-//! Files without the parts that are lost: a pure computation on entries.
+//! Files without their lost parts: a pure computation on entries.
 //!
 //! Lost data becomes a hole, so that the rest stays at its offset. Such a file must never look like
 //! the original. Its times and its inode number are set to zero. So the next backup reads the file
@@ -85,8 +85,8 @@ mod tests {
         for (extents, lost, left, kept) in [
             (None, vec![0..3], vec![(3, 7)], vec![3..10]),
             (None, vec![3..4, 8..10], vec![(0, 3), (4, 4)], vec![0..3, 4..8]),
-            // Damage that begins before the file and ends behind it is cut to it by the caller;
-            // here it may touch both ends.
+            // The caller cuts damage that begins before the file and ends behind it; here it may
+            // touch both ends.
             (None, vec![0..1, 9..10], vec![(1, 8)], vec![1..9]),
             // Two extents, 2 and 4 bytes, with holes around: the second byte and the third are
             // lost.

@@ -1,5 +1,5 @@
-//! Writes the streams of a version from parts of another: ranges of its data stream as they are,
-//! and entries as they come.
+//! Writes the streams of a version from parts of another: unchanged ranges of its data stream, and
+//! new entries.
 //!
 //! Whole segments are shared, and so are blocks of metadata that did not change. Chunks are neither
 //! read nor copied.
@@ -31,7 +31,7 @@ pub(super) struct Rewriting {
     /// Blocks of the old version that are whole.
     known: HashMap<Fingerprint, ChunkRecord>,
     sink: MetaSink,
-    /// A range of the old data stream that is taken over, still growing.
+    /// The range of the old data stream to reuse, still growing.
     kept: Option<Range<u64>>,
     kept_bytes: u64,
     entry_bytes: u64,
@@ -73,8 +73,8 @@ impl Rewriting {
         }
     }
 
-    /// Takes a range of the old data stream over. Ranges come in order, and begin and end where
-    /// chunks do.
+    /// Reuses a range of the old data stream. Ranges come in order, and begin and end where chunks
+    /// do.
     pub(super) fn keep(&mut self, range: Range<u64>) -> Result<(), RepositoryError> {
         if range.is_empty() {
             return Ok(());
@@ -125,7 +125,7 @@ impl Rewriting {
         Ok(())
     }
 
-    /// Appends an entry, whose stored bytes were taken over.
+    /// Appends an entry, whose stored bytes were reused.
     pub(super) fn entry(&mut self, entry: &Entry) -> Result<(), RepositoryError> {
         self.entry_bytes += entry.stored_bytes();
         self.logical_bytes += entry.size();
@@ -148,7 +148,7 @@ impl Rewriting {
         self.metadata.push(record, Some(cover), || Ok(None), &mut self.sink)
     }
 
-    /// Ends both streams; `None` when they do not fit together, which is a mistake of this program.
+    /// Ends both streams; `None` when they do not agree, which is a bug.
     pub(super) fn finish(mut self) -> Result<Option<Rewritten>, RepositoryError> {
         self.flush_kept()?;
         if let Some(block) = self.blocks.finish() {

@@ -4,11 +4,11 @@
 //! (`docs/concurrency.md`). It shares all whole containers with it, and copies none. The original
 //! stays until it is forgotten.
 //!
-//! Of a file that lost parts, the rest is saved, with holes for the lost parts (`holes`). Files
-//! that are lost completely, and those in damaged metadata, are left out. Each is told to the
-//! context's progress.
+//! A file that lost parts is saved with holes in their place (`holes`). Files that are lost
+//! completely, and those in damaged metadata, are left out. Each is reported to the context's
+//! progress.
 //!
-//! The new version's id says that it began just after the original. So the newest version of a
+//! The new version's id states that it began just after the original. So the newest version of a
 //! series, on which the next backup builds, stays the newest.
 
 use std::cmp::Ordering;
@@ -35,14 +35,14 @@ use super::rewriting::{Rewriting, Rewritten};
 use super::{RepairError, TAG_REPAIRED};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
 
-/// How to save.
+/// Options of saving.
 #[derive(Debug, Clone)]
 pub struct SalvageOptions {
     /// Content to read, to find damage.
     pub read_data: ReadData,
     /// Only these versions; empty = all.
     pub versions: Vec<JobId>,
-    /// Write nothing: only find out what would be saved.
+    /// Write nothing: only report the parts that would be saved.
     pub dry_run: bool,
     /// Name and version of the program, to record.
     pub program: String,
@@ -57,15 +57,15 @@ pub enum SalvageOutcome {
     Saved(JobId),
     /// It would be.
     Planned,
-    /// This version was made of it before.
+    /// An earlier run created this version of it.
     SavedBefore(JobId),
     /// No file suffers from the damage.
     NothingLost,
-    /// Nothing of it is left.
+    /// No part of it is left.
     NothingLeft,
     /// It was forgotten meanwhile.
     Forgotten,
-    /// It cannot be read or built on; why.
+    /// It cannot be read or built on: the reason.
     Unreadable(String),
 }
 
@@ -91,7 +91,7 @@ pub struct Losses {
     pub files_lost: u64,
     /// Stretches of metadata that cannot be read, each with an unknown number of entries.
     pub gaps: u64,
-    /// Bytes of files that are lost, beside those in the gaps.
+    /// Lost bytes of files, except those in the gaps.
     pub bytes_lost: u64,
 }
 
@@ -141,11 +141,11 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
     Ok(SalvageReport { check: report, versions })
 }
 
-/// The damaged versions that may be forgotten because the rest of them is saved.
+/// The damaged versions that may be forgotten because their rest is saved.
 ///
 /// One wrong answer of a store can make a whole version look damaged, or a saved one look stored.
-/// So both are checked once more: the original has to be damaged still, and the version saved from
-/// it has to be there and whole.
+/// So both are checked once more: the original must still be damaged, and the version saved from it
+/// must exist and be whole.
 pub fn replaced(
     context: &JobContext,
     report: &SalvageReport,
@@ -172,7 +172,7 @@ pub fn replaced(
     Ok(saved.into_iter().filter(is_replaced).map(|(old, _)| old).collect())
 }
 
-/// The version that an earlier run made of this one.
+/// The version that an earlier run created from this one.
 fn saved_before(all: &[Version], id: JobId) -> Option<JobId> {
     let is_of = |version: &&Version| {
         version.summary.base == Some(id) && version.summary.tags.iter().any(|tag| *tag == tag_of(id))
@@ -180,12 +180,12 @@ fn saved_before(all: &[Version], id: JobId) -> Option<JobId> {
     all.iter().find(is_of).map(Version::id)
 }
 
-/// Says which version another was saved from.
+/// The tag that names the original of a saved version.
 fn tag_of(id: JobId) -> String {
     format!("{TAG_REPAIRED}-from:{}", id.short())
 }
 
-/// Announces the work on one version and does it.
+/// Announces and does the work on one version.
 fn save(
     context: &JobContext,
     version: &Version,
@@ -229,7 +229,7 @@ fn save_announced(
     losses: &mut Losses,
 ) -> Result<(SalvageOutcome, Option<Created>), RepairError> {
     let repository = &context.repository;
-    // Only now, after the lease: containers that exist now stay.
+    // Only after the lease: containers that exist now stay.
     let newest = context.executor.block_on(async {
         if !repository.is_retained(pin_of(version)).await? {
             return Ok(None);
@@ -299,7 +299,7 @@ fn manifest_of(
         id: job,
         base: Some(old.summary.id),
         more_bases: Vec::new(),
-        // When the original began is what its files' times are compared with.
+        // Times of files are compared with the start of the original.
         ended_ms: context.clock.now_ms(),
         tags,
         program: options.program.clone(),
@@ -310,7 +310,7 @@ fn manifest_of(
     Ok(Some(Manifest { summary, data, metadata, containers }))
 }
 
-/// Writes the remaining streams, or says why there is nothing to write.
+/// Writes the remaining streams, or returns the reason not to.
 fn rewrite(
     context: &JobContext,
     job: JobId,
@@ -371,14 +371,15 @@ fn rewrite(
     Ok(rewritten.ok_or(SalvageOutcome::Unreadable(why)))
 }
 
-/// Lost ranges of a data stream, looked at in order.
+/// Lost ranges of a data stream, in order.
 struct Lost {
     ranges: Vec<(Range<u64>, ContainerId)>,
     next: usize,
 }
 
 impl Lost {
-    /// Those in `from..to`, cut to it and counted from its beginning. Calls come in order.
+    /// The lost ranges within `from..to`, cut to it and counted from its beginning. Calls come in
+    /// order.
     fn within(&mut self, from: u64, to: u64) -> Vec<Range<u64>> {
         while self.ranges.get(self.next).is_some_and(|(range, _)| range.end <= from) {
             self.next += 1;
@@ -388,14 +389,14 @@ impl Lost {
     }
 }
 
-/// The facts met so far.
+/// The facts collected so far.
 struct Saving<'a> {
     context: &'a JobContext,
     version: JobId,
     losses: &'a mut Losses,
-    /// Files that are left out, which others may link to.
+    /// Files that are left out and that others may link to.
     lost: HashSet<Vec<u8>>,
-    /// Stretches without entries: behind this path, before that one.
+    /// Stretches without entries: behind the first path, before the second.
     gaps: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     last: Vec<u8>,
 }
@@ -468,8 +469,7 @@ impl Saving<'_> {
     }
 }
 
-/// Folders above an entry that were in the gap before it. Nothing is known of them but that they
-/// were there.
+/// Folders above an entry that were in the gap before it. Only their existence is known.
 fn missing_folders(last: &[u8], entry: &Entry) -> Vec<Entry> {
     let ends = entry.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let folders = ends.map(|end| &entry.path[..end]).filter(|path| path_order(last, path) == Ordering::Less);

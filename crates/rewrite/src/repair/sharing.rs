@@ -1,8 +1,8 @@
-//! Chunks that were put back already, for one version, and that others need too.
+//! Chunks that were restored for one version and that others need too.
 //!
 //! A version may reference containers of others, if its task names those in its lease and then
 //! finds the containers there. A backup does the same with its bases (`docs/concurrency.md`). So a
-//! common loss of fifty versions is stored once and not fifty times.
+//! loss that fifty versions share is stored once and not fifty times.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,16 +20,16 @@ use larder_writer::{ContainerTotals, holdings};
 /// Versions that one lease names beside its own. Chunks of further ones are stored again.
 const SHARED_WITH_MAX: usize = 64;
 
-/// Those with whom a version shares chunks: all versions of the layout `standard`, or its series
+/// The versions with which a version shares chunks: all of the layout `standard`, or its series
 /// alone.
 pub(super) type Sharers = Option<SeriesKey>;
 
-/// With whom a version shares.
+/// The sharers of a version.
 pub(super) fn sharers(version: &Version) -> Sharers {
     (version.summary.layout == Layout::Lifecycle).then_some(version.series)
 }
 
-/// The chunks that this repair restored so far.
+/// The chunks that this repair has restored so far.
 #[derive(Debug, Default)]
 pub(super) struct PutBack {
     owners: Vec<Version>,
@@ -37,7 +37,7 @@ pub(super) struct PutBack {
 }
 
 impl PutBack {
-    /// A version has these chunks now, in containers of its own.
+    /// A version has these chunks now, in its own containers.
     pub(super) fn add(&mut self, version: &Version, chunks: impl IntoIterator<Item = ChunkRef>) {
         let owner = self.owners.len();
         self.owners.push(version.clone());
@@ -46,7 +46,7 @@ impl PutBack {
         }
     }
 
-    /// Whether a version has a chunk; then this owner is added.
+    /// Whether a version has a chunk; its owner is then added.
     pub(super) fn owner(&self, version: &Version, fingerprint: &Fingerprint, owners: &mut BTreeSet<usize>) {
         if let Some((_, owner)) = self.chunks.get(&(sharers(version), *fingerprint))
             && owners.len() < SHARED_WITH_MAX
@@ -60,7 +60,7 @@ impl PutBack {
         owners.iter().map(|owner| pin_of(&self.owners[*owner])).collect()
     }
 
-    /// The containers of them that may be referenced. To be asked after the lease: containers that
+    /// Their containers that may be referenced. Must be asked after the lease: containers that
     /// exist then stay.
     pub(super) fn look(
         &self,
@@ -101,7 +101,7 @@ pub(super) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Where an announced version has a chunk.
+    /// The place of a chunk in an announced version.
     pub(super) fn find(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
         let (found, _) = self.chunks.get(&(self.sharers, chunk.fingerprint))?;
         (self.held.contains_key(&found.container) && found.size == chunk.size).then_some(*found)

@@ -1,4 +1,4 @@
-//! Files that hard links may name and that are not in the version, and the files in their place.
+//! Missing files that hard links may name, and the files in their place.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,18 +7,18 @@ use std::collections::{HashMap, HashSet};
 pub(super) struct HardLinks {
     /// Paths of files that could not be read.
     missing: HashSet<Vec<u8>>,
-    /// For some of them, the path of a further name under which the file was read after all.
+    /// For some of them, the further name under which the file was read after all.
     stand_ins: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What a further name of a file is in the version.
+/// The form of a further name of a file in the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkTo<'a> {
-    /// A link to the file that it names.
+    /// A link to the named file.
     Named,
-    /// A link to this file, which stands for the one that it names.
+    /// A link to this file, which stands for the named one.
     StandIn(&'a [u8]),
-    /// The file itself, because the one that it names is missing.
+    /// The file itself, because the named one is missing.
     Nothing,
 }
 
@@ -33,7 +33,7 @@ impl HardLinks {
         self.stand_ins.insert(missing, path);
     }
 
-    /// What a further name of `target` links to.
+    /// The target of a further name of `target`.
     pub(super) fn resolve(&self, target: &[u8]) -> LinkTo<'_> {
         match self.stand_ins.get(target) {
             Some(stand_in) => LinkTo::StandIn(stand_in),

@@ -1,11 +1,13 @@
-//! Ranges of the base's data stream that are taken over unread: whole segments as they are, and records of those that are cut through.
+//! Ranges of the base's data stream that are reused unread: whole segments as they are, and records
+//! of segments at the ends.
 //!
-//! Invariant: what is kept is written before anything else comes, so that the stream stays in the order of the entries.
+//! Invariant: a reused range is written before anything else, so that the stream stays in the order
+//! of the entries.
 
 use super::Sequencer;
 use crate::backup::BackupError;
 
-/// A range of the base's data stream that is taken over unread, still growing.
+/// A range of the base's data stream that is reused unread, still growing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReusedRange {
     from: u64,
@@ -13,7 +15,7 @@ pub(super) struct ReusedRange {
 }
 
 impl Sequencer {
-    /// Takes over `length` bytes at `offset` of the base's data stream. Neighbours are taken over together.
+    /// Reuses `length` bytes at `offset` of the base's data stream. Adjacent ranges are merged.
     pub(super) fn reuse(&mut self, offset: u64, length: u64) -> Result<(), BackupError> {
         if length == 0 {
             return Ok(());
@@ -28,7 +30,8 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Writes the records of the range taken over: whole segments as they are, the others record by record.
+    /// Writes the records of the reused range: whole segments as they are, the others record by
+    /// record.
     pub(super) fn flush_reused(&mut self) -> Result<(), BackupError> {
         let Some(ReusedRange { from, to }) = self.reused.take() else { return Ok(()) };
         let Some(mut reader) = self.unread.take() else { return Ok(()) };
@@ -38,7 +41,7 @@ impl Sequencer {
             let Some((segment, _)) = reader.segment_ref(number)? else { break };
             let end = start + segment.bytes;
             let is_whole = position == start && end <= to;
-            // Segments of a large file are its own: what is before them ends there.
+            // A large file has its own segments: the segment before it ends there.
             if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
                 self.statistics.chunks += u64::from(segment.chunks);
                 self.sketcher.unseen(&segment.samples, segment.bytes, segment.chunks, start);
@@ -59,7 +62,7 @@ impl Sequencer {
         if let Some(base) = &mut self.data.base
             && let Some((number, start)) = reader.segment_at(to)?
         {
-            // What follows was changed: it is likely to resemble what followed in the base.
+            // The next bytes have changed: they probably resemble those that followed in the base.
             let mut at = start;
             let group = reader.segment(number)?;
             let passed = group.iter().take_while(|record| {

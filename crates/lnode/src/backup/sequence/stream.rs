@@ -1,7 +1,8 @@
-//! One of the two streams of the version under way: its recipe, and the streams of the bases that it follows.
+//! One of the two streams of the new version: its recipe, and the streams of the bases that it
+//! follows.
 //!
-//! A segment that equals the one that the base is at is shared with it, so every step that may end a
-//! segment asks the base first.
+//! A segment that equals the base's current segment is shared with the base. So every step that may
+//! end a segment asks the base first.
 
 use larder_chunking::RunMac;
 use larder_format::ids::JobId;
@@ -30,7 +31,8 @@ impl Stream {
         self.recipe.is_at_segment_start()
     }
 
-    /// Ends the open segment, and proves those of the large file that begins. See [`RecipeWriter::begin_file`].
+    /// Ends the open segment, and proves those of the beginning large file. See
+    /// [`RecipeWriter::begin_file`].
     pub(super) fn begin_file(
         &mut self,
         cutter: Cutter,
@@ -49,7 +51,7 @@ impl Stream {
         self.recipe.end_file(candidate, sink)
     }
 
-    /// Appends a record. `content`: its bytes, if they were read; proofs are made of them.
+    /// Appends a record. `content`: its bytes, if they were read, for proofs.
     pub(super) fn push(
         &mut self,
         record: ChunkRecord,
@@ -61,7 +63,7 @@ impl Stream {
         self.recipe.push(record, cover, || followed(&mut self.base), sink)
     }
 
-    /// Ends the open segment, and appends a whole one of a base.
+    /// Ends the open segment, and appends a whole segment of a base.
     pub(super) fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         let candidate = followed(&mut self.base)?;
         self.recipe.border(candidate, sink)?;
@@ -75,7 +77,7 @@ impl Stream {
     }
 }
 
-/// The segment of the base that the stream is at.
+/// The current segment of the base.
 fn followed(base: &mut Option<BaseFilters>) -> Result<Option<SegmentRef>, RepositoryError> {
     base.as_mut().map_or(Ok(None), BaseFilters::followed)
 }

@@ -1,4 +1,5 @@
-//! The schedule against a model: streams of random uses, random sizes, tiny budgets; what arrives when is random as well.
+//! The schedule against a model: streams of random uses, random sizes, tiny budgets, random order
+//! of arrival.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -33,7 +34,7 @@ struct Model {
     limits: Limits,
     held: HashSet<Number>,
     coming: HashSet<Number>,
-    /// What lies there of each, which need not be all of it.
+    /// The bytes of each container there, perhaps not all.
     disk: HashMap<Number, u64>,
     spills: HashMap<Number, u32>,
     reads: HashMap<Number, u32>,
@@ -89,7 +90,7 @@ impl Model {
         assert!(disk <= self.limits.disk);
     }
 
-    /// Reads the stream, and tells how often each container was fetched.
+    /// Reads the stream, and counts the fetches of each container.
     fn read(
         stream: &Stream,
         sizes: &[u64],
@@ -146,7 +147,7 @@ impl Model {
     }
 }
 
-/// Most bytes that are at any record needed again, or now.
+/// The maximum over all records of the bytes that are needed now or again.
 fn peak(stream: &Stream, sizes: &[u64]) -> u64 {
     let records: Vec<Number> = stream.iter().flatten().copied().collect();
     let mut span: HashMap<Number, (usize, usize)> = HashMap::new();
@@ -190,7 +191,7 @@ proptest! {
         prop_assert!(reads.values().all(|reads| *reads == 1), "{:?}", reads);
     }
 
-    /// What is needed now must be in memory first, so the disk has to take what it drives out.
+    /// Bytes needed now must be in memory first, so the disk has to take the evicted ones.
     #[test]
     fn every_container_is_read_once_when_both_tiers_hold_what_is_needed_again(
         stream in streams(), sizes in sizes(), memory in 4u64..40, is_ahead: bool, luck in prop::collection::vec(any::<u8>(), 1..9),
@@ -205,7 +206,7 @@ proptest! {
     fn nobody_reads_less_looking_ahead_or_not(
         stream in streams(), memory in 1u64..12, is_ahead: bool, luck in prop::collection::vec(any::<u8>(), 1..9),
     ) {
-        // All of one size, so that Belady's choice is the best there is.
+        // All of one size, so that Belady's choice is optimal.
         let sizes = vec![BLOCK; 40];
         let reads = Model::read(&stream, &sizes, Limits { memory: memory * BLOCK, disk: 0 }, is_ahead, false, &luck);
         let records: Vec<Number> = stream.iter().flatten().copied().collect();
@@ -213,7 +214,7 @@ proptest! {
     }
 }
 
-/// Misses of a cache of so many containers that knows the future.
+/// Misses of a cache of this size that knows the future.
 fn optimal(records: &[Number], room: usize) -> u32 {
     let (mut held, mut misses) = (Vec::new(), 0);
     for (place, number) in records.iter().enumerate() {
@@ -253,18 +254,19 @@ fn what_is_over_stays_for_the_next_plan_where_more_follow() {
     assert_eq!(fetched, [1, 2, 3, 4, 2], "the longest unused one left");
 }
 
-/// A store that answers so many requests at once, each after `LATENCY_US` and then at `RATE` bytes a microsecond.
+/// A store that answers a number of requests at once, each after `LATENCY_US` and then at `RATE`
+/// bytes a microsecond.
 struct Link {
     streams: usize,
     now: u64,
-    /// When each of the streams is free.
+    /// The time at which each stream is free.
     free: Vec<u64>,
     arrives: HashMap<Number, u64>,
 }
 
 const LATENCY_US: u64 = 30_000;
 const RATE: u64 = 90;
-/// A reader takes so many bytes a microsecond.
+/// Bytes a microsecond that a reader uses.
 const READER_RATE: u64 = 1000;
 
 impl Link {
@@ -278,7 +280,8 @@ impl Link {
         self.arrives.insert(number, last);
     }
 
-    /// Reads a stream of containers of one size, in so many pieces each; gives the bytes fetched and the microseconds it took.
+    /// Reads a stream of containers of one size in pieces; returns the fetched bytes and the
+    /// microseconds.
     fn read(stream: &Stream, size: u64, limits: Limits, streams: usize, pieces: u64) -> (u64, u64) {
         let mut link = Self { streams, now: 0, free: vec![0; streams], arrives: HashMap::new() };
         let mut schedule = Schedule::new(uses_of(stream, false), limits);
@@ -308,7 +311,7 @@ impl Link {
                 }
                 schedule.used(*number, place as u32);
                 schedule.gone();
-                // Eight records to a container.
+                // Eight records for each container.
                 link.now += size / 8 / READER_RATE;
             }
         }
@@ -316,8 +319,9 @@ impl Link {
     }
 }
 
-/// Goal: a reader in stream order makes full use of a slow link also when its memory is short. Method: a model of time, in which six
-/// requests at once bring what they bring after 30 ms at 90 MB/s each; a stream of which a part comes back to old containers.
+/// Goal: a reader in stream order uses a slow link fully even with little memory. Method: a model
+/// of time with six requests at once, each answered after 30 ms at 90 MB/s. Part of the stream
+/// returns to old containers.
 #[test]
 fn six_streams_are_kept_busy_with_memory_for_five_containers() {
     const SIZE: u64 = 8 << 20;
