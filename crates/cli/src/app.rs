@@ -1,4 +1,5 @@
-//! [`App`]: what every command needs, made from the global options: output, a runtime for requests, signals, the repository.
+//! [`App`]: the context of every command, made from the global options: output, a runtime for
+//! requests, signals, the repository.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -27,24 +28,25 @@ use crate::output::Output;
 use crate::password::{Password, PasswordSource};
 use crate::signals::Interrupts;
 
-/// How often a person may try a password.
+/// How often a user may try a password.
 const PROMPTS: usize = 3;
 
-/// Disk space for containers of a remote repository that are needed again.
+/// Disk space for containers of a remote repository that are read again.
 const CACHE_DISK_DEFAULT: u64 = 1 << 30;
 
-/// Threads that read and write files of a local repository. The heap keeps what each of them has freed of containers for that
-/// thread, so more than a disk has use for would only cost memory: with eight a dump takes half as much again.
+/// Threads that read and write files of a local repository. The heap keeps freed containers for
+/// each thread, so more threads than a disk can use would only cost memory. With eight a dump needs
+/// half as much again.
 const FILE_THREADS: usize = 2;
 
-/// What every command needs.
+/// The context of every command.
 pub(crate) struct App {
     pub(crate) global: Global,
     pub(crate) out: Output,
     pub(crate) interrupts: Interrupts,
     runtime: OnceLock<tokio::runtime::Runtime>,
     found_damage: AtomicBool,
-    /// What listings could not examine.
+    /// Objects that listings could not examine.
     pub(crate) unlisted: Arc<Unlisted>,
 }
 
@@ -54,7 +56,7 @@ impl std::fmt::Debug for App {
     }
 }
 
-/// Shows only what a person should know.
+/// Shows remarks for users, and nothing else.
 struct Remarks(Output);
 
 impl Progress for Remarks {
@@ -84,12 +86,12 @@ impl App {
         }
     }
 
-    /// Something damaged was met that does not stop the command: it must not end as if all were well.
+    /// Notes damage that does not stop the command: it must not end with success.
     pub(crate) fn note_damage(&self) {
         self.found_damage.store(true, Ordering::Relaxed);
     }
 
-    /// How the process ends when a command came to this end.
+    /// The exit code of the process for this end of a command.
     pub(crate) fn final_exit(&self, exit: Exit) -> Exit {
         for error in self.unlisted.take() {
             let why = error.source.as_ref().map_or_else(|| error.kind.to_string(), ToString::to_string);
@@ -102,7 +104,7 @@ impl App {
     /// The runtime that serves requests, started when first needed.
     pub(crate) fn runtime(&self) -> &tokio::runtime::Runtime {
         self.runtime.get_or_init(|| {
-            // Requests wait for the network, they do not compute; two threads keep many of them going.
+            // Requests wait for the network and do not compute; two threads serve many of them.
             tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
                 .max_blocking_threads(FILE_THREADS)
@@ -137,7 +139,7 @@ impl App {
     /// The store at a location, as the options say.
     pub(crate) fn store_at(&self, location: &Location) -> Result<Store, Failure> {
         let mut options = self.store_options();
-        // Only where a request is slow does a copy on this machine gain anything.
+        // Copies on this machine help only where requests are slow.
         if !matches!(location, Location::Local(_) | Location::Memory) {
             options.cache = environment::cache_dir(&self.global).map(CacheOptions::new);
         }
@@ -159,7 +161,7 @@ impl App {
     /// Opens the repository with the password.
     pub(crate) fn open(&self) -> Result<Opened, Failure> {
         let store = self.store()?;
-        // Before anyone is asked for a password it should be clear that there is something to open.
+        // Before a password is asked for, it must be clear that there is a repository.
         self.block_on(find_config(&store)).map_err(|error| self.not_opened(error))?;
         let source = PasswordSource::of(&self.global);
         for attempt in 1.. {
@@ -173,7 +175,8 @@ impl App {
                     if let Some(problem) = repository.config_problem() {
                         self.out.warn(&format!("{}; `larder repair config` restores it", config_words(problem)));
                     }
-                    // Only now the repository's id is proved, and the cache must never mix two repositories.
+                    // The repository's id is proved only now, and the cache must never mix two
+                    // repositories.
                     let cached = store.with_cache_of(repository.config().repository);
                     return Ok(Opened { repository: repository.through(cached), password });
                 }
@@ -182,9 +185,9 @@ impl App {
         unreachable!("the last attempt returns")
     }
 
-    /// The very first request failed: that is about the place, not about one object.
+    /// The first request failed: the reason is the location, not one object.
     fn not_opened(&self, error: RepositoryError) -> Failure {
-        // What has words of its own keeps them.
+        // Failures with a message of their own keep it.
         let is_place = matches!(&error, RepositoryError::Store(error)
         if error.name == names::CONFIG && !error.is_wrong_clock() && !matches!(
             error.kind,
@@ -200,7 +203,7 @@ impl App {
         }
     }
 
-    /// What a job needs.
+    /// The context of a job.
     pub(crate) fn context(&self, repository: Repository, progress: Arc<dyn Progress>) -> JobContext {
         JobContext {
             repository,
@@ -215,7 +218,7 @@ impl App {
         }
     }
 
-    /// What reading without a visible job needs: it may be interrupted at any moment.
+    /// The context of reading without a lease: it may be interrupted at any moment.
     pub(crate) fn reading(&self, repository: Repository) -> JobContext {
         JobContext {
             repository,
@@ -230,7 +233,7 @@ impl App {
         }
     }
 
-    /// What a pass or a repair of the index needs, which `cancel` stops.
+    /// The context of a pass or a repair of the index, which `cancel` stops.
     pub(crate) fn maintaining(&self, repository: &Repository, cancel: &Cancel) -> JobContext {
         JobContext { cancel: cancel.clone(), ..self.reading(repository.clone()) }
     }
@@ -241,8 +244,8 @@ impl App {
         let mut options = FetchOptions::default();
         options.prefetch = args.prefetch.unwrap_or(options.prefetch);
         let cache = environment::cache_dir(&self.global);
-        // A local repository is a disk already. Without a cache folder there is only the one for temporary files, which often is
-        // memory: that is used only when asked for.
+        // A local repository is already on disk. Without a cache folder there is only the folder
+        // for temporary files, which often is memory: it is used only on request.
         let default = if is_near || cache.is_none() { 0 } else { CACHE_DISK_DEFAULT };
         options.cache_disk = args.cache_disk.unwrap_or(default);
         if let Some(scratch) = self.scratch() {
@@ -251,7 +254,8 @@ impl App {
         Ok(options)
     }
 
-    /// Folder for temporary files that may be large. The usual one often is memory, so there is none without a cache folder.
+    /// Folder for temporary files that may be large. The usual one often is memory, so there is
+    /// none without a cache folder.
     pub(crate) fn scratch(&self) -> Option<PathBuf> {
         environment::cache_dir(&self.global).map(|dir| dir.join("scratch"))
     }
@@ -267,7 +271,7 @@ impl App {
     }
 }
 
-/// What is wrong with the object `config`, of which a copy is used.
+/// The damage of the object `config`, whose copy is used.
 pub(crate) fn config_words(problem: &RepositoryError) -> String {
     match problem {
         RepositoryError::NotARepository { .. } => "config is missing".to_owned(),
@@ -278,6 +282,6 @@ pub(crate) fn config_words(problem: &RepositoryError) -> String {
 
 /// Differs between processes; only politeness depends on it.
 fn jitter_seed() -> u64 {
-    // Without random bytes all clients are equally polite.
+    // Without random bytes all clients have the same jitter.
     random(&SystemEntropy).map_or(0, u64::from_le_bytes)
 }

@@ -1,4 +1,4 @@
-//! What the environment says: the location of the repository, host and user, folders.
+//! Facts from the environment: the location of the repository, host and user, folders.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,7 +17,8 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Where the repository lies: `-r/--repo`, `--repository-file`, `LARDER_REPOSITORY`, `LARDER_REPOSITORY_FILE`.
+/// The location of the repository: `-r/--repo`, `--repository-file`, `LARDER_REPOSITORY`,
+/// `LARDER_REPOSITORY_FILE`.
 pub(crate) fn location(global: &Global) -> Result<Location, Failure> {
     let text = if let Some(text) = &global.repo {
         text.clone()
@@ -49,7 +50,7 @@ pub(crate) fn host() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name.into_owned() }
 }
 
-/// Who does the jobs of this process.
+/// The identity of the jobs of this process.
 pub(crate) fn identity() -> Identity {
     let program = format!("larder {}", env!("CARGO_PKG_VERSION"));
     Identity { host: host(), program, process: std::process::id() }
@@ -68,7 +69,7 @@ pub(crate) fn current_dir() -> Result<Vec<u8>, Failure> {
     Ok(std::env::current_dir().map_err(failed)?.into_os_string().into_vec())
 }
 
-/// Makes a path absolute by its text alone.
+/// Makes a path absolute without reading the file system.
 pub(crate) fn absolute(path: &OsString) -> Result<Vec<u8>, Failure> {
     let roots = larder_source::Roots::new([path.as_bytes()], &current_dir()?)?;
     roots.paths().pop().ok_or_else(|| Failure::usage("an empty path was given"))

@@ -1,7 +1,7 @@
-//! The one table of exit codes: the code, `--help`, the reference of the guide and the tests all read it from here.
-//! Errors have kinds; this is the only place that gives a kind its code.
+//! The only table of exit codes: the program, `--help`, the reference of the guide and the tests
+//! read it. Errors have kinds; only this module maps a kind to its code.
 //!
-//! Scripts are told: a code that is not in the table is a failure.
+//! Scripts may rely on this: a code that is not in the table is a failure.
 
 use larder_format::ErrorKind;
 
@@ -24,7 +24,7 @@ pub(crate) enum Exit {
     OutputClosed = 141,
 }
 
-/// Every code and what it means.
+/// Every code with its meaning.
 pub(crate) const TABLE: [(Exit, &str); 13] = [
     (Exit::Done, "done"),
     (Exit::Failed, "failed"),

@@ -1,10 +1,12 @@
-//! Verbs that fingers know from restic, rustic, kopia and Borg and that there are none of here: what does the same, or why nothing has to.
+//! Verbs of restic, rustic, kopia and Borg that do not exist here, each with its replacement or the
+//! reason why none is needed.
 //!
-//! Called when a command line names an unknown verb. Verbs with the same meaning are aliases in `args`, not here.
+//! Called when a command line names an unknown verb. Verbs with the same meaning are aliases in
+//! `args`, not here.
 
 use crate::failure::Failure;
 
-/// Words of other programs, and what to do instead.
+/// Verbs of other programs, with advice.
 const TABLE: [(&[&str], &str); 15] = [
     (
         &["mount", "umount", "webdav", "browse"],
@@ -32,7 +34,7 @@ const TABLE: [(&[&str], &str); 15] = [
     (&["history", "versions"], "use `larder find /PATH`, which shows a file in every snapshot"),
 ];
 
-/// What to say about a verb of another program; `None`: it is of none that is known here.
+/// The failure for a verb of another program; `None`: it is not in the table.
 pub(crate) fn known(verb: &str) -> Option<Failure> {
     let (_, instead) = TABLE.iter().find(|(verbs, _)| verbs.contains(&verb))?;
     Some(Failure::usage(format!("there is no `larder {verb}`")).advise(*instead))
@@ -53,7 +55,7 @@ mod tests {
         assert!(known("backup").is_none() && known("nonsense").is_none());
     }
 
-    /// What is advised exists.
+    /// Every advised verb exists.
     #[test]
     fn advice_names_verbs_of_ours() {
         let ours = crate::args::Cli::command();

@@ -1,4 +1,5 @@
-//! What goes on inside: off unless asked for, because everything a user must know comes as an error or a warning of its own.
+//! The log of the program: off by default, because everything that users must know is an error or a
+//! warning.
 
 use std::fmt;
 use std::fs::File;
@@ -22,7 +23,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::time;
 
-/// Starts to write down what goes on, as the options say.
+/// Starts the log as the options say.
 pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
     let by_flags = match (global.verbose, &global.log_file) {
         (0..=1, None) => "off",
@@ -35,7 +36,8 @@ pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
         return Ok(());
     }
     let wrong = || Failure::usage(format!("{level:?} is not a log level; use off, error, warn, info, debug or trace"));
-    // A single word that is no level would be taken for the name of a module, and nothing would be logged.
+    // A single word that is no level would be taken for the name of a module, and the log would be
+    // empty.
     if !level.contains(['=', ',']) && level.parse::<LevelFilter>().is_err() {
         return Err(wrong());
     }
@@ -90,7 +92,7 @@ fn message(event: &Event<'_>) -> Value {
     })
 }
 
-/// What an event says.
+/// The text of an event.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -128,12 +130,13 @@ impl Visit for Fields {
     }
 }
 
-/// Standard error, with what stands on a terminal's last lines taken away meanwhile.
+/// Standard error, with progress on a terminal's last lines removed meanwhile.
 struct BesideProgress(Output);
 
 impl Write for BesideProgress {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Nobody reads the log any more: that must not end the command, which the library would do with an error.
+        // The reader of the log is gone. That must not end the command, as the library would with
+        // an error.
         let _ = self.0.beside_bar(|| io::stderr().lock().write_all(bytes));
         Ok(bytes.len())
     }
@@ -143,7 +146,7 @@ impl Write for BesideProgress {
     }
 }
 
-/// Says in one or two lines that this program has a mistake.
+/// Reports a bug of this program in one or two lines.
 pub(crate) fn report_bug(info: &PanicHookInfo<'_>) {
     let what = info.payload_as_str().unwrap_or("no message").replace('\n', " ");
     let place = info.location().map_or_else(String::new, |place| format!(" at {}:{}", place.file(), place.line()));

@@ -1,8 +1,9 @@
-//! The `larder` binary: arguments, progress, tables, JSON, exit codes; nothing else.
+//! The `larder` binary: arguments, progress, tables, JSON and exit codes only.
 //!
-//! One run is: the command line becomes an [`args::Command`], [`app::App`] opens what it needs, the verb's module in `commands` calls
-//! the crates below and prints, and `exit` says how the process ends. Everything that could be useful to another program lies
-//! further down. Below: `gnode`, `rewrite`, `lnode`, `reader`, `source`, `store`.
+//! A run: the command line becomes an [`args::Command`], and [`app::App`] opens the repository. The
+//! verb's module in `commands` calls the crates below and prints, and `exit` chooses the exit code.
+//! Everything useful to other programs is in the crates below: `gnode`, `rewrite`, `lnode`,
+//! `reader`, `source`, `store`.
 
 mod allocator;
 mod app;
@@ -38,7 +39,8 @@ use crate::output::Output;
 fn main() {
     allocator::set_up();
     std::panic::set_hook(Box::new(logging::report_bug));
-    // The runtime's threads may still wait for a store that does not answer; there is nothing left to wait for.
+    // The runtime's threads may still wait for a store that does not answer; no result is left to
+    // wait for.
     std::process::exit(run().code());
 }
 
@@ -67,20 +69,21 @@ fn run() -> Exit {
     exit
 }
 
-/// Reads the command line, and variables where it says nothing.
+/// Reads the command line, and variables for options that it omits.
 fn parse() -> Result<Cli, clap::Error> {
     let error = match args::command().try_get_matches() {
         Ok(matches) => return Cli::from_arg_matches(&matches),
         Err(error) => error,
     };
-    // What variables say counts as given: usage lines would name those options, and a bare `larder` would not show its help.
+    // Variables count as given options: usage lines would name them, and a bare `larder` would not
+    // show its help.
     match args::without_variables(args::command()).try_get_matches() {
         Err(plain) => Err(plain),
         Ok(_) => Err(error),
     }
 }
 
-/// Says why the command failed, if it did.
+/// Reports why the command failed, if it did.
 fn report(ended: std::thread::Result<Result<Exit, Failure>>, out: &Output) -> Exit {
     match ended {
         Ok(Ok(exit)) => exit,
@@ -89,7 +92,7 @@ fn report(ended: std::thread::Result<Result<Exit, Failure>>, out: &Output) -> Ex
             out.failure(&failure);
             failure.exit
         }
-        // The hook has said what happened.
+        // The hook has reported it.
         Err(_) => Exit::Failed,
     }
 }
@@ -100,7 +103,7 @@ fn refuse(error: &clap::Error) -> Exit {
         std::env::args_os().take_while(|arg| arg != OsStr::new("--")).any(|arg| arg == OsStr::new("--json"));
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that went away has seen enough.
+            // A reader that closed the pipe needs no more.
             drop(error.print());
             return Exit::Done;
         }
@@ -117,7 +120,7 @@ fn refuse(error: &clap::Error) -> Exit {
     Exit::Usage
 }
 
-/// What to say about a verb that another program has.
+/// The failure for a verb of another program.
 fn stranger(error: &clap::Error) -> Option<Failure> {
     match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(verb)) => foreign_verbs::known(verb),

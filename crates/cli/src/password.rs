@@ -1,7 +1,9 @@
-//! Where passwords come from. They are never echoed, never logged and overwritten in memory after use.
+//! Sources of passwords. Passwords are never echoed, never logged and overwritten in memory after
+//! use.
 //!
-//! The first of these that is given counts: `--password-file`, `--password-command`, `--password-fd`, then the variables
-//! `LARDER_PASSWORD_FILE`, `LARDER_PASSWORD_COMMAND`, `LARDER_PASSWORD`, then a prompt on a terminal.
+//! The first given source counts: `--password-file`, `--password-command`, `--password-fd`, then
+//! the variables `LARDER_PASSWORD_FILE`, `LARDER_PASSWORD_COMMAND`, `LARDER_PASSWORD`, then a
+//! prompt on a terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,26 +19,26 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals;
 
-/// More than any password; a file this long was given by mistake.
+/// Longer than any password; a file of this size was given by mistake.
 const PASSWORD_MAX: u64 = 64 << 10;
 
 /// A password.
 pub(crate) type Password = Zeroizing<Vec<u8>>;
 
-/// Where a password is to be had.
+/// The source of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PasswordSource {
-    /// It is meant to be empty.
+    /// An intentionally empty password.
     Empty,
     /// A file.
     File(PathBuf),
-    /// What a command of the shell prints.
+    /// The output of a shell command.
     Command(OsString),
     /// An open file descriptor.
     Descriptor(u32),
     /// An environment variable.
     Variable(&'static str),
-    /// A person.
+    /// The user.
     Prompt,
 }
 
@@ -46,7 +48,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 impl PasswordSource {
-    /// Where the password of the repository comes from.
+    /// The source of the repository's password.
     pub(crate) fn of(global: &Global) -> Self {
         if global.insecure_no_password {
             return Self::Empty;
@@ -58,7 +60,7 @@ impl PasswordSource {
         flag.unwrap_or_else(|| Self::of_variables("LARDER_PASSWORD_FILE", "LARDER_PASSWORD_COMMAND", "LARDER_PASSWORD"))
     }
 
-    /// Where the password of a new key comes from.
+    /// The source of a new key's password.
     pub(crate) fn of_new(new: &NewPassword) -> Self {
         if new.new_insecure_no_password {
             return Self::Empty;
@@ -83,12 +85,12 @@ impl PasswordSource {
         }
     }
 
-    /// Whether a person may be asked again.
+    /// Whether the user may be asked again.
     pub(crate) fn is_prompt(&self) -> bool {
         *self == Self::Prompt
     }
 
-    /// Gets the password of something that exists.
+    /// Gets the password of an existing key.
     pub(crate) fn get(&self) -> Result<Password, Failure> {
         match self {
             Self::Prompt => refuse_empty(prompt("password of the repository: ", OLD)?),
@@ -96,7 +98,7 @@ impl PasswordSource {
         }
     }
 
-    /// Gets a new password; a person has to type it twice.
+    /// Gets a new password; users have to type it twice.
     pub(crate) fn get_new(&self) -> Result<Password, Failure> {
         if !self.is_prompt() {
             return self.get_without_person();
@@ -114,7 +116,8 @@ impl PasswordSource {
             Self::Empty => Ok(Password::default()),
             Self::File(path) => refuse_empty(strip_newline(read_file(path)?)),
             Self::Command(command) => refuse_empty(strip_newline(run(command)?)),
-            // Opening the descriptor's name works for pipes and files alike and needs no trust in its number.
+            // Opening the descriptor's name works for pipes and files alike and needs no trust in
+            // its number.
             Self::Descriptor(number) => {
                 refuse_empty(strip_newline(read_file(Path::new(&format!("/dev/fd/{number}")))?))
             }
@@ -124,7 +127,7 @@ impl PasswordSource {
     }
 }
 
-/// Whose password is wanted, and how to give it without a person.
+/// The wanted password, and how to give it without a prompt.
 type Wanted = (&'static str, &'static str);
 const OLD: Wanted =
     ("no password was given", "use --password-file, --password-command, LARDER_PASSWORD_FILE or LARDER_PASSWORD");
@@ -145,7 +148,7 @@ fn refuse_empty(password: Password) -> Result<Password, Failure> {
         .advise("if that is meant, say --insecure-no-password (for a new one --new-insecure-no-password)"))
 }
 
-/// Takes away one line end: editors and `echo` leave one behind.
+/// Removes one line end, which editors and `echo` add.
 fn strip_newline(mut password: Password) -> Password {
     if password.last() == Some(&b'\n') {
         password.pop();
@@ -171,7 +174,7 @@ fn read_file(path: &Path) -> Result<Password, Failure> {
 
 fn run(command: &OsStr) -> Result<Password, Failure> {
     let failed = |why: String| Failure::new(Exit::WrongKey, format!("the command for the password failed: {why}"));
-    // Standard input may be what is to be backed up.
+    // Standard input may be the input of the backup.
     let output = Command::new("/bin/sh")
         .arg("-c")
         .arg(command)

@@ -1,4 +1,4 @@
-//! Patterns of the command line and of files, made into matchers.
+//! Makes matchers of patterns from the command line and from files.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,12 +10,12 @@ use larder_source::{Case, PathMatcher};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Patterns as options give them.
+/// Patterns as the options have them.
 #[derive(Debug)]
 pub(crate) struct Patterns<'a> {
-    /// Those that mind upper and lower case.
+    /// Those that are case-sensitive.
     pub(crate) exact: &'a [OsString],
-    /// Those that do not.
+    /// Those that are not.
     pub(crate) any_case: &'a [OsString],
     /// Files of the first kind.
     pub(crate) exact_files: &'a [PathBuf],
@@ -24,7 +24,8 @@ pub(crate) struct Patterns<'a> {
 }
 
 impl Patterns<'_> {
-    /// One matcher for all patterns of an option, one for each file: `!` takes back within its own list.
+    /// One matcher for all patterns of an option, and one for each file: `!` negates within its own
+    /// list.
     pub(crate) fn matchers(&self) -> Result<Vec<PathMatcher>, Failure> {
         let mut matchers = Vec::new();
         for (given, case) in [(self.exact, Case::Sensitive), (self.any_case, Case::Insensitive)] {
@@ -53,7 +54,7 @@ fn from_file(path: &PathBuf, case: Case) -> Result<PathMatcher, Failure> {
     PathMatcher::new(patterns, case).map_err(|error| Failure::from(error).while_doing(&what))
 }
 
-/// A pattern that matches exactly this absolute path and what lies below it.
+/// A pattern that matches exactly this absolute path and everything below it.
 pub(crate) fn literally(path: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(path.len());
     for byte in path {

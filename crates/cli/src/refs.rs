@@ -1,4 +1,5 @@
-//! How people name snapshots: `latest`, `latest~2`, the beginning or the end of an id, and `SNAPSHOT:PATH`.
+//! How users name snapshots: `latest`, `latest~2`, the beginning or the end of an id, and
+//! `SNAPSHOT:PATH`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,13 +20,13 @@ use crate::output::{absolute, safe};
 /// A snapshot as it was named, and a path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reference {
-    /// What names the snapshot.
+    /// The name of the snapshot.
     pub(crate) snapshot: String,
-    /// What of it; `None`: all.
+    /// The path; `None`: all.
     pub(crate) path: Option<Vec<u8>>,
 }
 
-/// Takes `SNAPSHOT[:PATH]` apart.
+/// Splits `SNAPSHOT[:PATH]`.
 pub(crate) fn parse(given: &OsStr) -> Result<Reference, Failure> {
     let bytes = given.as_bytes();
     let (snapshot, path) = match bytes.iter().position(|byte| *byte == b':') {
@@ -37,7 +38,8 @@ pub(crate) fn parse(given: &OsStr) -> Result<Reference, Failure> {
     Ok(Reference { snapshot, path })
 }
 
-/// Brings a path to the form it has in a version: relative to its root, without `.` and double slashes.
+/// Normalizes a path to the form in a version: relative to its root, without `.` and double
+/// slashes.
 pub(crate) fn clean_path(path: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut names = Vec::new();
     for name in path.split(|byte| *byte == b'/') {
@@ -65,7 +67,7 @@ pub(crate) fn split_tags(tags: &str) -> Vec<String> {
     tags.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect()
 }
 
-/// The versions of a repository, to be named.
+/// The versions of a repository, for finding named ones.
 #[derive(Debug)]
 pub(crate) struct Versions {
     /// Those that the filter admits, oldest first.
@@ -74,7 +76,7 @@ pub(crate) struct Versions {
     damaged: Vec<DamagedVersion>,
     faulty: Vec<FaultyObject>,
     has_unreadable: bool,
-    /// The filter as it was written; empty without one.
+    /// The text of the filter; empty without one.
     filter: String,
 }
 
@@ -96,20 +98,20 @@ impl Versions {
         Ok(Self { admitted, others, damaged, faulty: catalog.faulty, has_unreadable, filter })
     }
 
-    /// All that can be read, whatever the filter says, oldest first.
+    /// All readable versions, with or without a match of the filter, oldest first.
     pub(crate) fn all(&self) -> Vec<Version> {
         let mut all: Vec<Version> = self.admitted.iter().chain(&self.others).cloned().collect();
         all.sort_by_key(|version| (version.summary.time_ms, version.id()));
         all
     }
 
-    /// Whether there is a snapshot that cannot be read, whatever the filter says.
+    /// Whether any snapshot cannot be read, with or without a match of the filter.
     pub(crate) fn has_unreadable(&self) -> bool {
         self.has_unreadable
     }
 
-    /// Warns of manifests that could not be read, and makes sure that the run does not count as clean. Of objects that only
-    /// pretend to be something it warns as well; nothing is missing for them.
+    /// Warns of manifests that could not be read, and ensures that the run does not count as clean.
+    /// Also warns of objects that do not match their names; these mean no loss.
     pub(crate) fn warn_of_damage(&self, app: &App) {
         for version in &self.damaged {
             let (id, why) = (version.id.short(), chain(&version.error));
@@ -122,7 +124,8 @@ impl Versions {
         }
     }
 
-    /// Finds what `text` names. The filter decides what `latest` means; an id is found whatever the filter says.
+    /// Finds the version that `text` names. The filter applies to `latest`; an id is found without
+    /// it.
     pub(crate) fn find(&self, app: &App, text: &str) -> Result<Version, Failure> {
         let by_time = text.starts_with("latest");
         let mut versions = self.admitted.clone();
@@ -141,7 +144,7 @@ impl Versions {
         }
     }
 
-    /// The version that cannot be read and that `text` names, by the whole id or what listings show of it.
+    /// The unreadable version that `text` names, by the whole id or its short form in listings.
     pub(crate) fn find_unreadable(&self, text: &str) -> Option<Pin> {
         let wanted = text.to_ascii_lowercase();
         let named = |damaged: &&DamagedVersion| wanted == damaged.id.to_string() || wanted == damaged.id.short();
@@ -149,7 +152,7 @@ impl Versions {
         Some(Pin { series, job })
     }
 
-    /// Finds all of several names; without any, all that the filter admits.
+    /// Finds all of several names; without any, all that match the filter.
     pub(crate) fn find_all(&self, app: &App, texts: &[String]) -> Result<Vec<Version>, Failure> {
         if texts.is_empty() {
             return Ok(self.admitted.clone());
@@ -164,7 +167,7 @@ impl Versions {
         Ok(found)
     }
 
-    /// The latest snapshot may be one that cannot be read: then this one is not what it seems.
+    /// The latest snapshot may be unreadable: then this one is not the latest.
     fn warn_of_newer_damage(&self, app: &App, found: &Version) {
         for damaged in self.damaged.iter().filter(|damaged| damaged.id.unix_ms() > found.id().unix_ms()) {
             let (id, short) = (damaged.id.short(), found.id().short());
@@ -188,7 +191,7 @@ impl Versions {
         }
     }
 
-    /// Says which filter was in the way.
+    /// Adds the filter that excluded the snapshot.
     fn named(&self, text: &str, error: RefError) -> Failure {
         let is_filtered = !self.filter.is_empty() && text.starts_with("latest");
         match error {
@@ -200,7 +203,7 @@ impl Versions {
         }
     }
 
-    /// Nothing fits the filter.
+    /// No snapshot matches the filter.
     pub(crate) fn nothing_fits(&self) -> Failure {
         let with = if self.filter.is_empty() { String::new() } else { format!(" {}", self.filter) };
         Failure::new(Exit::Failed, format!("no snapshot fits{with}")).advise("`larder snapshots` lists what there is")

@@ -1,5 +1,6 @@
-//! Ctrl-C and `kill`: while a job runs, the first signal asks it to stop at a good place, the second ends the process at once.
-//! Without a job the first one ends the process. Either way the exit code is the one for interrupted.
+//! Ctrl-C and `kill`. While a job runs, the first signal asks it to stop at a good place, the
+//! second ends the process at once. Without a job the first one ends the process. Either way the
+//! exit code is the one for interrupted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +14,10 @@ use signal_hook::iterator::Signals;
 use crate::exit::Exit;
 use crate::output::Output;
 
-/// How the terminal was before a password was asked for without echo.
+/// The settings of the terminal before a password prompt without echo.
 static TERMINAL: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// What signals do.
+/// The effect of signals.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupts {
     cancel: Cancel,
@@ -24,7 +25,7 @@ pub(crate) struct Interrupts {
     on_cancel: Arc<Mutex<Vec<OnCancel>>>,
 }
 
-/// What else is to be done when a job is asked to stop.
+/// Further actions when a job is asked to stop.
 type OnCancel = Box<dyn Fn() + Send>;
 
 impl Interrupts {
@@ -33,7 +34,7 @@ impl Interrupts {
         let interrupts = Self::default();
         let listener = interrupts.clone();
         let out = out.clone();
-        // Without this thread signals end the process as they always do, which is safe at any moment.
+        // Without this thread signals end the process by default, which is safe at any moment.
         if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
             let listen = move || {
                 for _ in signals.forever() {
@@ -45,7 +46,7 @@ impl Interrupts {
         interrupts
     }
 
-    /// A job begins: from now on it is asked before the process ends.
+    /// A job begins: from now on a signal asks it to stop first.
     pub(crate) fn job_begins(&self) -> Cancel {
         self.job_runs.store(true, Ordering::SeqCst);
         self.cancel.clone()
@@ -56,7 +57,7 @@ impl Interrupts {
         self.cancel.is_cancelled()
     }
 
-    /// Also do this when the job is asked to stop.
+    /// Adds an action for when the job is asked to stop.
     pub(crate) fn on_cancel(&self, what: impl Fn() + Send + 'static) {
         self.on_cancel.lock().push(Box::new(what));
     }
@@ -78,7 +79,8 @@ impl Interrupts {
     }
 }
 
-/// Remembers the terminal's settings until the value is dropped, for the case that the process ends in between.
+/// Remembers the terminal's settings until the value is dropped, in case the process ends in
+/// between.
 pub(crate) fn keep_terminal() -> KeptTerminal {
     *TERMINAL.lock() = tcgetattr(std::io::stdin()).ok();
     KeptTerminal
@@ -96,7 +98,7 @@ impl Drop for KeptTerminal {
 
 fn restore_terminal() {
     if let Some(settings) = TERMINAL.lock().take() {
-        // The process ends now: there is nobody to tell.
+        // The process ends now, so errors cannot be reported.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &settings);
     }
 }

@@ -1,8 +1,9 @@
-//! Sizes and rates, as people write and read them.
+//! Parses and formats sizes and rates.
 
 /// Reads a size: `500`, `500MiB`, `1.5G`, `20 MB`. A number alone is multiplied by `plain_unit`.
 ///
-/// `K`, `M`, `G`, `T` alone mean powers of 1024, as in other backup programs; `KB`, `MB`, ... mean powers of 1000.
+/// `K`, `M`, `G`, `T` alone mean powers of 1024, as in other backup programs; `KB`, `MB`, ... mean
+/// powers of 1000.
 fn parse(text: &str, plain_unit: u64) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -39,7 +40,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     parse(text.trim().trim_end_matches("/s"), 1 << 10)
 }
 
-/// A size for people: `0 B`, `999 B`, `1.0 KiB`, `12.3 GiB`.
+/// A size for users: `0 B`, `999 B`, `1.0 KiB`, `12.3 GiB`.
 pub(crate) fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

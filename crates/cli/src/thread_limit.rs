@@ -1,8 +1,8 @@
-//! Whether the system lets this process start the threads that a command needs, found out before anything begins.
+//! Checks at the start whether the system allows the threads that a command needs.
 //!
-//! Libraries panic or wait for ever when a thread cannot be started (`ulimit -u`, the limit of a container). Asking first makes
-//! that an error with a reason. The threads of the probe exist at the same time and end at once; starting them takes less than a
-//! millisecond.
+//! Libraries panic or wait for ever when a thread cannot be started (`ulimit -u`, the limit of a
+//! container). Asking first makes that an error with a reason. The threads of the probe exist at
+//! the same time and end at once; starting them takes less than a millisecond.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -13,11 +13,11 @@ use larder_format::ErrorKind;
 
 use crate::failure::Failure;
 
-/// Threads beside those that compute: two for requests, two for files of a local repository, and those for signals, progress, the
-/// count of files, the source, the lease and the log.
+/// Threads beside those that compute: two for requests and two for files of a local repository. The
+/// others are those for signals, progress, the count of files, the source, the lease and the log.
 const OTHERS: usize = 10;
 
-/// More than this is a mistake.
+/// A larger number is a mistake.
 const THREADS_MAX: usize = 1024;
 
 /// An error when a command that computes with `threads` threads cannot have them.

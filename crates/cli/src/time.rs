@@ -1,4 +1,4 @@
-//! Points in time and durations, as people and scripts write and read them.
+//! Parses and formats points in time and durations.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use jiff::{Timestamp, Zoned};
 
 fn zoned(unix_ms: u64) -> Zoned {
     let ms = i64::try_from(unix_ms).unwrap_or(i64::MAX);
-    // A damaged or absurd time is shown as the last there is, not hidden.
+    // A damaged or absurd time is shown as the maximum, not hidden.
     Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX).to_zoned(TimeZone::system())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
     rfc3339_of(&zoned(unix_ms))
 }
 
-/// RFC 3339 of a file's time, as exact as it is.
+/// RFC 3339 of a file's time, with its full precision.
 pub(crate) fn rfc3339_file_time(time: larder_format::entry::Timestamp) -> Option<String> {
     file_time(time).map(|time| rfc3339_of(&time.to_zoned(TimeZone::system())))
 }
@@ -48,7 +48,8 @@ fn rfc3339_of(time: &Zoned) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.f%:z").to_string()
 }
 
-/// Reads a point in time: RFC 3339, `2026-01-02 15:04:05` or `2026-01-02` in local time, or `@1790000000`.
+/// Reads a point in time: RFC 3339, `2026-01-02 15:04:05` or `2026-01-02` in local time, or
+/// `@1790000000`.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let wrong = || format!("{text:?} is not a time such as \"2026-01-02 15:04:05\" or 2026-01-02T15:04:05Z");
@@ -68,7 +69,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     parse_limit(text).ok().filter(|duration| !duration.is_zero()).ok_or_else(|| not_a_duration(text))
 }
 
-/// The same for what may be no time at all.
+/// The same, but zero is allowed.
 pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -88,7 +89,7 @@ fn not_a_duration(text: &str) -> String {
     format!("{:?} is not a duration such as 30s, 5m or 2h", text.trim())
 }
 
-/// A duration for people: `0:05`, `1:02:03`.
+/// A duration for users: `0:05`, `1:02:03`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

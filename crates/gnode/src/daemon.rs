@@ -1,9 +1,9 @@
 //! Rounds of [`maintenance`] as long as the process runs.
 //!
-//! The daemon polls the marks and generations of versions. `schedule` decides from these and from
-//! the time whether a round is due: after something was added or forgotten, after a failed or
-//! unfinished round, and now and then. A failure never ends the daemon, because the store may come
-//! back and damage may be repaired.
+//! The daemon polls the marks and generations of versions. From these and from the time, `schedule`
+//! decides whether a round is due. It is due after something was added or forgotten, after a failed
+//! or unfinished round, and at intervals. A failure never ends the daemon, because the store may
+//! come back and damage may be repaired.
 
 mod schedule;
 
@@ -35,7 +35,7 @@ pub struct DaemonOptions {
 ///
 /// # Errors
 ///
-/// Those of `on_round`, which end the daemon.
+/// An error of `on_round`, which ends the daemon.
 pub fn run<E>(
     context: &JobContext,
     options: &DaemonOptions,

@@ -1,27 +1,34 @@
-//! Compaction: newest versions rewritten, so that they are read fast and share what other newest versions have too.
+//! Defragmentation: rewrites newest versions so that restores read few containers, and newest
+//! versions share data.
 //!
-//! The newest version of a series gets a new generation of its manifest, in which it *leaves* containers. It leaves a container
-//! * that holds little of it (SlimStore section V-B, sparse container compaction; the budget is that of HAR) or, with others of its
-//!   size, little at all, or
-//! * of which much lies in other containers as well that newest versions use, or
+//! The newest version of a series gets a new generation of its manifest, in which it *leaves*
+//! containers. It leaves a container
+//! * that holds little of it (SlimStore section V-B; the budget is that of HAR), or is small and
+//!   copied with others of its size, or
+//! * with many chunks that are also in other containers of newest versions, or
 //! * that was retired, so that its chunks are found through the index alone, or
-//! * some of which no version uses, if the user wants less of that than there is.
+//! * with bytes that no version uses, if the user wants less of that than there is.
 //!
-//! Chunks of a container that it leaves are shared where there is another copy, and copied together in the order of its stream where
-//! there is none. So duplicates between series go without a newest version ever needing the index: what it references is in its
-//! manifest. What is left by all newest versions is collected, or retired for older versions' sake, by a pass; nothing is deleted
+//! Chunks of a container that it leaves are shared where there is another copy. The rest are copied
+//! together in the order of its stream. So duplicates between series are removed without a newest
+//! version ever needing the index: its manifest has all its references. A container that all newest
+//! versions left is collected by a pass, or retired if older versions need it. Nothing is deleted
 //! here.
 //!
-//! Every version that is rewritten is a job of its own, whose register is the generation it creates (`OwnRegister` of
-//! `docs/concurrency.md`). Sharing with another version needs no rule of its own: the lease names that version too, the job looks at
-//! it as at a base, and references containers of its newest generation's manifest and no others (`OwnersNamed`).
+//! Every version that is rewritten is a job of its own, whose register is the generation it creates
+//! (`OwnRegister` of `docs/concurrency.md`). Sharing with another version needs no rule of its own.
+//! The lease names that version too, and the job examines it like a base. It references only
+//! containers of its newest generation's manifest (`OwnersNamed`).
 //!
-//! Nobody goes to and fro: a container that is dense for any newest version is not left for being sparse; what has copies is led to the
-//! one in the highest container that stays, and not to containers of which the version would use little; and it is left by all
-//! newest versions that use it or by none.
+//! Three rules end all exchange between containers. A container that is dense for any newest
+//! version is not left as sparse. Chunks with copies are redirected to the highest container that
+//! stays, but not to containers of which the version would use little. All newest versions that use
+//! a container leave it, or none does.
 //!
-//! * `newest`: newest versions, and who uses what. `duplicates`: what lies twice. `choice`: who leaves what; pure.
-//! * `unused`: containers of which some is of no use to any version. `sharing`: what a job that has announced itself may lead to.
+//! * `newest`: newest versions, and the containers they use. `duplicates`: chunks that are stored
+//!   twice. `choice`: which versions leave which containers; pure.
+//! * `unused`: containers with bytes that no version uses. `sharing`: the redirect targets of a job
+//!   that has announced itself.
 
 mod choice;
 mod duplicates;
@@ -51,12 +58,13 @@ use duplicates::Duplicates;
 use newest::{Newest, Uses};
 use sharing::{Copied, Sharing};
 
-/// Of its own metadata a fifth dead is worth it, as of data that is retired.
+/// A fifth of dead bytes is enough in its own metadata, as in data that is retired.
 const OWN_METADATA_PERCENT: u8 = 80;
 /// As of data in the paper (SlimStore section V-B).
 const OLD_METADATA_PERCENT: u8 = 30;
 
-/// How often duplicates are looked for again when the index they are looked for in is deleted meanwhile.
+/// How often duplicates are looked for again when the index they are looked for in is deleted
+/// meanwhile.
 const ATTEMPTS: u32 = 3;
 
 /// Ends of runs and containers that are remembered while duplicates are looked for.
@@ -65,17 +73,22 @@ const TAILS_BYTES: usize = 8 << 20;
 /// When a container is left, and how much may be written about it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DefragmentOptions {
-    /// A container is sparse when every newest version that uses it uses less than this share of its bytes (percent).
+    /// A container is sparse when every newest version that uses it uses less than this share of
+    /// its bytes (percent).
     pub sparse_percent: u8,
-    /// A container of which its only newest version uses less than this many bytes is small, however dense it is. Some of about one
-    /// size are copied together, or a version would be read from as many containers as there were versions before it.
+    /// A container of which its only newest version uses less than this many bytes is small,
+    /// however dense it is. Some of about one size are copied together. Otherwise a version would
+    /// need as many containers as it has predecessors.
     pub small_bytes: u64,
-    /// Of a version's bytes, at most so many percent are copied; the sparsest containers come first. Sharing copies nothing.
+    /// Of a version's bytes, at most this percentage is copied; the sparsest containers come first.
+    /// Sharing copies nothing.
     pub budget_percent: u8,
-    /// A container is left for copies elsewhere when there are some of at least this share of its bytes (percent). Above 100: never.
+    /// A container is left for copies elsewhere when there are some of at least this share of its
+    /// bytes (percent). Above 100: never.
     pub duplicate_percent: u8,
-    /// Of the bytes in containers that newest versions use, at most so many percent may stay unused; `None`: sparse containers are left
-    /// within the budget, and no others. This needs all manifests, and copies as much as it takes.
+    /// Of the bytes in containers that newest versions use, at most this percentage may stay
+    /// unused. `None`: only sparse containers are left, within the budget. A limit needs all
+    /// manifests, and copies without a budget.
     pub unused_percent: Option<f64>,
     /// How the copies are compressed.
     pub compression: Compression,
@@ -84,8 +97,9 @@ pub struct DefragmentOptions {
 impl Default for DefragmentOptions {
     fn default() -> Self {
         Self {
-            // Measured (`bench/slimstore`, figure 9): below this, and with this budget, a version of which a sixth is new every time,
-            // all over it, is read nearly as fast as the first. HAR's 30 % and 5 % leave it at half.
+            // Measured (`bench/slimstore`, figure 9) with a version of which a sixth is new every
+            // time, all over it. With this limit and budget it is read nearly as fast as the first.
+            // HAR's 30 % and 5 % leave it at half.
             sparse_percent: 70,
             // A quarter of what backups fill.
             small_bytes: 2 << 20,
@@ -97,12 +111,13 @@ impl Default for DefragmentOptions {
     }
 }
 
-/// A version that would be read faster, or share more, if it were rewritten.
+/// A version that would be read faster, or share more, after a rewrite.
 #[derive(Debug, Clone)]
 pub struct DefragmentPlan {
     /// The version.
     pub version: Version,
-    /// What it uses of the containers that it would leave, the sparsest first, then those of which most lies elsewhere.
+    /// Its use of the containers that it would leave: the sparsest first, then those with most
+    /// copies elsewhere.
     pub containers: Vec<ContainerUsage>,
     /// Bytes that would be copied, uncompressed, at most.
     pub bytes: u64,
@@ -116,7 +131,7 @@ pub struct DefragmentPlan {
     others_metadata: Arc<HashSet<ContainerId>>,
 }
 
-/// What became of a plan.
+/// The outcome of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defragmented {
     /// There is a new generation.
@@ -129,13 +144,13 @@ pub enum Defragmented {
         bytes: u64,
         /// Bytes of the containers that were written.
         stored_bytes: u64,
-        /// Chunks of which another copy is used from now on.
+        /// Chunks that now use another copy.
         shared_chunks: u64,
         /// Their bytes, uncompressed.
         shared_bytes: u64,
     },
-    /// The version was forgotten, somebody else has rewrote it, or what it would share is gone: nothing was done, or what was
-    /// done is void.
+    /// The version was forgotten, another task rewrote it, or data to be shared is gone. Nothing
+    /// was done, or the work is void.
     Overtaken,
 }
 
@@ -145,7 +160,7 @@ pub enum DefragmentError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    /// The index could not be asked what lies twice.
+    /// The index could not be read for duplicates.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// Copying failed.
@@ -154,7 +169,7 @@ pub enum DefragmentError {
 }
 
 impl DefragmentError {
-    /// What a caller can do about it.
+    /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Repository(error) => error.kind(),
@@ -175,7 +190,7 @@ pub struct Plans {
     pub unreadable: Vec<Version>,
 }
 
-/// What is worth doing for a version whose containers nobody shares, if anything.
+/// The plan for a version that shares no containers, if one is worth it.
 pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions) -> Option<DefragmentPlan> {
     let newest = [Newest::new(version, manifest)];
     let uses = Uses::of_all(&newest);
@@ -183,12 +198,13 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions)
     plans_of(&newest, &uses, sparse, vec![Vec::new()], Duplicates::default(), options).plans.pop()
 }
 
-/// Plans for the newest version of every series. Of sparse containers a version copies once in its life, of which the budget is; it may
-/// share again and again, as long as there is enough to share. Versions that cannot be read are left as they are.
+/// Plans for the newest version of every series. A version copies sparse containers once in its
+/// life, within the budget. It may share again and again, as long as there is enough to share.
+/// Versions that cannot be read are left as they are.
 pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans, DefragmentError> {
     let (newest, unreadable) = newest::newest(context)?;
     let uses = Uses::of_all(&newest);
-    // Older versions are asked only if that can change anything. Those that cannot be read may use
+    // Older versions are read only if they can change anything. Those that cannot be read may use
     // anything.
     let (all, none) = (uses.containers().collect(), HashSet::new());
     let at_least = choice::sparse(&newest, &uses, &none, options);
@@ -219,7 +235,7 @@ fn find_duplicates(
     if options.duplicate_percent > 100 {
         return Ok(Duplicates::default());
     }
-    // The tables are gone over three times.
+    // The tables are read three times.
     let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
     let context = &JobContext { repository, ..context.clone() };
     for attempt in 1..=ATTEMPTS {
@@ -285,7 +301,7 @@ fn plans_of(
     Plans { plans, has_more: duplicates.has_more, unreadable: Vec::new() }
 }
 
-/// Carries out a plan by itself. Whatever happens, the version is whole before and after.
+/// Executes a plan by itself. The version is whole before and after, in every case.
 pub fn compact(
     context: &JobContext,
     plan: &DefragmentPlan,
@@ -294,7 +310,8 @@ pub fn compact(
     Defragmenter::new(context, options).compact(plan)
 }
 
-/// Carries out plans one after the other: what was copied for one version is shared by the next that leaves the same container.
+/// Executes plans one after the other. Copies for one version are shared by the next that leaves
+/// the same container.
 #[derive(Debug)]
 pub struct Defragmenter {
     context: JobContext,
@@ -308,7 +325,7 @@ impl Defragmenter {
         Self { context: context.clone(), options: *options, copied: Copied::new(context.memory) }
     }
 
-    /// Carries out a plan. Whatever happens, the version is whole before and after.
+    /// Executes a plan. The version is whole before and after, in every case.
     pub fn compact(&mut self, plan: &DefragmentPlan) -> Result<Defragmented, DefragmentError> {
         let context = self.context.clone();
         let repository = &context.repository;
@@ -316,17 +333,20 @@ impl Defragmenter {
         others.extend(self.copied.owners_of(&plan.containers, &plan.version));
         others.sort_by_key(|other| (other.series, other.id()));
         others.dedup_by_key(|other| (other.series, other.id()));
-        // The version itself comes first: the register is one of its generations. All whose containers are referenced are named.
+        // The version itself comes first: the register is one of its generations. All versions
+        // whose containers are referenced are named.
         let pins = std::iter::once(&plan.version).chain(&others).map(pin_of).collect();
         let pin = pin_of(&plan.version);
-        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        // The number is chosen before the lease, which has to name it. If it is taken by then, the
+        // work is void.
         let generation = context.executor.block_on(repository.next_generation(pin))?;
         let lease =
             Lease { pins, generation: Some(generation), ..context.lease(JobKind::Task, &plan.version.summary.series) };
         let job = JobId::new(lease.written_ms, random(repository.entropy())?);
         let keeper = LeaseKeeper::open(&context, job, lease)?;
         let compacted = self.compact_announced(plan, &others, job, generation);
-        // Uploads of a task are never adopted, so also a task that failed may be over; but not while its generation may still appear.
+        // Uploads of a task are never adopted, so a failed task may be over too. It is not over
+        // while its generation may still appear.
         keeper.end(match &compacted {
             Ok((Defragmented::Done { .. }, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
             Ok((_, true)) => Ending::Closed(Done::nothing()),
@@ -369,7 +389,7 @@ impl Defragmenter {
         let mut rewritten = copier.rewrite_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
         let written = match copier.finish() {
             Ok(written) => written,
-            // A pass took this task for dead, and its containers with it.
+            // A pass considered this task dead, and its containers with it.
             Err(_) if context.executor.block_on(repository.is_fenced(pin, generation)) => {
                 return Ok((Defragmented::Overtaken, true));
             }
@@ -404,9 +424,10 @@ impl Defragmenter {
     }
 }
 
-/// A version that is rewritten leaves a metadata container of which it would use less than this share of its bytes. What its own
-/// backup wrote nobody else uses as a rule, so what is dead in it goes with it; of others most has to be dead, because versions that
-/// stay may use the rest.
+/// A rewritten version leaves a metadata container of which it would use less than this share of
+/// its bytes. As a rule only it uses metadata of its own backup, so leaving such a container frees
+/// the dead bytes. Metadata of other backups must be mostly dead, because other versions may use
+/// the rest.
 fn metadata_percent(container: &ContainerId, version: &Version, others: &HashSet<ContainerId>) -> u8 {
     match (others.contains(container), container.job == version.id()) {
         (true, _) => 0,

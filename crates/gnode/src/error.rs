@@ -1,4 +1,4 @@
-//! Why a pass did not come to its end.
+//! Why a pass failed.
 
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
@@ -9,20 +9,20 @@ use larder_store::{RepositoryError, StoreError};
 
 use crate::reclaim::ReclaimError;
 
-/// A pass that did not come to its end.
+/// A pass that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// A version cannot be read: what it references is not known, so nothing may be deleted.
+    /// A version cannot be read: its references are unknown, so nothing may be deleted.
     #[error("nothing may be deleted while {name} cannot be read, because what it needs is not known")]
     UnreadableManifest {
         /// Its manifest.
         name: String,
         /// Its id.
         id: JobId,
-        /// What is wrong with it.
+        /// The error.
         source: RepositoryError,
     },
-    /// The manifest of a version is gone, and nobody forgot the version.
+    /// The manifest of a version is gone, although the version was not forgotten.
     #[error("nothing may be deleted while {name} is missing: nobody has forgotten that snapshot")]
     LostManifest {
         /// Its manifest.
@@ -30,15 +30,15 @@ pub enum PassError {
         /// Its id.
         id: JobId,
     },
-    /// A job announced itself and what it needs cannot be read.
+    /// A job announced itself, and its lease cannot be read.
     #[error("nothing may be deleted while {name} cannot be read: a job may be running that needs what is not known")]
     UnreadableLease {
         /// Its lease.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         source: RepositoryError,
     },
-    /// A listing lacked an object that is there. What else it lacked is not known, so nothing is decided.
+    /// A listing lacked an object that is there. It may have lacked more, so nothing is decided.
     #[error("the store's listing lacked {name}, which is there; nothing was decided")]
     WrongListing {
         /// The object.
@@ -56,7 +56,8 @@ pub enum PassError {
     /// It was asked to stop before it had decided.
     #[error("the pass was interrupted before it had decided anything")]
     Interrupted,
-    /// There is no index and there has been one, so that what nobody needs is not known. A pass that is not dry rebuilds it first.
+    /// There is no index, but there has been one, so unneeded objects are not known. A pass that is
+    /// not dry rebuilds it first.
     #[error("the index is gone, so nobody can say what a pass would do")]
     LostIndex,
     /// The index holds something that this pass does not know how to keep.
@@ -68,7 +69,7 @@ pub enum PassError {
     /// A worker thread ended by itself: a bug.
     #[error("a worker thread ended unexpectedly")]
     WorkerDied,
-    /// The index cannot be read, or its next number not be had.
+    /// The index cannot be read, or its next number cannot be claimed.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The repository failed.
@@ -77,7 +78,7 @@ pub enum PassError {
 }
 
 impl PassError {
-    /// What a caller can do about it.
+    /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::UnreadableManifest { .. }
@@ -97,7 +98,7 @@ impl PassError {
     }
 }
 
-/// An error when a pass shall stop that has decided nothing so far.
+/// An error if a pass should stop before it has decided anything.
 pub(crate) fn stop_if_asked(cancel: &Cancel) -> Result<(), PassError> {
     if cancel.is_cancelled() { Err(PassError::Interrupted) } else { Ok(()) }
 }

@@ -1,9 +1,10 @@
-//! How much of the repository each version has to itself, by the container tables of the manifests. Of containers that were retired
-//! the index says where their chunks are: these count in their place. What is arranged is counted by
-//! [`lifecycle_map`](larder_lifecycle::lifecycle_map) to the byte.
+//! The bytes that only one version uses, by the container tables of the manifests. For retired
+//! containers, the index says where their chunks are, and those containers count instead. For
+//! arranged data, [`lifecycle_map`](larder_lifecycle::lifecycle_map) counts single bytes.
 //!
-//! Memory is bounded by the caller's budget, not by the number of containers: when the table of containers outgrows it, the half
-//! with one more bit of a hash is set aside and counted by reading the manifests once more. Reading them is what this costs.
+//! Memory is bounded by the caller's budget, not by the number of containers. When the table of
+//! containers is too large, the half with one more bit of a hash is set aside. It is counted later
+//! by reading the manifests again, which is the main cost.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -27,16 +28,18 @@ const SCAN_MEMORY: usize = 4 << 20;
 /// Fewer entries than this are never set aside, or every manifest would be read for a handful.
 const ENTRIES_MIN: usize = 64;
 
-/// What one of a list of versions, or of groups of them, uses. Bytes are those of whole containers, as stored.
+/// The use of containers by one version, or by one group of versions, of a list. Bytes are those of
+/// whole containers, as stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
     /// Containers that it uses and none of the versions before it in the list.
     pub added: ByteCount,
-    /// Containers that it uses and no other version of the list: what is free when it alone is forgotten.
+    /// Containers that it uses and no other version of the list: the bytes that are freed when only
+    /// it is forgotten.
     pub alone: ByteCount,
 }
 
-/// What is known of a container while manifests are read.
+/// The use of a container, while manifests are read.
 struct Use {
     first: usize,
     is_shared: bool,
@@ -56,7 +59,7 @@ impl Part {
         hash & ((1 << self.bits) - 1) == self.ending
     }
 
-    /// Becomes its first half; gives the other.
+    /// Keeps its first half and returns the other.
     fn split(&mut self) -> Self {
         let other = Self { bits: self.bits + 1, ending: self.ending | 1 << self.bits };
         self.bits += 1;
@@ -64,8 +67,9 @@ impl Part {
     }
 }
 
-/// The share of each of `count` groups of versions, in about `memory` bytes: `groups` says of each version in which of them it is. The
-/// data of versions in the layout `lifecycle`, which [`lifecycle_map`](larder_lifecycle::lifecycle_map) count, is not in it.
+/// The share of each of `count` groups of versions, in about `memory` bytes. `groups` says for each
+/// version in which groups it is. Data of versions in the layout `lifecycle` is not included:
+/// [`lifecycle_map`](larder_lifecycle::lifecycle_map) counts it.
 pub async fn exclusive_bytes(
     repository: &Repository,
     versions: &[Version],
@@ -120,7 +124,7 @@ pub async fn exclusive_bytes(
     Ok(shares)
 }
 
-/// Of each container that was retired, those that have its chunks, with their bytes.
+/// Of each retired container, those that have its chunks, with their bytes.
 async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(ContainerId, u64)>>, IndexError> {
     let snapshot = IndexSnapshot::newest(repository).await?.snapshot;
     let read = move |io: IndexIo| {

@@ -1,7 +1,7 @@
-//! Forgetting by a policy: which versions go is decided here, shown by the caller, and then carried out.
+//! Forgetting by a policy: decides which versions go, for the caller to show, and then marks them.
 //!
-//! Forgetting marks versions and deletes nothing; what becomes free is for a pass to collect. It may run beside everything else,
-//! and needs no more rights than a backup.
+//! Forgetting marks versions and deletes nothing: a pass frees the space. It may run beside
+//! everything else, and needs no more rights than a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ const CONCURRENT_MARKS: usize = 16;
 /// Versions that are asked for at once.
 const CONCURRENT_LOOKS: usize = 32;
 
-/// A version and what the policy says about it.
+/// A version and the policy's decision about it.
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// The version.
@@ -41,17 +41,17 @@ impl Judged {
     }
 }
 
-/// What a policy says about the versions of one group.
+/// The decision of a policy about the versions of one group.
 #[derive(Debug, Clone)]
 pub struct JudgedGroup {
-    /// What they have in common.
+    /// The key that they share.
     pub key: GroupKey,
     /// They, oldest first.
     pub versions: Vec<Judged>,
 }
 
 impl JudgedGroup {
-    /// Whether nothing of the group would be left, which a policy was hardly meant to do.
+    /// Whether no version of the group would be left, which is hardly the purpose of a policy.
     pub fn loses_all(&self) -> bool {
         !self.versions.iter().any(Judged::is_kept)
     }
@@ -60,13 +60,13 @@ impl JudgedGroup {
 /// Everything a decision needs to know besides the versions.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
-    /// What is to be kept.
+    /// The policy.
     pub policy: &'a Policy,
-    /// In groups of what.
+    /// The criteria of grouping.
     pub group_by: GroupBy,
     /// Whose calendar counts.
     pub zone: TimeZone,
-    /// What time it is.
+    /// The time.
     pub now_ms: u64,
     /// Bytes of memory for finding out sizes.
     pub memory: usize,
@@ -79,9 +79,10 @@ pub fn pin_of(version: &Version) -> Pin {
 
 /// Decides which of the versions go. Changes nothing.
 ///
-/// A rule counts versions and lets the others go. So a listing that lacks one mark would let a version go for the sake of one that
-/// is forgotten. Every version that is kept beside others that go is therefore asked for by name (`AskedTwice`). Without those
-/// that are forgotten or gone the policy decides again.
+/// A rule counts versions and lets the others go. A listing that lacks a mark would count a
+/// forgotten version, and let another one go instead. Every version that is kept beside others that
+/// go is therefore asked for by name (`AskedTwice`). Without those that are forgotten or gone the
+/// policy decides again.
 pub async fn decide(
     repository: &Repository,
     question: &Question<'_>,
@@ -100,8 +101,8 @@ pub async fn decide(
     }
 }
 
-/// Which of these versions are forgotten or gone, asked of each by its name. One whose mark cannot be read counts as forgotten:
-/// nothing goes for its sake.
+/// Which of these versions are forgotten or gone, asked of each by its name. One whose mark cannot
+/// be read counts as forgotten: nothing goes for its sake.
 async fn gone(repository: &Repository, versions: Vec<Pin>) -> Result<BTreeSet<Pin>, RepositoryError> {
     if !repository.keeps(Rule::AskedTwice) {
         return Ok(BTreeSet::new());
@@ -160,8 +161,8 @@ async fn decide_on(
     Ok(judged)
 }
 
-/// Bytes that each of these versions takes and none of those before it in the list: data in the layout `lifecycle` by what is arranged,
-/// all else by whole containers.
+/// Bytes that each of these versions uses and none of those before it in the list. Data in the
+/// layout `lifecycle` counts by byte, all else by whole containers.
 async fn sizes(
     repository: &Repository,
     versions: &[Version],
@@ -181,16 +182,17 @@ async fn sizes(
     Ok(sizes)
 }
 
-/// What became of versions that were to be forgotten.
+/// The outcome of forgetting versions.
 #[derive(Debug, Default)]
 pub struct Forgot {
     /// Those that are forgotten now.
     pub done: Vec<JobId>,
-    /// Those that are not, and why: pinned since the decision, or the store failed.
+    /// Those that are not forgotten, with the reason: pinned since the decision, or the store
+    /// failed.
     pub failed: Vec<(JobId, PinError)>,
 }
 
-/// Forgets versions, several at once. One that fails does not keep the others.
+/// Forgets versions, several at once. A failure of one does not stop the others.
 pub async fn carry_out(repository: &Repository, versions: Vec<(Pin, Forgotten)>) -> Forgot {
     let marks = versions
         .into_iter()

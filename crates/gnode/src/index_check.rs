@@ -1,18 +1,19 @@
-//! Whether an index agrees with the containers and versions of which it speaks.
+//! Whether an index agrees with its containers and versions.
 //!
-//! Reads every manifest and the tables of every container. For tests, for `repair index --dry-run`, and for whoever doubts. Nothing is
-//! changed. An index may lag: versions that it does not have yet, and those it still has although they were forgotten, are counted and
-//! are no disagreement.
+//! Reads every manifest and the tables of every container. For tests, for `repair index --dry-run`,
+//! and for users in doubt. Nothing is changed. An index may lag. Versions that it does not have
+//! yet, and forgotten ones that it still has, are counted and are no finding.
 //!
-//! What is proved
+//! # Proved facts
 //! * Every version that the index has uses exactly the containers whose lifespans hold its number.
-//! * What the index says of a container is what its own table says; no container has two numbers.
-//! * What was retired forwards to containers that are there, and that were not retired.
-//! * A container that versions of both layouts use is there whole.
-//! * In the layout `lifecycle`, what retained versions use is in containers that are there.
-//! * Every container that the index says is there can be read; of one that cannot, who needs it.
-//! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`). Of a container
-//!   that cannot be read only that is told.
+//! * The index has the facts of a container's own table; no container has two numbers.
+//! * Retired containers forward to containers that are there, and that were not retired.
+//! * A container that versions of both layouts use is stored whole.
+//! * In the layout `lifecycle`, the data of retained versions is in containers that are there.
+//! * Every container that the index has can be read. For one that cannot, the versions that need it
+//!   are reported.
+//! * Every chunk of every one of these containers is listed, once, and every listed chunk is there
+//!   (`agreement::copies`). For a container that cannot be read, only that is reported.
 
 mod copies;
 
@@ -32,7 +33,7 @@ use larder_lifecycle::extents_check::compare_extents;
 
 use crate::lifespans::{Numbers, is_used};
 
-/// IndexFindings of which more is kept than their number.
+/// Above this number of findings, only their number is kept.
 const KEPT_MAX: usize = 1000;
 /// Manifests that are read at once.
 const MANIFESTS_AHEAD: usize = 4;
@@ -48,12 +49,12 @@ pub enum IndexFinding {
         /// Name of the container.
         container: String,
     },
-    /// The index has a version that nobody forgot, and its manifest is gone.
+    /// The index has a version that was not forgotten, and its manifest is gone.
     #[error("{name} is missing, and nobody has forgotten that snapshot")]
     ManifestLost {
         /// The version.
         version: Pin,
-        /// The manifest that the index took in.
+        /// The manifest that the index ingested.
         name: String,
     },
     /// A container was retired or arranged away although a version of the other layout uses it.
@@ -89,10 +90,11 @@ pub enum IndexFinding {
         container: String,
         /// Why not.
         reason: String,
-        /// Versions that need it, because they name it or because what they name was moved there. The first of them.
+        /// The first versions that need it, because they name it or because chunks that they name
+        /// were moved there.
         needed_by: Vec<JobId>,
     },
-    /// What the index says of a container is not what it holds.
+    /// The index disagrees with the table of the container.
     #[error("{container} does not hold what the index says")]
     WrongFacts {
         /// Its name.
@@ -106,14 +108,14 @@ pub enum IndexFinding {
         /// Its number there.
         chunk: u32,
     },
-    /// The index leads to a place where the chunk is not.
+    /// The index names a place where the chunk is not.
     #[error("the index names chunk {chunk} of {container}, which is another")]
     WrongPlace {
         /// Name of the container.
         container: String,
         /// The number there.
         chunk: u32,
-        /// The chunk that was to be there.
+        /// The chunk that should be there.
         key: ChunkKey,
     },
     /// Chunks of a container that was retired are said to be in one that is not there.
@@ -124,7 +126,8 @@ pub enum IndexFinding {
         /// Number of the other one.
         forward: u32,
     },
-    /// Bytes that a retained version uses are said to be in a container that is not there, or that is too short.
+    /// Bytes that a retained version uses are said to be in a container that is not there, or that
+    /// is too short.
     #[error("bytes of {container} are said to be in {place}, which does not have them")]
     ExtentGone {
         /// Name of the container in which they were stored first.
@@ -142,7 +145,7 @@ pub enum IndexFinding {
     },
 }
 
-/// Versions of which more is kept than that there are more.
+/// Beyond this number of versions, only their number is kept.
 const NEEDED_BY_MAX: usize = 20;
 
 /// Versions that need something, in words.
@@ -158,7 +161,7 @@ impl std::fmt::Display for NeededBy<'_> {
     }
 }
 
-/// What was compared and what was found.
+/// The result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexCheck {
     /// Versions that were compared.
@@ -173,11 +176,12 @@ pub struct IndexCheck {
     pub chunks: u64,
     /// Different chunks.
     pub different_chunks: u64,
-    /// Chunks that are there, and whose entry leads to a container without a record: the next sweep sets them right.
+    /// Chunks that are stored, and whose entry names a container without a record: the next sweep
+    /// corrects them.
     pub waiting: u64,
-    /// Containers that the index has and that cannot be read. Each is a disagreement too.
+    /// Containers that the index has and that cannot be read. Each is a finding too.
     pub unreadable: u64,
-    /// How many disagreements there are.
+    /// The number of findings.
     pub count: u64,
     /// The first of them.
     pub disagreements: Vec<IndexFinding>,
@@ -192,13 +196,14 @@ impl IndexCheck {
     }
 }
 
-/// Compares an index with everything it speaks of. Memory: the records of all containers, and the pass's. Blocks on the pass's runtime.
+/// Compares an index with all its versions and containers. Memory: the records of all containers,
+/// and the pass's. Blocks on the pass's runtime.
 pub fn index_check(pass: &IndexPass, index: &IndexSnapshot) -> Result<IndexCheck, IndexError> {
-    // Nobody stops it, so it is never left unfinished.
+    // No caller stops it, so it is never left unfinished.
     Ok(index_check_watched(pass, index, &NoProgress, &Cancel::default())?.unwrap_or_default())
 }
 
-/// The same, telling how far it is in bytes of containers; `None` when it was asked to stop.
+/// The same, with progress in bytes of containers; `None` when it was asked to stop.
 pub(crate) fn index_check_watched(
     pass: &IndexPass,
     index: &IndexSnapshot,
@@ -224,7 +229,8 @@ pub(crate) fn index_check_watched(
     for version in index.manifest.versions.iter().filter(|version| version.state == VersionState::Retained) {
         retained.entry(version.series).or_default().insert(version.number);
     }
-    // Of the layout `lifecycle` the extents say it. What is there only because others forward to it may forward to what went.
+    // Of the layout `lifecycle` the extents say it. A container that is there only as a target of
+    // forwards may itself forward to one that is gone.
     let forwarding = |facts: &&ContainerFacts| facts.layout == Layout::Standard && is_used(facts, &retained);
     for facts in containers.values().filter(forwarding) {
         let is_there = |forward: &u32| containers.get(forward).is_some_and(|to| to.state == ContainerState::Live);
@@ -249,7 +255,7 @@ pub(crate) fn index_check_watched(
 struct Needs {
     /// Versions that are retained: series, number, id.
     versions: Vec<(SeriesKey, u32, JobId)>,
-    /// The users of what was moved, by the numbers of the containers that have it now.
+    /// The users of moved chunks, by the numbers of the containers that have them now.
     moved: HashMap<u32, Vec<Vec<SeriesLifespans>>>,
 }
 
@@ -321,7 +327,8 @@ fn compare_versions(
     Ok(())
 }
 
-/// What the newest generation uses that holds a manifest; `None` when there is none that opens.
+/// The containers of the newest generation that holds a manifest; `None` when there is none that
+/// opens.
 async fn newest(
     repository: &larder_store::Repository,
     pin: Pin,
@@ -373,8 +380,9 @@ fn compare_version(
         }
     }
     let used: BTreeSet<ContainerId> = used.iter().map(|usage| usage.container).collect();
-    // What was moved here for a version is kept for it too, so only a container that gave nothing up and got nothing is unused. Of those
-    // that an index rebuilt has found, nobody can tell what they were kept for (`RebuiltKeepsCopies`).
+    // A container with moved chunks is kept for their versions too. So one is unused only if no
+    // chunk was moved from it or to it. It is unknown for which versions a rebuilt index keeps
+    // containers (`RebuiltKeepsCopies`).
     let is_moved_to: BTreeSet<u32> = containers.values().flat_map(|facts| facts.forwards.iter().copied()).collect();
     for (number, facts) in containers.range(first_told..) {
         if holds(&facts) && !used.contains(&facts.id) && !is_moved_to.contains(number) {

@@ -1,18 +1,23 @@
-//! Taking chunks into the index: of containers that it did not know, where each chunk lies.
+//! Ingests chunks: adds the places of the chunks of new containers to the index.
 //!
-//! Which versions and containers there are, and who uses them from when to when, is the pass's to know (`pass`: ledger). Here the
-//! tables of chunks [`follow`] the table of containers, which a pass calls before it publishes; all of it changes its [`Draft`] and
-//! nothing else. Its parts are [`ingest`], [`ingest_streams`], and [`sweep`] when enough has gone.
+//! The pass knows which versions and containers exist, and the lifespans of containers (`pass`:
+//! ledger). Here the tables of chunks [`follow`] the table of containers. A pass calls this before
+//! it publishes, and all of it changes only its [`Draft`]. Its parts are [`ingest`],
+//! [`ingest_streams`], and [`sweep`] when enough chunks are gone.
 //!
 //! Invariants
-//! * Every copy of a chunk in a container that the index has is listed once: in the table of chunks, which has one of each chunk,
-//!   among the copies, or as a hole. Containers that could not be read are told and not listed.
-//! * An entry that leads to a container without a record, or that was retired, means nothing: numbers are never used again. So forgetting costs nothing
-//!   here, and what means nothing is dropped by [`sweep`], which also puts a copy in the place of an entry that lost its container.
-//! * No chunk's entry moves here as long as its container has a record: to move one is to give a copy up (`reclaim`).
+//! * Every copy of a chunk in a container that the index has is listed once. It is in the table of
+//!   chunks, which has one of each chunk, among the copies, or a hole. Containers that could not be
+//!   read are reported and not listed.
+//! * An entry for a container without a record, or for a retired one, means nothing: numbers are
+//!   never used again. So forgetting costs nothing here. [`sweep`] drops such entries, and replaces
+//!   an entry that lost its container by a copy.
+//! * No chunk's entry moves here as long as its container has a record: to move one is to abandon a
+//!   copy (`reclaim`).
 //!
-//! Memory is bounded by the pass's, beside 1 bit for each container number. Everything blocks on the pass's runtime. Cost: a read for
-//! each new container (its tables), and a merge of its chunks with the table, which reads what the filters cannot rule out.
+//! Memory is bounded by the pass's, beside 1 bit for each container number. Everything blocks on
+//! the pass's runtime. Cost: a read for each new container (its tables), and a merge of its chunks
+//! with the table. The merge reads only the parts that the filters cannot rule out.
 
 pub(crate) mod listing;
 mod sweep;
@@ -71,26 +76,27 @@ impl FromIterator<u32> for Numbers {
     }
 }
 
-/// What became of new containers.
+/// The result of ingesting new containers.
 #[derive(Debug, Default)]
 pub struct Ingested {
     /// Containers whose chunks are listed now.
     pub containers: u64,
     /// Their chunks.
     pub chunks: u64,
-    /// Of those, chunks that the index did not know before.
+    /// Of those, chunks that were new to the index.
     pub new_chunks: u64,
-    /// Copies of chunks of which the index leads to another.
+    /// Copies of chunks whose entry in the index names another copy.
     pub copies: u64,
-    /// Containers that cannot be read, or are gone: damage, unless somebody deletes just now.
+    /// Containers that cannot be read, or are gone: damage, unless another pass is deleting them.
     pub unreadable: Vec<(ContainerId, RepositoryError)>,
 }
 
-/// Samples of versions: of each series those of the newest one that was taken in, and its number.
+/// Samples of versions: for each series those of the newest ingested one, with its number.
 pub type Sketches = HashMap<SeriesKey, (u32, Sketch)>;
 
-/// Lets the tables of chunks follow the table of containers, as the draft has it: chunks of containers with numbers from `first_new` on
-/// are listed, also those that could not be read before, and what leads nowhere is dropped when it is worth it. Counts in the draft's statistics.
+/// Lets the tables of chunks follow the table of containers, as the draft has it. Chunks of
+/// containers with numbers from `first_new` on are listed, also those that were unreadable before.
+/// Useless entries are dropped when it is worth it. Counts in the draft's statistics.
 pub fn follow(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -112,7 +118,7 @@ pub fn follow(
     Ok(ingested)
 }
 
-/// What the table of containers says of them all.
+/// A summary of the table of containers.
 #[derive(Debug, Default)]
 pub struct Known {
     /// The numbers of containers with a record that were not retired.
@@ -131,8 +137,8 @@ impl Known {
         let containers = draft.view::<Containers>(LookupOptions::default());
         for record in containers.scan(0..=u64::MAX, pass.memory / 4) {
             let (number, Some(facts)) = record? else { continue };
-            // What was retired holds nothing any more; its record only says where its chunks went. Chunks of the layout `lifecycle`
-            // are shared with nobody.
+            // A retired container holds nothing any more; its record only says where its chunks
+            // went. Chunks of the layout `lifecycle` are not shared.
             if facts.state == ContainerState::Live && facts.layout == Layout::Standard {
                 known.numbers.insert(number);
                 known.chunks += u64::from(facts.chunks - facts.retired_chunks);
@@ -145,7 +151,8 @@ impl Known {
     }
 }
 
-/// Notes the samples of new versions, under their numbers in the index. Of one series the highest number holds.
+/// Notes the samples of new versions, under their numbers in the index. Of one series the highest
+/// number counts.
 pub fn ingest_streams<'a>(
     pass: &IndexPass,
     draft: &mut Draft<'_>,

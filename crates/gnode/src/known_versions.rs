@@ -1,7 +1,7 @@
-//! What the index knows of versions and containers, as one pass reads it, adds to it and writes it.
+//! The index's knowledge of versions and containers, as one pass reads, extends and writes it.
 //!
-//! A version that the index has under the generation that holds needs no look at its manifest. Everything else is read from
-//! the manifests, so an index that lags, or none, costs reads and nothing else.
+//! If the index knows a version's current generation, its manifest is not read. Everything else is
+//! read from the manifests, so an index that lags, or none, costs only reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -27,7 +27,7 @@ use crate::tables::IndexWork;
 /// Runs of the table at which it is rewritten as one. Every run is read by every pass.
 const RUNS_MAX: usize = 8;
 
-/// What of a manifest is taken in.
+/// The parts of a manifest that are ingested.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) containers: Vec<ContainerUsage>,
@@ -52,19 +52,20 @@ pub(crate) struct Ledger {
     ingested: u64,
     /// Versions that were dropped, with rows or without.
     dropped: u64,
-    /// Containers that manifests name which count and were not taken in: several generations, and what only a lease retains.
+    /// Containers in manifests that count and were not ingested: several generations, and those
+    /// that only a lease retains.
     held: HashSet<ContainerId>,
     /// Every generation that counts of every version that is retained.
     counting: PerLayout<Vec<(Pin, u32)>>,
-    /// What arranging has to know of them.
+    /// The facts about them that arranging needs.
     series: SeriesChanges,
-    /// Samples of versions that were taken in.
+    /// Samples of ingested versions.
     sketches: Sketches,
-    /// A version without a number left is not taken in; the next pass reads it again.
+    /// A version that finds no free number is not ingested; the next pass reads it again.
     is_full: bool,
 }
 
-/// What is to be written of it.
+/// The changes to write.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) versions: Vec<IndexedVersion>,
@@ -75,17 +76,17 @@ pub(crate) struct Written {
     pub(crate) containers: u64,
     pub(crate) ingested: u64,
     pub(crate) sketches: Sketches,
-    /// Names for what else the pass writes.
+    /// Names for the other objects that the pass writes.
     pub(crate) ids: PassRuns,
 }
 
 impl Ledger {
-    /// Reads what the index has.
+    /// Reads the index.
     pub(crate) async fn load(work: IndexWork<'_>, base: &IndexSnapshot) -> Result<Self, PassError> {
         let manifest = &base.manifest;
         let runs = manifest.runs.clone();
         let memory = work.limits.memory / 4;
-        // A container is there whole, or it was retired whole.
+        // A container is stored whole, or was retired whole.
         let is_whole = |facts: &ContainerFacts| match facts.state {
             ContainerState::Live => facts.retired_chunks == 0,
             _ => facts.retired_chunks == facts.chunks && facts.retired_bytes == facts.bytes,
@@ -127,18 +128,20 @@ impl Ledger {
         })
     }
 
-    /// Bytes of memory that the table of containers takes. It is all in memory, whatever the size of the repository.
+    /// Bytes of memory of the table of containers. All of it is in memory, for any size of the
+    /// repository.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.lifespans.bytes()
     }
 
-    /// Whether the index knows what this generation of a version uses.
+    /// Whether the index knows the containers of this generation of a version.
     pub(crate) fn knows(&self, version: &Pin, generation: u32) -> bool {
         self.versions.get(version).is_some_and(|known| known.generation == generation)
     }
 
-    /// A version that the index took in, of which the manifest is gone although nobody forgot it, with the generation that it knows.
-    /// A manifest that a pass removes is no longer in the index by then, so this one was lost.
+    /// An ingested version whose manifest is gone although it was not forgotten, with the
+    /// generation that the index knows. A manifest that a pass removes is no longer in the index by
+    /// then, so this one was lost.
     pub(crate) fn lost(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
@@ -162,7 +165,7 @@ impl Ledger {
         }
     }
 
-    /// A generation of a version counts that is not taken in.
+    /// A generation of a version counts that is not ingested.
     pub(crate) fn hold(&mut self, version: Pin, generation: u32, contents: &Contents) {
         self.held.extend(contents.containers.iter().map(|usage| usage.container));
         self.series.held(version.series, contents.layout);
@@ -179,7 +182,8 @@ impl Ledger {
         self.lifespans.arranged()
     }
 
-    /// Takes in a container that no version names, and that is not asked for by name here; `None` when the numbers are used up.
+    /// Ingests a container that no version names, and that is not asked for by name here; `None`
+    /// when the numbers are used up.
     pub(crate) fn ingest_unnamed(
         &mut self,
         id: ContainerId,
@@ -190,13 +194,13 @@ impl Ledger {
         self.lifespans.ingest_unnamed(id, chunks, bytes, object_bytes)
     }
 
-    /// Takes in the containers of a generation that only a lease retains, so that the index can say where their chunks went. After
-    /// [`Ledger::prune`].
+    /// Ingests the containers of a generation that only a lease retains, so that the index can say
+    /// where their chunks went. After [`Ledger::prune`].
     pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
         self.lifespans.ingest_named(containers, layout)
     }
 
-    /// The containers that hold what was moved out of a retired one.
+    /// The containers that hold the chunks of a retired one.
     pub(crate) fn forwards_of(&self, container: &ContainerId) -> Vec<ContainerId> {
         self.lifespans.forwards_of(container)
     }
@@ -206,10 +210,11 @@ impl Ledger {
         self.lifespans.is_retired(container)
     }
 
-    /// A version is retained as this generation, which uses these containers and is the only one that counts.
+    /// A version is retained as this generation, which uses these containers and is the only one
+    /// that counts.
     pub(crate) fn ingest(&mut self, version: Pin, generation: u32, contents: Contents) {
         if self.knows(&version, generation) {
-            // Above it lies a generation that was retired.
+            // The generation above it was retired.
             self.retain(version);
             return;
         }
@@ -237,8 +242,8 @@ impl Ledger {
         self.counting[layout].push((version, generation));
     }
 
-    /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses and that may go theirs.
-    /// Returns those containers.
+    /// Removes the rows of versions that go. Also removes the rows of containers that none of the
+    /// others uses and that may go. Returns those containers.
     pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
         let retained = std::mem::take(&mut self.retained);
         let before = self.versions.len();
@@ -254,12 +259,13 @@ impl Ledger {
         self.lifespans.used(&numbers_of(&self.versions), &self.held)
     }
 
-    /// So many versions go that had no rows.
+    /// This number of versions without rows goes.
     pub(crate) fn note_dropped(&mut self, versions: u64) {
         self.dropped += versions;
     }
 
-    /// What says whether it is time to look for what no version needs, after the index with this head.
+    /// The input for the decision whether to search for unneeded chunks, after the index with this
+    /// head.
     pub(crate) fn search(&self, head: &IndexHead) -> Search {
         Search {
             dropped: head.dropped.unwrap_or(0) + self.dropped,
@@ -279,21 +285,24 @@ impl Ledger {
         &self.counting.lifecycle
     }
 
-    /// Every generation whose chunks may lie in containers that are retired chunk by chunk. Names of the layout `lifecycle` lead to
-    /// containers that are not; but in an index that was rebuilt they lead to whatever has their chunks (`CollectorAsksAll`).
+    /// Every generation whose chunks may be in containers that are retired chunk by chunk. Names of
+    /// the layout `lifecycle` refer to containers that are not. In a rebuilt index they refer to
+    /// any container with their chunks (`CollectorAsksAll`).
     pub(crate) fn walked(&self, is_rebuilt: bool) -> Vec<(Pin, u32)> {
         let arranged = if is_rebuilt { self.counting_arranged() } else { &[] };
         [self.counting(), arranged].concat()
     }
 
-    /// Series of the layout `lifecycle` of which versions came or went, or all of them. Not those of which some manifests count that were
-    /// not taken in: what these need is not known. After [`Ledger::prune`].
+    /// Series of the layout `lifecycle` of which versions were added or removed, or all of them.
+    /// Series with manifests that count but were not ingested are left out: their needs are
+    /// unknown. After [`Ledger::prune`].
     pub(crate) fn unarranged(&self, all_series: bool) -> Vec<Unarranged> {
         self.series.unarranged(self.versions.values(), all_series)
     }
 
-    /// What the retained versions allow: their numbers, those of the newest of each series and of `bases`, and containers that are
-    /// named otherwise. After [`Ledger::prune`].
+    /// The rights that follow from the retained versions. They hold their numbers, those of the
+    /// newest of each series and of `bases`, and containers that are named otherwise. After
+    /// [`Ledger::prune`].
     pub(crate) fn rights(&self, bases: &BTreeSet<Pin>) -> RetentionView {
         let mut spared: BTreeMap<Pin, IndexedVersion> = BTreeMap::new();
         for of_series in self.versions.iter().collect::<Vec<_>>().chunk_by(|(a, _), (b, _)| a.series == b.series) {
@@ -316,12 +325,12 @@ impl Ledger {
         }
     }
 
-    /// How many versions were taken in.
+    /// The number of ingested versions.
     pub(crate) fn ingested(&self) -> u64 {
         self.ingested
     }
 
-    /// How many containers this index does not have.
+    /// The number of containers that this index does not have.
     pub(crate) fn new_containers(&self, base: &IndexManifest) -> u64 {
         u64::from(self.lifespans.next_container() - base.head.next_container)
     }
@@ -331,12 +340,12 @@ impl Ledger {
         self.lifespans.has(container)
     }
 
-    /// Whether versions were taken in, which is worth an index.
+    /// Whether versions were ingested, which is worth an index.
     pub(crate) fn has_new(&self) -> bool {
         self.ingested > 0
     }
 
-    /// Writes what changed as a run of this pass, or all of it when there are many runs.
+    /// Writes the changes as a run of this pass, or everything when there are many runs.
     pub(crate) async fn write(
         self,
         work: IndexWork<'_>,

@@ -1,23 +1,24 @@
-//! The G-node: everything that runs offline and makes room.
+//! The G-node: all work that runs offline and frees space.
 //!
 //! * [`maintenance`]: one round of all tasks, with retries and limits.
 //! * [`daemon`]: rounds as long as the process runs.
 //! * [`index_check`]: whether the index agrees with containers and versions.
-//! * [`defragment`]: newest versions rewritten, so that they are read fast.
+//! * [`defragment`]: rewrites newest versions, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
-//! * [`reclaim`]: chunks that are stored twice, or needed no more, leave containers that versions still name.
-//! * [`ingest`]: the chunks of new containers, taken into the index.
-//! * [`pass`]: collects what no version needs.
+//! * [`reclaim`]: removes duplicate and unneeded chunks from containers that versions still name.
+//! * [`ingest`]: adds the chunks of new containers to the index.
+//! * [`pass`]: deletes objects that no version needs.
 //! * [`proof`]: whether the newest index is right, for checks.
-//! * [`repair`]: the index rebuilt from containers and versions alone.
-//! * [`exclusive_bytes`]: how much each version has to itself.
+//! * [`repair`]: rebuilds the index from containers and versions alone.
+//! * [`exclusive_bytes`]: the bytes that only one version uses.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
-//! Passes and repairs share what the index knows of versions and containers (`known_versions`, `lifespans`) and how its tables are read and
-//! written (`tables`).
+//! Passes and repairs share the index's knowledge of versions and containers (`known_versions`,
+//! `lifespans`). They also share how its tables are read and written (`tables`).
 //!
-//! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.
-//! Above: `cli`. Below: `lifecycle`, `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
+//! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says
+//! why that is safe. Above: `cli`. Below: `lifecycle`, `rewrite`, `reader`, `writer`, `job`,
+//! `index`, `store`, `format`.
 
 pub mod daemon;
 pub mod defragment;

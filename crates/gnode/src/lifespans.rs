@@ -1,15 +1,19 @@
-//! Which containers which versions use, kept from pass to pass: a pass reads the manifests of new versions only.
+//! Which versions use which containers, kept between passes: a pass reads the manifests of new
+//! versions only.
 //!
-//! Versions have numbers in the order of their ingestion. A container has, for each series, the intervals of numbers whose
-//! versions use it; the last is open while the newest ingested version of the series does. Ingesting a version therefore touches
-//! the containers that it no longer uses and those that it newly uses, and no others.
+//! Versions have numbers in the order of their ingestion. For each series, a container has the
+//! intervals of numbers whose versions use it. The last is open while the newest ingested version
+//! of the series uses it. So ingesting a version changes only the containers that it no longer uses
+//! and those that it newly uses.
 //!
 //! Invariants
-//! * Of a version that was ingested, exactly the containers that its manifest named have an interval with its number.
-//! * A container in whose intervals no retained version lies has no record, unless one that is needed was retired and forwards to it,
-//!   or it may not go yet.
-//! * A container that was retired keeps its record, with its intervals, as long as anything that is retained names it: also
-//!   what only a lease retains, and versions that come later and build on such a one (`LaterReferencesInherit`).
+//! * For an ingested version, exactly the containers that its manifest named have an interval with
+//!   its number.
+//! * A container with no retained version in its intervals has no record. It has one while it may
+//!   not go yet, or while a needed container was retired and forwards to it.
+//! * A retired container keeps its record and its intervals as long as anything that is retained
+//!   names it. That includes versions that only a lease retains, and later ones that build on them
+//!   (`LaterReferencesInherit`).
 
 mod containers;
 mod users;
@@ -29,12 +33,12 @@ use crate::ingest;
 /// Numbers of versions, by series.
 pub(crate) type Numbers = HashMap<SeriesKey, BTreeSet<u32>>;
 
-/// The records of all containers, and what changed of them.
+/// The records of all containers, and their changes.
 #[derive(Debug)]
 pub(crate) struct Lifespans {
     table: ContainerTable,
     next_container: u32,
-    /// Of the layout `lifecycle`, what lost its records.
+    /// Containers of the layout `lifecycle` that lost their records.
     gone: Vec<ContainerId>,
     /// `RedirectIsReference`.
     pub(crate) follows: bool,
@@ -43,7 +47,7 @@ pub(crate) struct Lifespans {
 }
 
 impl Lifespans {
-    /// Those of an index, of which the next container number is known, and about how many there are.
+    /// Those of an index with this next container number and about this number of records.
     pub(crate) fn new(next_container: u32, records: usize) -> Self {
         Self {
             table: ContainerTable::with_capacity(records),
@@ -54,12 +58,13 @@ impl Lifespans {
         }
     }
 
-    /// Takes a record of the index. They come by rising numbers. `None` when there is no room for so much.
+    /// Adds a record of the index. They come by rising numbers. `None` when there is no room for
+    /// it.
     pub(crate) fn push(&mut self, number: u32, facts: &ContainerFacts) -> Option<()> {
         self.table.push(number, facts)
     }
 
-    /// To be called when all records were taken.
+    /// To be called when all records were added.
     pub(crate) fn sort(&mut self) {
         self.table.sort();
     }
@@ -78,7 +83,8 @@ impl Lifespans {
         self.table.bytes()
     }
 
-    /// Takes in a version. Its number is higher than all before; `None` when the numbers of containers are used up.
+    /// Ingests a version. Its number is higher than all before; `None` when the numbers of
+    /// containers are used up.
     pub(crate) fn ingest(
         &mut self,
         series: SeriesKey,
@@ -100,7 +106,7 @@ impl Lifespans {
         let arranged = self.arranged_of(&used);
         self.table.take_in(series, version, |place| used.contains(place) || arranged.contains(place))?;
         for (number, usage) in (self.next_container..after).zip(new) {
-            // Recipes lie in metadata containers in one way only, and are shared.
+            // Recipes are in metadata containers in one way only, and are shared.
             let is_data = usage.container.kind == ContainerKind::Data;
             let layout = if is_data { layout } else { Layout::Standard };
             self.table.push_new(number, usage, layout, Some((series, version)))?;
@@ -110,8 +116,8 @@ impl Lifespans {
         Some(())
     }
 
-    /// The containers that have anything of those among these that were arranged. Until the version that names these is arranged too,
-    /// it may need all of them (`LaterReferencesInherit`).
+    /// The containers that have data of the arranged ones among these. Until the version that names
+    /// these is arranged too, it may need all of them (`LaterReferencesInherit`).
     fn arranged_of(&self, used: &Places) -> Places {
         let rows = self.table.arranged().filter(|(place, _)| used.contains(*place));
         let forwards = rows.flat_map(|(_, row)| self.table.forwards_of(row));
@@ -120,8 +126,8 @@ impl Lifespans {
         arranged
     }
 
-    /// Takes in a container that no version names. It is needed if one that is needed forwards to it. Until the index is read again it
-    /// is not found by its name.
+    /// Ingests a container that no version names. It is needed if a needed container forwards to
+    /// it. It is not found by its name until the index is read again.
     pub(crate) fn ingest_unnamed(
         &mut self,
         id: ContainerId,
@@ -144,8 +150,8 @@ impl Lifespans {
         Some(number)
     }
 
-    /// Takes in containers that a generation names which only a lease retains: they have no users. What is needed of them is known by
-    /// their names. `None` when the numbers are used up.
+    /// Ingests containers of a generation that only a lease retains: they have no users. The needed
+    /// ones are known by their names. `None` when the numbers are used up.
     pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
         let new = containers.iter().filter(|usage| self.table.find(&usage.container).is_none());
         let mut new: Vec<ContainerUsage> = new.cloned().collect();
@@ -162,7 +168,7 @@ impl Lifespans {
         Some(())
     }
 
-    /// The containers that hold what was moved out of this one, as far as the index says.
+    /// The containers that hold the moved chunks of this one, as far as the index says.
     pub(crate) fn forwards_of(&self, container: &ContainerId) -> Vec<ContainerId> {
         let Some(place) = self.table.find(container) else { return Vec::new() };
         let row = self.table.row(place);
@@ -178,8 +184,9 @@ impl Lifespans {
         self.table.find(container).is_some_and(|place| self.table.row(place).state != ContainerState::Live)
     }
 
-    /// The numbers of records that versions with these numbers need, and those that are named otherwise and were retired: what they
-    /// use, and what that forwards to (`RedirectIsReference`).
+    /// The numbers of records that are needed by versions with these numbers, or are named
+    /// otherwise and were retired. They include the containers that these forward to
+    /// (`RedirectIsReference`).
     fn needed(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> ingest::Numbers {
         let is_used = self.table.users().map(|users| is_used_by(users, retained));
         let mut needed = ingest::Numbers::default();
@@ -187,13 +194,14 @@ impl Lifespans {
             let forwards = self.table.forwards_of(row);
             let has_moved = row.state != ContainerState::Live || !forwards.is_empty();
             let is_named = has_moved && named.contains(&self.table.id_of(row));
-            // Of a list that nothing is known of nothing may go.
+            // Of an unknown list nothing may go.
             if !is_named && !is_used.of(row.users).unwrap_or(true) {
                 continue;
             }
             needed.insert(row.number);
-            // What has the extents of a name has lifespans of its own, which know of the versions that were taken in. Not so of one
-            // that is there in an index that was rebuilt (`RebuiltKeepsCopies`).
+            // Containers with the extents of a name have lifespans of their own, from the ingested
+            // versions. This does not hold for a container in a rebuilt index
+            // (`RebuiltKeepsCopies`).
             let counts = self.follows && (!is_named || self.inherits);
             if counts && (is_named || row.state != ContainerState::Arranged) {
                 forwards.iter().for_each(|forward| needed.insert(*forward));
@@ -202,7 +210,8 @@ impl Lifespans {
         needed
     }
 
-    /// The containers that have to be there for versions with these numbers, and for those that name containers otherwise.
+    /// The containers that have to be there for versions with these numbers, and for those that
+    /// name containers otherwise.
     pub(crate) fn used<'a>(
         &'a self,
         retained: &Numbers,
@@ -213,7 +222,8 @@ impl Lifespans {
         needed.filter(|(_, row)| row.state == ContainerState::Live).map(|(_, row)| self.table.id_of(row))
     }
 
-    /// Drops what is not needed, is not named otherwise, and may go. Returns what of it is still there.
+    /// Drops containers that are not needed, are not named otherwise, and may go. Returns those
+    /// that are still there.
     pub(crate) fn prune(
         &mut self,
         retained: &Numbers,
@@ -226,7 +236,7 @@ impl Lifespans {
             let rows = self.table.rows().map(|(_, row)| row).filter(|row| !needed.contains(row.number));
             rows.map(|row| (self.table.id_of(row), row))
         };
-        // What stays although nobody needs it must not forward to what goes.
+        // A container that stays although it is not needed must not forward to one that goes.
         let mut led_to = ingest::Numbers::default();
         for (_, row) in unneeded().filter(|(id, _)| !may_go(id)) {
             self.table.forwards_of(row).iter().for_each(|forward| led_to.insert(*forward));
@@ -235,7 +245,7 @@ impl Lifespans {
         let mut dropped = Vec::new();
         for (id, row) in unneeded().filter(|(id, row)| !led_to.contains(row.number) && may_go(id)) {
             goes.insert(row.number);
-            // What was retired is in the queue of an index before.
+            // The retired ones are in the queue of an earlier index.
             if row.state == ContainerState::Live {
                 dropped.push(ListedContainer { id, bytes: row.object_bytes });
             }
@@ -246,7 +256,7 @@ impl Lifespans {
         dropped
     }
 
-    /// Of the layout `lifecycle`, what lost its records.
+    /// Containers of the layout `lifecycle` that lost their records.
     pub(crate) fn gone(&self) -> &[ContainerId] {
         &self.gone
     }
@@ -256,7 +266,7 @@ impl Lifespans {
         self.table.find(container).is_some()
     }
 
-    /// What changed: records, and numbers that have none any more.
+    /// The changes: records, and numbers that have none any more.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (u32, Option<ContainerFacts>)> {
         self.table.changes()
     }
@@ -310,7 +320,8 @@ mod tests {
         ContainerUsage { container, chunks_used: 1, bytes_used: 1, chunks_held: 1, bytes_held: 1, object_bytes: 1 }
     }
 
-    /// Versions of two series with their containers; in between some are forgotten, and the records pruned and written and read.
+    /// Versions of two series with their containers; in between some are forgotten, and the records
+    /// pruned and written and read.
     #[derive(Debug, Clone)]
     enum Step {
         Ingest(u8, Vec<u32>),
@@ -380,8 +391,8 @@ mod tests {
         }
     }
 
-    /// What a series leaves in the index that had so many versions, of which every one brought so many containers, and every
-    /// fourth container is used by the next twenty versions.
+    /// The records of a series with this number of versions. Every version added this number of
+    /// containers, and the next twenty versions use every fourth container.
     fn history(versions: u32, containers: u32) -> impl Iterator<Item = (u32, ContainerFacts)> {
         (0..versions).flat_map(move |version| {
             (0..containers).map(move |seq| {
@@ -422,7 +433,8 @@ mod tests {
         assert!(lifespans.bytes() <= 50 * 50_000, "{}", lifespans.bytes());
     }
 
-    /// Prints what the process takes with a million of them. `cargo test --release -p larder-gnode --lib -- --ignored million --nocapture`
+    /// Prints the memory of the process with a million of them. `cargo test --release -p
+    /// larder-gnode --lib -- --ignored million --nocapture`
     #[test]
     #[ignore = "measures"]
     fn what_a_million_containers_take() {

@@ -1,13 +1,14 @@
-//! Whether the newest index is right: what a check of the repository asks.
+//! Whether the newest index is right, for a check of the repository.
 //!
-//! [`index_check`](crate::index_check) compares; this looks for the newest index, and again when a pass has published another one meanwhile
-//! and deleted what the older one still names. Takes no lease: it reads no contents, and what goes away while it looks is told apart
-//! from what is wrong by that second look.
+//! [`index_check`](crate::index_check) compares; this finds the newest index. It looks again if
+//! another pass published one meanwhile and deleted objects of the older one. Takes no lease,
+//! because it reads no contents. The second look tells objects that were deleted meanwhile from
+//! errors.
 //!
-//! `after_check`: how the result goes with that of a check of versions and containers.
+//! `after_check`: combines the result with that of a check of versions and containers.
 //!
-//! Costs a read for every manifest and every container's tables, a sort of all chunks (on disk beyond the memory of a pass) and some 200
-//! bytes of memory a container.
+//! Costs a read for every manifest and every container's tables, and a sort of all chunks (on disk
+//! beyond the memory of a pass). Memory is some 200 bytes a container.
 
 mod after_check;
 
@@ -21,15 +22,15 @@ use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 
 pub use after_check::{IndexState, prove_after};
 
-/// How often a newer index is looked at instead.
+/// How often a newer index is checked instead.
 const ATTEMPTS: u32 = 8;
 
-/// What was found about the newest index.
+/// The findings about the newest index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Its number; 0: there is none, or passes published one after the other all the time, and nothing was compared.
+    /// Its number; 0: there is none, or passes kept publishing, and nothing was compared.
     pub number: u64,
-    /// What was compared.
+    /// The result of the comparison.
     pub agreement: IndexCheck,
 }
 

@@ -1,14 +1,17 @@
-//! The index rebuilt, from containers and versions alone.
+//! Rebuilds the index from containers and versions alone.
 //!
-//! For an index that is damaged or lost. Nothing of the old one is used but its counters, so that no number is used again; nothing
-//! is deleted; and it is published as a pass publishes, so of a rebuild and a pass that run at once one wins.
+//! For an index that is damaged or lost. Of the old one only the counters are used, so that no
+//! number is used again. Nothing is deleted. It is published like the index of a pass, so if a
+//! rebuild and a pass run at once, one wins.
 //!
-//! That something was retired is known to an index alone, and a delete may be under way for as long as a store likes. So a rebuilt
-//! index says of all containers it found that nothing may ever be led to them (`RebuiltKeepsCopies`, `IndexHead::rebuilt`), and no
-//! copy is retired here. Where the chunks of containers went that are gone is found out again (`repair::moved`): also of those that only
-//! a running job needs, which its lease says (`RebuildAsksLeases`).
+//! Only an index knows which containers were retired, and a delete may be under way for as long as
+//! a store likes. So a rebuilt index marks all containers that it found: they may never become
+//! redirect targets (`RebuiltKeepsCopies`, `IndexHead::rebuilt`), and no copy is retired here. The
+//! new places of chunks whose containers are gone are found again (`repair::moved`). That includes
+//! chunks that only a running job needs, as its lease says (`RebuildAsksLeases`).
 //!
-//! A version or container that cannot be read is told and left out: passes stop at such a version until it is repaired or forgotten.
+//! A version or container that cannot be read is reported and left out: passes stop at such a
+//! version until it is repaired or forgotten.
 
 mod moved;
 
@@ -45,7 +48,7 @@ const LEASES_AHEAD: usize = 32;
 /// A rebuilt index.
 #[derive(Debug, Default)]
 pub struct Rebuilt {
-    /// Its number; `None` when somebody else published at the same time, and nothing was done.
+    /// Its number; `None` when another task published at the same time, and nothing was done.
     pub number: Option<u64>,
     /// Versions in it.
     pub versions: u64,
@@ -55,11 +58,11 @@ pub struct Rebuilt {
     pub chunks: u64,
     /// Different chunks.
     pub different_chunks: u64,
-    /// Containers that versions name, that are gone, and of which everything was found elsewhere.
+    /// Containers that versions name, that are gone, and whose chunks were all found elsewhere.
     pub reclaimed: u64,
-    /// Containers in it that no version names and that hold what was retired.
+    /// Containers in it that no version names and that hold chunks of retired containers.
     pub unnamed: u64,
-    /// Chunks that versions need and that are nowhere.
+    /// Chunks that versions need and that were not found.
     pub lost_chunks: u64,
     /// Versions that could not be read.
     pub unreadable_versions: Vec<(JobId, RepositoryError)>,
@@ -101,12 +104,12 @@ pub async fn rebuild_until_won(context: &JobContext) -> Result<Rebuilt, PassErro
     until_won(async || rebuild(context).await, is_lost).await
 }
 
-/// Makes the index again and publishes it.
+/// Rebuilds the index and publishes it.
 pub async fn rebuild(context: &JobContext) -> Result<Rebuilt, PassError> {
     rebuild_within(context, MEMORY_DEFAULT).await
 }
 
-/// The same with so much memory for tables.
+/// The same with this much memory for tables.
 pub(crate) async fn rebuild_within(context: &JobContext, memory: usize) -> Result<Rebuilt, PassError> {
     let repository = context.repository.through(context.repository.store().without_cache());
     // The number comes before everything else (`PublishFirst`).
@@ -124,13 +127,14 @@ pub(crate) async fn rebuild_within(context: &JobContext, memory: usize) -> Resul
     let work = async {
         let mut may_appear = false;
         let rebuilt = rebuild_announced(context, memory, current.snapshot, &turn, job, &mut may_appear).await;
-        // As long as the index may still come to be created, the lease says what it belongs to.
+        // While its index may still be created, the lease names that number.
         (rebuilt, if may_appear { Ending::Open } else { Ending::Removed })
     };
     LeaseKeeper::hold(context, job, lease, work).await
 }
 
-/// The highest number that a pass which announced itself, and did not close its lease, would publish.
+/// The highest number that a pass which announced itself, and did not close its lease, would
+/// publish.
 async fn highest_claim(repository: &Repository) -> Result<u64, RepositoryError> {
     let jobs = repository.list_jobs().await?;
     let open = jobs.iter().filter(|(_, listed)| !listed.has_done);
@@ -164,7 +168,7 @@ async fn rebuild_announced(
         ledger.ingest_named(&containers, layout).ok_or(PassError::UnknownTables)?;
     }
     stop_if_asked(&context.cancel)?;
-    // After the versions, or what a new one uploaded would look as if it were gone.
+    // After the versions, or uploads of a new one would look as if they were gone.
     let search = moved::look(repository, &mut ledger).await?;
     let gone: HashSet<ContainerId> = search.gone().collect();
     let arranged: HashSet<ContainerId> = search.arranged_gone().collect();
@@ -202,7 +206,7 @@ async fn rebuild_announced(
     if let Some(id) = gone.iter().find(was_read) {
         return Err(PassError::WrongListing { name: names::container(*id) });
     }
-    // Only who has looked into everything may say that the rest is lost for good (`MissingStops`).
+    // Only a complete search may say that the rest is lost for good (`MissingStops`).
     let is_complete = is_complete && found.is_complete && unreadable.iter().all(|id| gone.contains(id));
     let lost = gone.iter().filter(|id| !found.reclaimed.contains(id)).copied();
     manifest.head.searched = ContainerList::of(lost).filter(|_| is_complete);
@@ -225,7 +229,7 @@ async fn rebuild_announced(
     Ok(rebuilt)
 }
 
-/// An index that knows nothing, and goes on counting where another one stopped.
+/// An empty index that continues the counters of another one.
 fn without_tables(old: &IndexManifest) -> IndexSnapshot {
     let mut manifest = (*IndexSnapshot::empty().manifest).clone();
     manifest.head.next_version = old.head.next_version;
@@ -234,10 +238,11 @@ fn without_tables(old: &IndexManifest) -> IndexSnapshot {
     IndexSnapshot { number: 0, manifest: std::sync::Arc::new(manifest) }
 }
 
-/// What a generation names that only a lease retains.
+/// The containers of a generation that only a lease retains.
 type Named = (Layout, Vec<ContainerUsage>);
 
-/// The versions that open leases name: what their jobs build on or read, forgotten or not (`RebuildAsksLeases`).
+/// The versions that open leases name: those that their jobs build on or read, forgotten or not
+/// (`RebuildAsksLeases`).
 async fn named_versions(repository: &Repository) -> Result<BTreeSet<Pin>, RepositoryError> {
     if !repository.keeps(Rule::RebuildAsksLeases) {
         return Ok(BTreeSet::new());
@@ -256,8 +261,8 @@ async fn named_versions(repository: &Repository) -> Result<BTreeSet<Pin>, Reposi
     Ok(named)
 }
 
-/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs. Returns what else counts: all
-/// generations of versions that leases name.
+/// Ingests the newest manifest of every version that is not forgotten, in the order of their jobs.
+/// Returns the other manifests that count: all generations of versions that leases name.
 async fn ingest_versions(
     repository: &Repository,
     ledger: &mut Ledger,
@@ -265,7 +270,8 @@ async fn ingest_versions(
     rebuilt: &mut Rebuilt,
 ) -> Result<Vec<Named>, PassError> {
     let named = named_versions(repository).await?;
-    // Marks before versions: a version that is removed between the listings is then missing, never back from the dead.
+    // Marks before versions. A version that is removed between the listings is then missing, never
+    // restored.
     let mut marks = BTreeSet::new();
     for pin in repository.list_marks().await? {
         match repository.forgotten(pin).await {

@@ -1,4 +1,4 @@
-//! How a pass works on the tables of the index: where, through what, and with how much memory.
+//! How a pass works on the tables of the index: their place, access and memory.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,25 +14,27 @@ use crate::error::PassError;
 use crate::ingest::{Ingested, Sketches, follow};
 use crate::reclaim::ReclaimError;
 
-/// Memory for tables, if nobody says otherwise: enough for a repository of any size. With what a process takes beside it, a pass that makes
-/// an index of ten million chunks stays below 64 MB.
+/// Memory for tables by default: enough for a repository of any size. With the rest of the process,
+/// a pass that makes an index of ten million chunks stays below 64 MB.
 pub const MEMORY_DEFAULT: usize = 48 << 20;
 
-/// With less than this no merge gets anywhere: [`PassOptions::memory`](crate::pass::PassOptions::memory) that is less counts as this. Who takes
-/// the number from a person refuses it.
+/// With less than this no merge can proceed:
+/// [`PassOptions::memory`](crate::pass::PassOptions::memory) below this counts as this. A user
+/// interface refuses such a number.
 pub const MEMORY_MIN: usize = 8 << 20;
 
-/// Of that memory, one part in so many is for ends of runs and of containers that are read again and again.
+/// Of that memory, one part in this number caches ends of runs and of containers that are read
+/// repeatedly.
 const TAILS_ONE_IN: usize = 8;
 
-/// The repository, remembering runs and tables of containers that were read, within a part of the memory that a pass has for tables. They
-/// never change: to remember them says nothing old about what may. For all that is done in one go: when newest versions are laid out
-/// again before and after a pass, all of that reads the same runs.
+/// The repository, with a cache of runs and tables of containers, within a part of the memory that
+/// a pass has for tables. These objects never change, so the cache is never stale. For all steps of
+/// one round: defragmentation before and after a pass reads the same runs.
 pub fn remembering(repository: &Repository, memory: usize) -> Repository {
     repository.through(repository.store().remembering_tails(memory / TAILS_ONE_IN))
 }
 
-/// What [`remembering`] leaves for everything else.
+/// The memory that [`remembering`] leaves for everything else.
 pub(crate) fn beside_tails(memory: usize) -> usize {
     memory - memory / TAILS_ONE_IN
 }
@@ -40,7 +42,8 @@ pub(crate) fn beside_tails(memory: usize) -> usize {
 /// Threads of a merge at most.
 pub(crate) const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
-/// Writers that a thread has at most: of chunks and of copies. Each has one object growing and one on its way.
+/// Writers that a thread has at most: of chunks and of copies. Each has one object growing and one
+/// in upload.
 const OBJECTS_OF_A_THREAD: usize = 4;
 
 /// Bytes of memory for checking and copying chunks, beside the buffers of the threads.
@@ -51,7 +54,7 @@ pub(crate) fn copying(context: &JobContext, threads: NonZeroUsize) -> JobContext
     JobContext { threads, memory: COPY_MEMORY, progress: Arc::new(NoProgress), ..context.clone() }
 }
 
-/// What work on tables may take.
+/// Limits of work on tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Bytes that sorting, looking up, merging and writing may take together.
@@ -61,14 +64,14 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// So much memory, and the usual threads.
+    /// This much memory, and the usual threads.
     pub(crate) fn of_memory(memory: usize) -> Self {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self { memory, threads: cores.min(THREADS_MAX) }
     }
 }
 
-/// What work on tables needs.
+/// The context of work on tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexWork<'a> {
     pub(crate) executor: &'a Executor,
@@ -77,7 +80,7 @@ pub(crate) struct IndexWork<'a> {
 }
 
 impl IndexWork<'_> {
-    /// Does some work.
+    /// Runs some work.
     pub(crate) async fn run<T: Send + 'static, E: Send + 'static>(
         self,
         work: impl FnOnce(IndexIo) -> Result<T, E> + Send + 'static,
@@ -89,8 +92,8 @@ impl IndexWork<'_> {
     }
 }
 
-/// What merges and writes runs: half of the memory is for what is merged, half for the objects that are written. With little of it
-/// there are fewer threads, then smaller objects.
+/// The tool that merges and writes runs. Half of the memory is for reading, half for the objects
+/// that are written. With little memory there are fewer threads, then smaller objects.
 pub(crate) fn index_pass(io: IndexIo, ids: PassRuns, limits: Limits) -> IndexPass {
     let half = limits.memory.max(MEMORY_MIN) / 2;
     let target = (half / (2 * OBJECTS_OF_A_THREAD)).min(OBJECT_TARGET.0 as usize);
@@ -107,11 +110,12 @@ pub(crate) struct WithChunks<T> {
     pub(crate) ingested: Ingested,
     /// Runs that are not part of it any more.
     pub(crate) left_over: Vec<RunId>,
-    /// What was done with it then.
+    /// The result of the work with it.
     pub(crate) then: T,
 }
 
-/// The index with the chunks of containers that have numbers from `first_new` on, and what `then` makes of it.
+/// The index with the chunks of containers that have numbers from `first_new` on, and the result of
+/// `then` for it.
 pub(crate) async fn with_chunks<T: Send + 'static>(
     index: IndexWork<'_>,
     ids: PassRuns,

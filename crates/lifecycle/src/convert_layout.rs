@@ -1,20 +1,25 @@
-//! Changing the layout of a series: every version gets a new generation of its manifest over containers of its own, in the other layout.
+//! Changes the layout of a series: every version gets a new generation of its manifest with
+//! containers of its own, in the other layout.
 //!
-//! Oldest first; what the version before has is shared with it, so the series is stored once more, and no more. Layouts have no containers
-//! of data in common, so all that is not shared is copied. Each version is a job as for compaction (`OwnRegister`, `OwnersNamed`), which
-//! names the version and the one before it; chunks are read and their fingerprints computed before anything refers to the copies. What
-//! the old generations had goes with the next pass. Cut off at any moment, some versions are of one layout and some of the other;
-//! all are whole, and converting again goes on.
+//! Versions are converted oldest first. Each shares data with its predecessor, so the series is
+//! stored only once more. Layouts have no data containers in common, so all other data is copied.
+//! Each version is a job as in defragmentation (`OwnRegister`, `OwnersNamed`), which names the
+//! version and its predecessor. Chunks are read and their fingerprints computed before anything
+//! refers to the copies. The next pass deletes the data of the old generations. After an
+//! interruption, some versions have one layout and some the other. All are whole, and converting
+//! again continues.
 //!
-//! A version that cannot be read stays as it is, in the containers that it has, and is told; all others are converted. What of it can be
-//! read stays readable, and when it can be read again, converting again takes it along.
+//! A version that cannot be read stays as it is, in its containers, and is reported; all others are
+//! converted. Its readable parts stay readable. When it can be read again, converting again
+//! includes it.
 //!
-//! A series of the layout `lifecycle` of which the index was rebuilt is not arranged ([`disordered`](crate::arrange::disordered)). Converting it to the layout that it
-//! has lays those versions out again that name containers because of which, and all after the first of them, so that versions are ingested
-//! in their order.
+//! A series of the layout `lifecycle` whose index was rebuilt is not arranged
+//! ([`disordered`](crate::arrange::disordered)). Converting it to its own layout rewrites the
+//! versions that name the containers that cause it. It also rewrites all after the first of them,
+//! so that versions are ingested in their order.
 //!
-//! Memory: that of the context, whatever a version has. Where its chunks and those of the version before are, is kept in temporary files
-//! as far as memory has no room for it (`CopiedChunks`).
+//! Memory: that of the context, for any size of a version. The places of its chunks and those of
+//! its predecessor are kept in temporary files beyond that (`CopiedChunks`).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -39,38 +44,38 @@ use larder_writer::ContainerTotals;
 
 use crate::arrange::disordered_on;
 
-/// Of the context's memory, one part in so many for where the chunks of the version before are.
+/// Of the context's memory, one part in this number is for the places of the predecessor's chunks.
 const BEFORE_ONE_IN: usize = 8;
-/// How often versions are looked for that came meanwhile.
+/// How often to look for versions that were added meanwhile.
 const ROUNDS_MAX: u32 = 4;
 
-/// What was done.
+/// The result.
 #[derive(Debug, Default)]
 pub struct Converted {
-    /// Versions that are of the other layout now.
+    /// Versions that now have the other layout.
     pub versions: u64,
-    /// Versions that were before, and are in order.
+    /// Versions that had it before, and are complete.
     pub were_already: u64,
-    /// Versions that were forgotten, or rewritten by somebody else, meanwhile.
+    /// Versions that were forgotten, or rewritten by another task, meanwhile.
     pub overtaken: u64,
     /// Bytes that were copied, uncompressed.
     pub copied_bytes: u64,
-    /// Bytes that are shared with the version before.
+    /// Bytes that are shared with the predecessor.
     pub shared_bytes: u64,
     /// Bytes of the containers that were written.
     pub stored_bytes: u64,
-    /// Versions that are still of the old layout: they came meanwhile, or cannot be read.
+    /// Versions that still have the old layout: they were added meanwhile, or cannot be read.
     pub left: u64,
     /// Those of them that cannot be read, oldest first.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A version that stays as it is, because something of it cannot be read.
+/// A version that stays as it is, because a part of it cannot be read.
 #[derive(Debug)]
 pub struct Unreadable {
     /// The version.
     pub id: JobId,
-    /// What is wrong.
+    /// The error.
     pub error: RepositoryError,
 }
 
@@ -80,7 +85,7 @@ pub enum ConvertError {
     /// There is no version of the series.
     #[error("there is no series {series:?} with snapshots")]
     NoSuchSeries {
-        /// What was asked for.
+        /// The name that the caller gave.
         series: String,
     },
     /// The repository failed.
@@ -89,13 +94,13 @@ pub enum ConvertError {
     /// Copying failed.
     #[error(transparent)]
     ChunkCopier(#[from] RewriteError),
-    /// The index, which says what is not in order, cannot be read.
+    /// The index, which tells which series cannot be arranged, cannot be read.
     #[error(transparent)]
     Index(#[from] IndexError),
 }
 
 impl ConvertError {
-    /// What a caller can do about it.
+    /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoSuchSeries { .. } => ErrorKind::Precondition,
@@ -106,8 +111,8 @@ impl ConvertError {
     }
 }
 
-/// Converts all versions of a series. In `scratch` are temporary files for what memory has no room for; without it chunks may be
-/// stored more than once.
+/// Converts all versions of a series. In `scratch` are temporary files for data beyond memory;
+/// without it chunks may be stored more than once.
 pub fn convert(
     context: &JobContext,
     series: &str,
@@ -135,7 +140,7 @@ pub fn convert(
         if round == 0 {
             converted.were_already = versions.iter().filter(|version| is_done(version)).count() as u64;
         }
-        // What could not be read is not asked for again: that would leave another half of a copy.
+        // An unreadable version is not tried again: that would leave another partial copy.
         versions.retain(|version| !converted.is_unreadable(version.id()));
         let todo: Vec<&Version> = versions.iter().filter(|version| !is_done(version)).collect();
         converted.left = (todo.len() + converted.unreadable.len()) as u64;
@@ -175,7 +180,7 @@ impl Converted {
     }
 }
 
-/// What the version before has.
+/// The chunks of the predecessor.
 #[derive(Debug)]
 struct Before {
     version: Version,
@@ -189,12 +194,13 @@ struct Converter<'a> {
     compression: Compression,
     scratch: Option<PathBuf>,
     before: Option<Before>,
-    /// Versions that were rewritten by now.
+    /// Versions that were rewritten so far.
     rewritten: HashSet<JobId>,
 }
 
 impl Converter<'_> {
-    /// The first version that names any of these containers, and all after it, but for those that were rewritten by now.
+    /// The first version that names any of these containers, and all after it, without those that
+    /// were rewritten so far.
     fn in_disorder(&self, versions: &[Version], lost: &HashSet<ContainerId>) -> Result<HashSet<JobId>, ConvertError> {
         if lost.is_empty() {
             return Ok(HashSet::new());
@@ -205,7 +211,7 @@ impl Converter<'_> {
             }
             let names_any = match self.context.executor.block_on(self.context.repository.manifest(version)) {
                 Ok(manifest) => manifest.containers.iter().any(|usage| lost.contains(&usage.container)),
-                // It stays as it is, and is told when its turn comes.
+                // It stays as it is, and is reported in its turn.
                 Err(error) if error.is_damage() => true,
                 Err(error) => return Err(error.into()),
             };
@@ -217,7 +223,7 @@ impl Converter<'_> {
         Ok(HashSet::new())
     }
 
-    /// What comes next may share what this version has. One that cannot be read is passed over.
+    /// Lets the next version share chunks of this one. An unreadable one is skipped.
     fn share_with(
         &mut self,
         version: &Version,
@@ -248,10 +254,11 @@ impl Converter<'_> {
 
     fn convert(&mut self, version: &Version, converted: &mut Converted) -> Result<(), ConvertError> {
         let pin = pin_of(version);
-        // The number is selected before the lease, which has to name it. If it is taken by then, so is the work.
+        // The number is selected before the lease, which has to name it. If it is taken by then,
+        // the work is void.
         let generation = self.context.executor.block_on(self.context.repository.next_generation(pin))?;
         match self.convert_as(version, generation, converted) {
-            // A pass took this task for dead, and its containers with it.
+            // A pass considered this task dead, and its containers with it.
             Err(_) if self.context.executor.block_on(self.context.repository.is_fenced(pin, generation)) => {
                 converted.overtaken += 1;
                 Ok(())
@@ -281,12 +288,13 @@ impl Converter<'_> {
         let job = JobId::new(lease.written_ms, random(repository.entropy())?);
         let keeper = LeaseKeeper::open(context, job, lease)?;
         let done = self.convert_announced(version, job, generation, converted);
-        // Uploads of a task are never adopted, so also one that failed may be over; but not while its generation may still appear.
+        // Uploads of a task are never adopted, so a failed one may be over too. It is not over
+        // while its generation may still appear.
         keeper.end(done.as_ref().map_or(Ending::Ended, Clone::clone));
         done.map(drop)
     }
 
-    /// Says how the job ends.
+    /// Returns how the job ends.
     fn convert_announced(
         &mut self,
         version: &Version,
@@ -301,7 +309,7 @@ impl Converter<'_> {
             converted.overtaken += 1;
             return Ok(Ending::Closed(Done::nothing()));
         };
-        // What fails its look is not used.
+        // A version that cannot be examined is not used.
         if let Some(before) = &self.before {
             let there = context.executor.block_on(look_at(repository, &before.version))?;
             if there.is_none_or(|there| there.generation != before.version.generation) {
@@ -330,7 +338,7 @@ impl Converter<'_> {
             },
         })?;
         rewritten.summary.layout = self.layout;
-        // Nobody else builds on what is of the layout `lifecycle`.
+        // No other job builds on data of the layout `lifecycle`.
         rewritten.summary.sketch = Sketch::default();
         let answered = match context.executor.block_on(repository.commit_generation(pin.series, &rewritten, generation))
         {

@@ -8,9 +8,9 @@ use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_index::{ContainerExtents, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
 
-/// Checks that a container which is there, and is large enough, has every extent that a retained
-/// version uses. `wrong` gets the others: the container in which the bytes were stored first, and
-/// the one that should have them.
+/// Checks that an existing, large enough container has every extent that a retained version uses.
+/// `wrong` gets the others: the container that stored the bytes first, and the one that should have
+/// them.
 pub fn compare_extents(
     pass: &IndexPass,
     index: &IndexSnapshot,

@@ -1,13 +1,15 @@
-//! The layout `lifecycle`: chunks are kept in containers by the versions that need them. `docs/lifecycle.md` describes it.
+//! The layout `lifecycle`: containers hold chunks by the versions that need them.
+//! `docs/lifecycle.md` describes it.
 //!
 //! * [`arrange`]: places chunks that the same versions need together. A pass plans and runs it.
-//! * [`lifecycle_map`]: what lies where of a series, and what forgetting would free.
-//! * [`convert_layout`]: series in another layout.
+//! * [`lifecycle_map`]: the places of a series' data, and the bytes that forgetting would free.
+//! * [`convert_layout`]: converts a series to another layout.
 //! * [`extents_check`]: whether the records of extents agree with the table of containers.
 //!
-//! This crate never deletes an object and never publishes an index: the pass that runs it does both. It asks that pass about
-//! containers through [`ContainerRights`](arrange::ContainerRights). Readers resolve moved chunks without it. Above: `gnode`, `cli`.
-//! Below: `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
+//! This crate never deletes an object and never publishes an index: the pass that runs it does
+//! both. It asks that pass about containers through [`ContainerRights`](arrange::ContainerRights).
+//! Readers resolve moved chunks without it. Above: `gnode`, `cli`. Below: `rewrite`, `reader`,
+//! `writer`, `job`, `index`, `store`, `format`.
 
 pub mod arrange;
 pub mod convert_layout;

@@ -1,16 +1,20 @@
-//! What lies where of a series in the layout `lifecycle`: the triangle of its categories, its volumes, and what forgetting versions
-//! would free, to the byte. `docs/lifecycle.md` says what these are.
+//! The places of the data of a series in the layout `lifecycle`. It has its categories as a
+//! triangle, its volumes, and the exact bytes that forgetting would free. `docs/lifecycle.md`
+//! explains these.
 //!
-//! For people: the CLI shows it, and nobody acts on it. It is read from the tables of the newest index, one extent after the other, and
-//! kept as sums by container and category. Of versions that no index has taken in, the manifests say which containers they name; these,
-//! and versions that were taken in and not arranged, count as if they used all of what they name that one of their bases uses. Without an
-//! index everything is as it was stored.
+//! For display only: the CLI shows it, and no decision uses it. It is read from the tables of the
+//! newest index, extent by extent, and kept as sums by container and category. For versions outside
+//! the index, the manifests say which containers they name. These versions, and ingested ones that
+//! were not arranged, may use everything in named containers that one of their bases uses. All of
+//! that counts as used. Without an index everything is as it was stored.
 //!
 //! Invariants
-//! * What forgetting versions frees is what a retained version needs before and none after: bytes of extents, and objects of which nothing
-//!   is needed any more. Copying what is left of containers with holes may free more, later.
+//! * Forgetting versions frees the bytes that a retained version needs before and none after. It
+//!   counts bytes of extents, and objects without needed bytes. Copying the rest of containers with
+//!   holes may free more, later.
 //!
-//! Not here: arranging ([`crate::arrange`]); metadata, and what versions of the standard layout share (`gnode::shares`).
+//! Not here: arranging ([`crate::arrange`]); metadata, and data that versions of the standard
+//! layout share (`gnode::shares`).
 
 mod reading;
 #[cfg(test)]
@@ -22,7 +26,7 @@ use larder_format::ids::{ByteCount, JobId};
 
 pub use reading::categories;
 
-/// Until when something is needed. What is open comes last of all.
+/// The last use. An open one comes after all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Last {
     /// The number of the last version that uses it.
@@ -37,12 +41,12 @@ impl From<Option<u32>> for Last {
     }
 }
 
-/// What has the same first and the same last version.
+/// The data with the same first and the same last version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Category {
     /// Number of the version that stored it.
     pub first: u32,
-    /// Until when it is used.
+    /// Its last user.
     pub last: Last,
 }
 
@@ -59,7 +63,7 @@ pub struct CategorySize {
     pub containers: u64,
 }
 
-/// The containers of which the last bytes that anybody needs are needed until the same version.
+/// The containers whose last needed bytes have the same last version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Volume {
     /// How many.
@@ -72,25 +76,25 @@ pub struct Volume {
     pub needed: ByteCount,
 }
 
-/// What forgetting versions would free.
+/// The space that forgetting versions would free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Freed {
     /// Bytes that no retained version would need, uncompressed.
     pub bytes: ByteCount,
     /// Containers that would go whole.
     pub containers: u64,
-    /// Bytes of their objects: what the store gets back.
+    /// Bytes of their objects: the space that the store regains.
     pub object_bytes: ByteCount,
 }
 
-/// How far passes have come with a version.
+/// The progress of passes with a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Progress {
     /// No index knows it.
     Committed,
     /// An index knows which containers it names.
     Ingested,
-    /// The extents say what it uses.
+    /// The extents have its uses.
     Arranged,
 }
 
@@ -99,16 +103,16 @@ pub enum Progress {
 pub struct CategorizedVersion {
     /// Its id.
     pub id: JobId,
-    /// Its number in the index; if no index knows it, one that is higher than all there are.
+    /// Its number in the index; if no index knows it, a number higher than all others.
     pub number: u32,
-    /// How far passes have come with it.
+    /// The progress of passes with it.
     pub progress: Progress,
 }
 
-/// What lies where of one series.
+/// The places of the data of one series.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Categories {
-    /// The number of the index that says so; 0: there is none.
+    /// The number of the index; 0: there is none.
     pub index: u64,
     /// Versions that are retained, by rising number.
     pub versions: Vec<CategorizedVersion>,
@@ -125,12 +129,13 @@ struct Place {
     object_bytes: u64,
 }
 
-/// What one container has of one category, and of which the same versions say that they need it.
+/// The bytes of one category in one container that the same versions need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     place: usize,
     category: Category,
-    /// Whether versions that are arranged need it that lie in the category. Else only those that name it do.
+    /// Whether arranged versions in the range of the category need it. Otherwise only those that
+    /// name it do.
     is_arranged: bool,
     /// A set of versions that need it because they name its container.
     named_by: usize,
@@ -154,7 +159,7 @@ impl Retained {
 }
 
 impl Categories {
-    /// The triangle. Categories of which no retained version needs anything are in it as long as passes have not dropped them.
+    /// The triangle. It includes categories that no retained version needs until passes drop them.
     pub fn triangle(&self) -> BTreeMap<Category, CategorySize> {
         let retained = self.without(&HashSet::new());
         let mut triangle: BTreeMap<Category, CategorySize> = BTreeMap::new();
@@ -173,7 +178,8 @@ impl Categories {
         triangle
     }
 
-    /// Pieces of containers that are there. Records go on to name what went as a whole until their series is arranged again.
+    /// Pieces of existing containers. Until their series is arranged again, records still name
+    /// containers that were deleted whole.
     fn there(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.iter().filter(|piece| self.places[piece.place].object_bytes > 0)
     }
@@ -200,7 +206,7 @@ impl Categories {
         volumes
     }
 
-    /// What forgetting these versions together would free.
+    /// The space that forgetting these versions together would free.
     pub fn freed(&self, versions: &HashSet<JobId>) -> Freed {
         let (before, after) = (self.without(&HashSet::new()), self.without(versions));
         let mut needed = vec![(false, false); self.places.len()];
@@ -221,12 +227,13 @@ impl Categories {
         freed
     }
 
-    /// What forgetting each of [`Categories::versions`] alone would free.
+    /// The space that forgetting each of [`Categories::versions`] alone would free.
     pub fn freed_alone(&self) -> Vec<Freed> {
         self.versions.iter().map(|version| self.freed(&HashSet::from([version.id]))).collect()
     }
 
-    /// Bytes of the objects that each of these versions needs and none of those before it in the list.
+    /// Bytes of the objects that each of these versions needs and none of those before it in the
+    /// list.
     pub fn added(&self, versions: &[JobId]) -> Vec<ByteCount> {
         let mut is_counted = vec![false; self.places.len()];
         let mut added = Vec::with_capacity(versions.len());

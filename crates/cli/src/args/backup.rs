@@ -9,16 +9,18 @@ use crate::{sizes, time};
 
 /// Back up files, folders, a stream or a device as a new snapshot.
 ///
-/// Snapshots of the same files form a series. A backup compares with the newest snapshot of its series and stores only new data.
-/// The series is named after host and paths, unless --series names it. After an interruption (Ctrl-C, a crash, a lost network), the
-/// next run reuses the data that was uploaded.
+/// Snapshots of the same files form a series. A backup compares with the newest snapshot of its
+/// series and stores only new data. The series is named after host and paths, unless --series names
+/// it. After an interruption (Ctrl-C, a crash, a lost network), the next run reuses the data that
+/// was uploaded.
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
     /// Files and folders; with --stdin-from-command after --, the command and its arguments
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 
-    /// Exclude files that match the pattern, as in restic: /a/b is anchored, a/b matches anywhere, ! negates
+    /// Exclude files that match the pattern, as in restic: /a/b is anchored, a/b matches anywhere,
+    /// ! negates
     #[arg(short = 'e', long, value_name = "PATTERN", help_heading = "Exclude")]
     pub(crate) exclude: Vec<OsString>,
 
@@ -105,7 +107,8 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Snapshot metadata")]
     pub(crate) with_atime: bool,
 
-    /// Compare with this snapshot instead of the newest of the series (lifecycle: one of the same series)
+    /// Compare with this snapshot instead of the newest of the series (lifecycle: one of the same
+    /// series)
     #[arg(long, value_name = "SNAPSHOT", help_heading = "Change detection")]
     pub(crate) parent: Option<OsString>,
 
@@ -115,8 +118,9 @@ pub(crate) struct BackupArgs {
 
     /// Layout of a new series: standard, or lifecycle [default: as `larder series set` says]
     ///
-    /// `lifecycle` stores chunks of the same snapshots together: whole snapshots restore sequentially, and deleting them is cheap.
-    /// Series in this layout share nothing with other series. A series keeps the layout of its first snapshot.
+    /// `lifecycle` stores chunks of the same snapshots together: whole snapshots restore
+    /// sequentially, and deleting them is cheap. Series in this layout share nothing with other
+    /// series. A series keeps the layout of its first snapshot.
     #[arg(long, value_name = "LAYOUT", help_heading = "Change detection")]
     pub(crate) layout: Option<larder_format::layout::Layout>,
 
@@ -126,8 +130,9 @@ pub(crate) struct BackupArgs {
 
     /// Compare duplicates with the stored bytes; store data again that differs or is damaged
     ///
-    /// This compares contents, metadata and recipes with the objects in the storage. It does not compare files that look unchanged,
-    /// because they are not read (`--force` reads all), nor duplicates within this run.
+    /// This compares contents, metadata and recipes with the objects in the storage. It does not
+    /// compare files that look unchanged, because they are not read (`--force` reads all), nor
+    /// duplicates within this run.
     #[arg(long, help_heading = "Change detection")]
     pub(crate) paranoid: bool,
 

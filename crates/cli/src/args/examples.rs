@@ -3,7 +3,7 @@
 /// A command line, and the reason for it.
 type Example = (&'static str, &'static str);
 
-/// Examples of each verb. Those of verbs below a verb are among its own.
+/// Examples of each verb, including its subcommands.
 const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "init",
@@ -157,13 +157,14 @@ const FIRST_STEPS: &[Example] = &[
     ("larder restore latest --target /tmp/restored", "Restore the newest snapshot"),
 ];
 
-/// The examples of a verb, or of a verb below a verb, such as `["key", "add"]`. An empty path is the program itself.
+/// The examples of a verb or a subcommand, such as `["key", "add"]`. An empty path is the program
+/// itself.
 pub(crate) fn examples(path: &[&str]) -> Vec<Example> {
     let Some(verb) = path.first() else { return FIRST_STEPS.to_vec() };
     let all = EXAMPLES.iter().find(|(name, _)| name == verb).map_or(&[][..], |(_, examples)| *examples);
     let start = path.join(" ");
     let is_of = |line: &str| line.split_once("larder ").is_some_and(|(_, rest)| rest.starts_with(&start));
-    // Options may stand before a verb, and nothing stands between a verb and one below it.
+    // Options may precede a verb, and nothing is between a verb and its subcommand.
     all.iter().filter(|(line, _)| path.len() == 1 || is_of(line)).copied().collect()
 }
 
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
     use crate::args::command;
 
-    /// Every example is a command line that this program accepts, and every verb that is named exists.
+    /// Every example is a command line that this program accepts, and every named verb exists.
     #[test]
     fn examples_are_accepted() {
         for (verb, examples) in EXAMPLES {
@@ -191,7 +192,7 @@ mod tests {
                 let line = line.rsplit_once("| larder").map_or((*line).to_owned(), |(_, rest)| format!("larder{rest}"));
                 let line = line.split(['|', '>']).next().unwrap_or_default();
                 let words = line.split_whitespace().map(|word| word.trim_matches('\''));
-                // A word with blanks in quotes is cut here; the verb takes the rest for more words.
+                // Quoted words with blanks are split here; the verb takes the rest for more words.
                 let words: Vec<_> = match line.contains("--reason") {
                     true => vec!["larder", "pin", "1a2b3c4d", "--reason", "before the migration"],
                     false => words.collect(),

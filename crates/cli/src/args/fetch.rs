@@ -1,4 +1,4 @@
-//! How `restore` and `dump` fetch what they write.
+//! How `restore` and `dump` fetch contents.
 
 use clap::Args;
 
@@ -12,8 +12,9 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "N")]
     pub(crate) prefetch: Option<usize>,
 
-    /// Disk space for parts of containers that do not fit into memory, in the cache folder or the folder for temporary files; 0 uses
-    /// none [default: 1GiB; none for a local repository or without a cache]
+    /// Disk space for parts of containers that do not fit into memory, in the cache folder or the
+    /// folder for temporary files; 0 uses none [default: 1GiB; none for a local repository or
+    /// without a cache]
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) cache_disk: Option<u64>,
 }

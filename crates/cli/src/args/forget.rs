@@ -8,9 +8,10 @@ use crate::sizes;
 
 /// Remove snapshots, by name or by a policy.
 ///
-/// Without names, the --keep options form a policy, applied to each series: a snapshot stays if any rule keeps it, and all others are
-/// forgotten. Periods follow the local time zone, and only periods with a snapshot count. Forgotten snapshots disappear at once and
-/// for good. The next pass of `larder optimize` frees their space, or --prune now. Pinned snapshots are never forgotten.
+/// Without names, the --keep options form a policy, applied to each series: a snapshot stays if any
+/// rule keeps it, and all others are forgotten. Periods follow the local time zone, and only
+/// periods with a snapshot count. Forgotten snapshots disappear at once and for good. The next pass
+/// of `larder optimize` frees their space, or --prune now. Pinned snapshots are never forgotten.
 #[derive(Debug, Args)]
 pub(crate) struct ForgetArgs {
     /// Forget only these snapshots (latest, latest~2, or an id prefix)
@@ -77,7 +78,8 @@ pub(crate) struct ForgetArgs {
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, help_heading = "Policy")]
     pub(crate) keep_size: Option<u64>,
 
-    /// Apply the policy to groups with the same series, host, paths, tags, or several of these; '' makes one group
+    /// Apply the policy to groups with the same series, host, paths, tags, or several of these; ''
+    /// makes one group
     #[arg(short = 'g', long, value_name = "WHAT", default_value = "series", value_parser = parse_group_by)]
     pub(crate) group_by: GroupBy,
 

@@ -1,4 +1,4 @@
-//! What every verb accepts.
+//! The options that every verb accepts.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -14,8 +14,8 @@ use crate::{sizes, time};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Location of the repository: /path, s3://bucket/prefix, s3:https://host/bucket/prefix, azure://container/prefix,
-    /// gs://bucket/prefix [env: LARDER_REPOSITORY]
+    /// Location of the repository: /path, s3://bucket/prefix, s3:https://host/bucket/prefix,
+    /// azure://container/prefix, gs://bucket/prefix [env: LARDER_REPOSITORY]
     #[arg(short = 'r', long = "repo", value_name = "LOCATION", global = true, conflicts_with = "repository_file")]
     pub(crate) repo: Option<OsString>,
 
@@ -35,7 +35,8 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, value_name = "N", global = true, group = "password_source")]
     pub(crate) password_fd: Option<u32>,
 
-    /// Use an empty password: anyone who can read the repository's objects can read everything in it
+    /// Use an empty password: anyone who can read the repository's objects can read everything in
+    /// it
     #[arg(hide_short_help = true, long, global = true, group = "password_source")]
     pub(crate) insecure_no_password: bool,
 
@@ -89,7 +90,8 @@ pub(crate) struct Global {
     )]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// Memory for caches, read-ahead, plans, duplicate detection and index tables, at least 16M [default: 96M]
+    /// Memory for caches, read-ahead, plans, duplicate detection and index tables, at least 16M
+    /// [default: 96M]
     #[arg(hide_short_help = true, long, alias = "memory-limit", value_name = "SIZE", global = true, env = "LARDER_MEMORY", value_parser = parse_memory, hide_env_values = true)]
     pub(crate) memory: Option<u64>,
 
@@ -121,7 +123,8 @@ pub(crate) struct Global {
     pub(crate) log_level: Option<String>,
 }
 
-/// Memory of a command without `--memory`. With buffers and the program itself, every command stays under 200 MB.
+/// Memory of a command without `--memory`. With buffers and the program itself, every command stays
+/// under 200 MB.
 const MEMORY_DEFAULT: u64 = 96 << 20;
 
 /// Every command is slow with less, and passes cannot merge tables with less than half of it.
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(["16777215", "16MB", "1M", "0", "much"].map(|text| parse_memory(text).is_ok()), [false; 5]);
     }
 
-    /// Half of the memory is what passes need and are made for.
+    /// Half of the memory is the default and the minimum of passes.
     #[test]
     fn tables_have_half_of_the_memory() {
         assert_eq!((MEMORY_DEFAULT / 2, MEMORY_MIN / 2), (TABLES_DEFAULT as u64, TABLES_MIN as u64));

@@ -7,8 +7,8 @@ use crate::sizes;
 
 /// Create a repository in a folder or a bucket.
 ///
-/// All data is encrypted with a key that a password protects. Without a password or the paper key (`larder key export`), nobody can
-/// restore anything.
+/// All data is encrypted with a key that a password protects. Without a password or the paper key
+/// (`larder key export`), nobody can restore anything.
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
     /// Chunking algorithm; the default suits nearly all data

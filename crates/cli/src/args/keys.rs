@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 
 /// Manage the passwords and the paper key of a repository.
 ///
-/// Several passwords may open one repository. All open the same master key: removing a password does not lock out a person who has
-/// copied the repository or the master key before.
+/// Several passwords may open one repository. All open the same master key: removing a password
+/// does not lock out a person who has copied the repository or the master key before.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct KeyArgs {
@@ -79,7 +79,8 @@ pub(crate) struct NewPassword {
     #[arg(long, value_name = "COMMAND", group = "new_password_source")]
     pub(crate) new_password_command: Option<OsString>,
 
-    /// Set an empty password: anyone who can read the repository's objects can read everything in it
+    /// Set an empty password: anyone who can read the repository's objects can read everything in
+    /// it
     #[arg(long, group = "new_password_source")]
     pub(crate) new_insecure_no_password: bool,
 }

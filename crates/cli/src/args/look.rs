@@ -16,7 +16,8 @@ pub(crate) struct FilterArgs {
     #[arg(short = 'H', long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) host: Vec<String>,
 
-    /// Only snapshots with all of these tags; may be repeated for alternatives; '' means snapshots without tags
+    /// Only snapshots with all of these tags; may be repeated for alternatives; '' means snapshots
+    /// without tags
     #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Filters")]
     pub(crate) tag: Vec<String>,
 
@@ -31,8 +32,9 @@ pub(crate) struct FilterArgs {
 
 /// List the snapshots.
 ///
-/// SIZE is the size of the restored files. ADDED is the size of new data, and STORED its compressed size. FREE is the space that
-/// forgetting this snapshot alone would free, in whole containers. A narrow terminal shows fewer columns.
+/// SIZE is the size of the restored files. ADDED is the size of new data, and STORED its compressed
+/// size. FREE is the space that forgetting this snapshot alone would free, in whole containers. A
+/// narrow terminal shows fewer columns.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotsArgs {
     /// Snapshots (latest, latest~2, or an id prefix)
@@ -78,8 +80,8 @@ pub(crate) enum GroupBy {
 
 /// List the files of a snapshot.
 ///
-/// Without a path, this lists all files. With SNAPSHOT:/PATH, or paths after it, it lists that folder; --recursive lists everything
-/// below it.
+/// Without a path, this lists all files. With SNAPSHOT:/PATH, or paths after it, it lists that
+/// folder; --recursive lists everything below it.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Snapshot (latest, latest~2, or an id prefix), and a path in it
@@ -105,7 +107,8 @@ pub(crate) struct LsArgs {
 
 /// Find files by name in all snapshots.
 ///
-/// A pattern without a slash is compared with names, one with a slash with whole paths: `*.conf`, `/etc/**/*.conf`.
+/// A pattern without a slash is compared with names, one with a slash with whole paths: `*.conf`,
+/// `/etc/**/*.conf`.
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
     /// Pattern to search for
@@ -139,7 +142,8 @@ pub(crate) struct FindArgs {
 
 /// Compare two snapshots.
 ///
-/// Each line begins with a sign: + added, - removed, M content modified, U metadata changed, T file type changed.
+/// Each line begins with a sign: + added, - removed, M content modified, U metadata changed, T file
+/// type changed.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
     /// Older snapshot, and a path in it
@@ -161,8 +165,9 @@ pub(crate) struct DiffArgs {
 
 /// Show the size of snapshots and of the repository.
 ///
-/// LOGICAL is the size of all restored files. UNIQUE is the size without duplicates, and STORED the compressed size. UNIQUE and
-/// STORED count whole containers, which may also hold data of other snapshots.
+/// LOGICAL is the size of all restored files. UNIQUE is the size without duplicates, and STORED the
+/// compressed size. UNIQUE and STORED count whole containers, which may also hold data of other
+/// snapshots.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     /// Snapshots (latest, latest~2, or an id prefix)
@@ -193,7 +198,8 @@ pub(crate) enum StatsBy {
 
 /// Write a file, or a folder as an archive, to standard output.
 ///
-/// A file is written unchanged. A folder is written as a tar archive with all metadata, or as a zip archive.
+/// A file is written unchanged. A folder is written as a tar archive with all metadata, or as a zip
+/// archive.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     /// Snapshot (latest, latest~2, or an id prefix), and a path in it
@@ -232,8 +238,9 @@ pub(crate) enum DumpFormat {
 
 /// Check the repository for errors.
 ///
-/// By default this checks the structure: every manifest, recipe, segment and container table, that all referenced objects exist, and
-/// that the index agrees with them. --read-data also reads and verifies all content.
+/// By default this checks the structure: every manifest, recipe, segment and container table, that
+/// all referenced objects exist, and that the index agrees with them. --read-data also reads and
+/// verifies all content.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Check only these snapshots (latest, latest~2, or an id prefix)
@@ -248,7 +255,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "PART", value_parser = parse_subset)]
     pub(crate) read_data_subset: Option<ReadData>,
 
-    /// Do not compare the index with snapshots and containers, which reads every container table once more
+    /// Do not compare the index with snapshots and containers, which reads every container table
+    /// once more
     ///
     /// The index is compared only if no snapshots are named.
     #[arg(long)]

@@ -1,7 +1,7 @@
-//! The command line: one struct for what every verb accepts, one per verb.
+//! The command line: one struct for the options of every verb, one per verb.
 //!
-//! Verbs and flags are those of restic where the meaning is the same; Borg's verbs work as hidden aliases. The doc comments here
-//! are the help texts and the manual pages.
+//! Verbs and flags are those of restic where the meaning is the same; Borg's verbs work as hidden
+//! aliases. The doc comments here are the help texts and the manual pages.
 
 mod backup;
 mod examples;
@@ -37,8 +37,9 @@ pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
 /// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.
 ///
-/// Create a repository once with `larder init`. `larder backup PATH…` stores a snapshot, and `larder restore latest
-/// --target DIR` restores it. Many backups may use one repository at the same time; there are no locks.
+/// Create a repository once with `larder init`. `larder backup PATH…` stores a snapshot, and
+/// `larder restore latest --target DIR` restores it. Many backups may use one repository at the
+/// same time; there are no locks.
 #[derive(Debug, Parser)]
 #[command(
     name = "larder",
@@ -60,7 +61,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The command line. `-h` of a verb is short: it shows what is its own.
+/// The command line. `-h` of a verb is short: it shows only the verb's own options.
 pub(crate) fn command() -> clap::Command {
     let larder = Cli::command().mut_subcommand("forget", of_prune_at_length);
     larder.mut_subcommands(|verb| {
@@ -75,7 +76,8 @@ pub(crate) fn command() -> clap::Command {
     })
 }
 
-/// Options of the pass that `forget --prune` runs have their own heading, and only `--help` shows them.
+/// Options of the pass that `forget --prune` runs have their own heading, and only `--help` shows
+/// them.
 fn of_prune_at_length(forget: clap::Command) -> clap::Command {
     let pass = PassArgs::augment_args(clap::Command::new("pass"));
     pass.get_arguments().fold(forget, |forget, option| {
@@ -98,7 +100,7 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
     }
 }
 
-/// The same command line, for which variables count for nothing.
+/// The same command line, which ignores variables.
 pub(crate) fn without_variables(command: clap::Command) -> clap::Command {
     command.mut_args(|arg| arg.env(None::<&'static str>)).mut_subcommands(without_variables)
 }

@@ -16,20 +16,20 @@ use crate::{sizes, time};
 /// What a pass does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TaskName {
-    /// Rewrite the newest snapshots where they use only a little of many containers, so that they restore fast; share duplicates
-    /// between the newest snapshots of several series
+    /// Rewrite the newest snapshots where they use only a little of many containers, so that they
+    /// restore fast; share duplicates between the newest snapshots of several series
     #[value(alias = "compact")]
     Defragment,
     /// Delete containers of forgotten snapshots, uploads of dead backups, and leases of ended jobs
     Collect,
-    /// Retire containers that no newest snapshot uses and whose chunks are stored elsewhere too; older snapshots find these through
-    /// the index. Includes collect
+    /// Retire containers that no newest snapshot uses and whose chunks are stored elsewhere too;
+    /// older snapshots find these through the index. Includes collect
     Dedup,
-    /// Do the same, and read all recipes to drop chunks that no snapshot needs. Without --task this runs after a quarter of the
-    /// snapshots was forgotten
+    /// Do the same, and read all recipes to drop chunks that no snapshot needs. Without --task this
+    /// runs after a quarter of the snapshots was forgotten
     Exact,
-    /// Arrange series in the layout lifecycle, so that chunks of the same snapshots lie together. Without --task this arranges only
-    /// series with new or forgotten snapshots. Includes collect
+    /// Arrange series in the layout lifecycle, so that chunks of the same snapshots lie together.
+    /// Without --task this arranges only series with new or forgotten snapshots. Includes collect
     Arrange,
 }
 
@@ -40,7 +40,8 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TASK", value_enum, value_delimiter = ',')]
     pub(crate) task: Vec<TaskName>,
 
-    /// Start nothing new after this time (30s, 5m, 2h); the next pass continues. A step that has started may take longer
+    /// Start nothing new after this time (30s, 5m, 2h); the next pass continues. A step that has
+    /// started may take longer
     #[arg(long, value_name = "TIME", value_parser = time::parse_limit)]
     pub(crate) max_duration: Option<Duration>,
 
@@ -52,32 +53,36 @@ pub(crate) struct PassArgs {
     #[arg(long, hide = true)]
     pub(crate) list_all: bool,
 
-    /// Retire containers, the worst first, until at most this share of the data is unused (5 or 5%; 0 leaves none). This reads all
-    /// recipes, and also rewrites newest snapshots, without a budget; what a newest and an older snapshot both use stays. By default, a
-    /// container is retired if a fifth of it is unused
+    /// Retire containers, the worst first, until at most this share of the data is unused (5 or 5%;
+    /// 0 leaves none). This reads all recipes, and also rewrites newest snapshots, without a
+    /// budget; what a newest and an older snapshot both use stays. By default, a container is
+    /// retired if a fifth of it is unused
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) max_unused: Option<f64>,
 
-    /// Abort backups and restores without a heartbeat for this time, and delete their uploads. A backup that was only slow loses its
-    /// work, and nothing else
+    /// Abort backups and restores without a heartbeat for this time, and delete their uploads. A
+    /// backup that was only slow loses its work, and nothing else
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
     pub(crate) dead_after: Duration,
 
-    /// Do not delete objects younger than this, by the storage's clock, if no pass has indexed them yet. These are uploads of
-    /// interrupted backups, and objects that a listing does not show. 0 frees such space at once
+    /// Do not delete objects younger than this, by the storage's clock, if no pass has indexed them
+    /// yet. These are uploads of interrupted backups, and objects that a listing does not show. 0
+    /// frees such space at once
     #[arg(long, value_name = "TIME", env = "LARDER_MIN_AGE", value_parser = time::parse_limit, default_value = "1d")]
     pub(crate) min_age: Duration,
 
-    /// Prices for cost estimates: per thousand creates, reads and deletes, and per gigabyte and month [default: S3 Standard]
+    /// Prices for cost estimates: per thousand creates, reads and deletes, and per gigabyte and
+    /// month [default: S3 Standard]
     #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
     pub(crate) prices: Option<Prices>,
 }
 
 /// Free space, and keep the newest snapshots fast to restore.
 ///
-/// A pass deletes data that only forgotten snapshots or failed backups needed. It rewrites the newest snapshot of a series where that
-/// makes restores faster, and removes duplicates between series. It may run beside all other commands and on several machines, and may
-/// be interrupted at any time. The credentials must allow it to delete objects.
+/// A pass deletes data that only forgotten snapshots or failed backups needed. It rewrites the
+/// newest snapshot of a series where that makes restores faster, and removes duplicates between
+/// series. It may run beside all other commands and on several machines, and may be interrupted at
+/// any time. The credentials must allow it to delete objects.
 #[derive(Debug, Args)]
 pub(crate) struct OptimizeArgs {
     /// Change nothing; show the plan and its cost
@@ -91,8 +96,9 @@ pub(crate) struct OptimizeArgs {
 
 /// Run maintenance continuously, as a daemon.
 ///
-/// The daemon runs a pass of `larder optimize` when it starts, after snapshots were added or forgotten, and at least every --every. A
-/// failed or unfinished pass is repeated within five minutes. SIGTERM or Ctrl-C stops the daemon cleanly.
+/// The daemon runs a pass of `larder optimize` when it starts, after snapshots were added or
+/// forgotten, and at least every --every. A failed or unfinished pass is repeated within five
+/// minutes. SIGTERM or Ctrl-C stops the daemon cleanly.
 #[derive(Debug, Args)]
 pub(crate) struct GnodeArgs {
     /// Run a pass at least this often
@@ -109,7 +115,7 @@ pub(crate) struct GnodeArgs {
 }
 
 impl PassArgs {
-    /// What is said of a round of maintenance.
+    /// The options of a round of maintenance.
     pub(crate) fn options(&self, global: &Global, dry_run: bool) -> MaintenanceOptions {
         let (defaults, compression) = (PassOptions::default(), global.compression());
         let pass = PassOptions {

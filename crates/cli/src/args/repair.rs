@@ -9,9 +9,10 @@ use super::look::{FilterArgs, parse_subset};
 
 /// Repair a damaged repository
 ///
-/// `larder repair --from PATH` (or `larder repair data --from PATH`) restores lost contents from files that still have them. `repair
-/// snapshots` saves the undamaged parts of damaged snapshots. `repair index` rebuilds the index. Repairs delete nothing and overwrite
-/// nothing, and may run beside all other commands.
+/// `larder repair --from PATH` (or `larder repair data --from PATH`) restores lost contents from
+/// files that still have them. `repair snapshots` saves the undamaged parts of damaged snapshots.
+/// `repair index` rebuilds the index. Repairs delete nothing and overwrite nothing, and may run
+/// beside all other commands.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, arg_required_else_help = true)]
 pub(crate) struct RepairArgs {
@@ -28,19 +29,21 @@ pub(crate) struct RepairArgs {
 pub(crate) enum RepairCommand {
     /// Restore lost contents from files that still have them
     ///
-    /// Finds damaged and missing containers and reads the files below PATH as a backup would. It stores every lost chunk that it
-    /// finds there, under any name. The snapshots keep their ids. Chunks that are not found stay lost. The next pass (`larder optimize`)
-    /// deletes damaged containers that no snapshot needs any more.
+    /// Finds damaged and missing containers and reads the files below PATH as a backup would. It
+    /// stores every lost chunk that it finds there, under any name. The snapshots keep their ids.
+    /// Chunks that are not found stay lost. The next pass (`larder optimize`) deletes damaged
+    /// containers that no snapshot needs any more.
     Data(RepairDataArgs),
     /// Restore the object `config` from the copy in a key
     ///
-    /// Use this if config is missing or damaged. A damaged config is deleted first. If no key is left either, `larder key import`
-    /// restores both from the paper key.
+    /// Use this if config is missing or damaged. A damaged config is deleted first. If no key is
+    /// left either, `larder key import` restores both from the paper key.
     Config,
     /// Rebuild the index from snapshots and containers
     ///
-    /// Use this if the index is damaged or lost. It reads every manifest and every container table, and deletes nothing. Backups work
-    /// without an index; passes (`larder optimize`) and restores of moved chunks need it.
+    /// Use this if the index is damaged or lost. It reads every manifest and every container table,
+    /// and deletes nothing. Backups work without an index; passes (`larder optimize`) and restores
+    /// of moved chunks need it.
     Index {
         /// Change nothing; show whether the index agrees with snapshots and containers
         #[arg(short = 'n', long)]
@@ -48,16 +51,18 @@ pub(crate) enum RepairCommand {
     },
     /// Save the undamaged parts of damaged snapshots as new snapshots
     ///
-    /// Each damaged snapshot gets a successor in its series, with the same time and the tags "repaired" and "repaired-from:ID". Lost
-    /// parts of files read as zeros, and such files have the time 0, so that the next backup reads them again. Files that lost all
-    /// contents are left out. The command names all of them.
+    /// Each damaged snapshot gets a successor in its series, with the same time and the tags
+    /// "repaired" and "repaired-from:ID". Lost parts of files read as zeros, and such files have
+    /// the time 0, so that the next backup reads them again. Files that lost all contents are left
+    /// out. The command names all of them.
     Snapshots(RepairSnapshotsArgs),
 }
 
 /// How much is read to find what is damaged.
 #[derive(Debug, Args)]
 pub(crate) struct ReadDataArgs {
-    /// Read and verify all content, and do not only look for missing, truncated or unreadable objects
+    /// Read and verify all content, and do not only look for missing, truncated or unreadable
+    /// objects
     #[arg(long, conflicts_with = "read_data_subset")]
     pub(crate) read_data: bool,
 

@@ -56,7 +56,8 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_enum, default_value = "always", help_heading = "Existing files")]
     pub(crate) overwrite: OverwriteName,
 
-    /// Delete files in restored folders that the snapshot does not have and that the patterns select
+    /// Delete files in restored folders that the snapshot does not have and that the patterns
+    /// select
     #[arg(long, help_heading = "Existing files")]
     pub(crate) delete: bool,
 

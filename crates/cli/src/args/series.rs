@@ -7,9 +7,10 @@ use larder_format::layout::Layout;
 
 /// List series, and change their settings.
 ///
-/// Snapshots of the same files form a series. A series has one of two layouts. `standard` shares data between series and keeps the
-/// newest snapshots fast to restore. `lifecycle` stores data of the same snapshots together: all snapshots restore sequentially, and
-/// forgetting is cheap, but nothing is shared with other series.
+/// Snapshots of the same files form a series. A series has one of two layouts. `standard` shares
+/// data between series and keeps the newest snapshots fast to restore. `lifecycle` stores data of
+/// the same snapshots together: all snapshots restore sequentially, and forgetting is cheap, but
+/// nothing is shared with other series.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct SeriesArgs {
@@ -27,15 +28,17 @@ pub(crate) enum SeriesCommand {
     Show(WhichSeries),
     /// Change the settings of a series
     ///
-    /// The layout applies to a series without snapshots; an existing series keeps its layout. Settings of a series override those of
-    /// --default, and `larder backup --layout` overrides both.
+    /// The layout applies to a series without snapshots; an existing series keeps its layout.
+    /// Settings of a series override those of --default, and `larder backup --layout` overrides
+    /// both.
     Set(SetSeriesArgs),
     /// Convert a series to the other layout
     ///
-    /// All data is read, verified and stored once more; the next pass deletes the old containers. The command may be interrupted at any
-    /// time: run it again to convert the remaining snapshots.
+    /// All data is read, verified and stored once more; the next pass deletes the old containers.
+    /// The command may be interrupted at any time: run it again to convert the remaining snapshots.
     ///
-    /// A rebuilt index (`larder repair index`) leaves `lifecycle` series unarranged; convert them to `lifecycle` again.
+    /// A rebuilt index (`larder repair index`) leaves `lifecycle` series unarranged; convert them
+    /// to `lifecycle` again.
     Convert(ConvertArgs),
 }
 
@@ -75,25 +78,28 @@ pub(crate) struct SetSeriesArgs {
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) layout: Option<Layout>,
 
-    /// Layout `lifecycle`: rewrite a container when more than this percentage of it is holes, which are bytes with another lifetime
-    /// [default: 20]
+    /// Layout `lifecycle`: rewrite a container when more than this percentage of it is holes, which
+    /// are bytes with another lifetime [default: 20]
     ///
-    /// Fewer holes make restores read less, and passes move more. 0 is the layout of MFDedup's paper.
+    /// Fewer holes make restores read less, and passes move more. 0 is the layout of MFDedup's
+    /// paper.
     #[arg(long, hide = true, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) holes: Option<u8>,
 
     /// Layout `lifecycle`: arrange containers after this number of snapshots [default: 1]
     ///
-    /// Until then, passes only record unused bytes, so that forgetting frees what it says. Larger numbers move less data, and restores
-    /// read more. `larder optimize --task arrange` arranges at once.
+    /// Until then, passes only record unused bytes, so that forgetting frees what it says. Larger
+    /// numbers move less data, and restores read more. `larder optimize --task arrange` arranges at
+    /// once.
     #[arg(long, hide = true, value_name = "SNAPSHOTS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) arrange_every: Option<u8>,
 }
 
 /// Show how a series in the layout `lifecycle` is stored.
 ///
-/// A category has the same first and last snapshot; categories of the newest snapshot are active. A volume has the same last snapshot
-/// and is deleted as a whole. FREE is the space that forgetting one snapshot alone would free.
+/// A category has the same first and last snapshot; categories of the newest snapshot are active. A
+/// volume has the same last snapshot and is deleted as a whole. FREE is the space that forgetting
+/// one snapshot alone would free.
 #[derive(Debug, Args)]
 pub(crate) struct LayoutArgs {
     /// Name of the series

@@ -8,8 +8,9 @@ use clap_complete::Shell;
 
 /// Test whether a storage is safe for a repository.
 ///
-/// The test creates, reads, lists and deletes objects in a new folder below LOCATION, and removes it at the end. It checks conditional
-/// creation with many writers, reads after writes, listings, range reads and deletion.
+/// The test creates, reads, lists and deletes objects in a new folder below LOCATION, and removes
+/// it at the end. It checks conditional creation with many writers, reads after writes, listings,
+/// range reads and deletion.
 #[derive(Debug, Args)]
 pub(crate) struct ValidateStoreArgs {
     /// Location to test [default: the repository]

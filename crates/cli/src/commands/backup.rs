@@ -1,4 +1,5 @@
-//! `larder backup`: says what is backed up and under what name; the work is `larder_lnode::backup`.
+//! `larder backup`: chooses the input and the name of the series; the work is
+//! `larder_lnode::backup`.
 
 mod input;
 mod naming;
@@ -28,10 +29,10 @@ use crate::{sizes, time};
 pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     input::check(args)?;
     let host = args.host.clone().unwrap_or_else(environment::host);
-    // The repository comes first: a wrong password should not cost a dump of a database.
+    // The repository is opened first, so that a wrong password fails before a dump of a database.
     let opened = app.open()?;
     let layout_of = |series: &String| super::series::layout_of_backup(app, &opened.repository, series, args.layout);
-    // And so does what can be refused by the name alone.
+    // Inputs that can be refused by name alone are too.
     let layout = args.series.as_ref().map(layout_of).transpose()?;
     let Source { input, paths, default_name, scan } = input::open(app, args)?;
     let series = args.series.clone().unwrap_or_else(|| naming::default_series(&host, &default_name));
@@ -118,7 +119,7 @@ fn parent(app: &App, repository: &Repository, args: &BackupArgs) -> Result<Optio
     versions.find(app, &reference.snapshot).map(|version| Some(version.id()))
 }
 
-/// Everything there is to say at the end.
+/// The report at the end.
 struct Ended<'a> {
     args: &'a BackupArgs,
     options: &'a BackupOptions,

@@ -40,7 +40,8 @@ fn config(app: &App) -> Result<Value, Failure> {
     }))
 }
 
-/// Needs no password: what is shown of a key is not secret, and this is for whoever cannot open the repository.
+/// Needs no password: the shown parts of a key are not secret, and users who cannot open the
+/// repository need them.
 fn key(app: &App, id: &str) -> Result<Value, Failure> {
     let store = app.store()?;
     app.block_on(find_config(&store))?;

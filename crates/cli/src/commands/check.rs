@@ -1,4 +1,4 @@
-//! `larder check`: prints what `larder_rewrite::check` found, and what to do about it.
+//! `larder check`: prints the findings of `larder_rewrite::check`, with advice.
 
 use larder_format::names;
 use larder_gnode::pass::PassError;
@@ -18,7 +18,7 @@ use crate::output::{Meter, MeterKind, Output, absolute, safe, summary};
 use crate::refs::Versions;
 use crate::{sizes, time};
 
-/// IndexFindings of the index that are shown to people.
+/// Findings about the index that are shown.
 const DISAGREEMENTS_SHOWN: usize = 20;
 
 pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
@@ -59,7 +59,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     Ok(if report.damages.is_empty() && index.disagreements() == 0 { Exit::Done } else { Exit::Damage })
 }
 
-/// Compares the index with what is there.
+/// Compares the index with the stored objects.
 fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Result<IndexState, Failure> {
     match app.block_on(prove_after(context, report)) {
         Err(PassError::Interrupted) => Err(CheckError::Interrupted.into()),
@@ -81,7 +81,7 @@ fn index_json(index: &IndexState) -> Value {
     })
 }
 
-/// Adds what listings could not examine, unless reading it has told already.
+/// Adds objects that listings could not examine, unless they were reported already.
 fn add_unlisted(app: &App, report: &mut CheckReport) {
     for error in app.unlisted.take() {
         if report.damages.iter().all(|damage| damage.object != error.name) {
@@ -96,7 +96,7 @@ fn is_unfiltered(args: &CheckArgs) -> bool {
     filter.host.is_empty() && filter.tag.is_empty() && filter.path.is_empty() && filter.series.is_empty()
 }
 
-/// Everything there is to say at the end.
+/// The report at the end.
 struct Ended<'a> {
     report: &'a CheckReport,
     index: &'a IndexState,
@@ -200,7 +200,7 @@ impl Ended<'_> {
         Ok(())
     }
 
-    /// What helps, in the order in which to try it.
+    /// Remedies, in the order in which to try them.
     fn advice(&self) -> Vec<&'static str> {
         let damages = &self.report.damages;
         let mut advice = Vec::new();
@@ -210,7 +210,7 @@ impl Ended<'_> {
         if damages.iter().any(|damage| !damage.affected.is_empty() && damage.object.starts_with(names::VERSIONS)) {
             advice.push(ADVICE_MANIFEST);
         }
-        // Of what no snapshot needs.
+        // Objects that no snapshot needs.
         let harmless =
             |prefix: &str| damages.iter().any(|damage| damage.affected.is_empty() && damage.object.starts_with(prefix));
         if harmless(names::DATA) || harmless(names::META) {
@@ -269,7 +269,7 @@ impl Ended<'_> {
     }
 }
 
-/// What helps after damage that snapshots suffer from, in the order in which to try it.
+/// Remedies for damage to snapshots, in the order in which to try them.
 const ADVICE_DAMAGE: [&str; 5] = [
     "Everything not named above is whole and can be restored: `larder restore` skips damaged parts and names the files.",
     "If the storage keeps old versions or replicas of its objects, put the named objects back as they were and check again.",
@@ -278,26 +278,26 @@ const ADVICE_DAMAGE: [&str; 5] = [
     "Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.",
 ];
 
-/// What to do about manifests that are lost.
+/// Advice on lost manifests.
 const ADVICE_MANIFEST: &str = "Without its manifest nothing is left of a snapshot. `larder forget ID` removes it, or `larder repair index` where the manifest is missing. Until then passes may refuse to delete.";
 
-/// What to do about containers of which only other parts are needed.
+/// Advice on containers with only other parts needed.
 const ADVICE_CONTAINER: &str = "Leave the containers where they are: what snapshots need of them is whole. A pass deletes them when no snapshot uses them.";
 
-/// What to do about what is no key.
+/// Advice on objects that are no keys.
 const ADVICE_KEY: &str = "`larder key remove ID` removes what is no key.";
 
-/// What to do about pins.
+/// Advice on pins.
 const ADVICE_PIN: &str =
     "`larder pin ID` or `larder unpin ID` replaces it. Until then the snapshot cannot be forgotten.";
 
-/// What to do about settings.
+/// Advice on settings.
 const ADVICE_SETTINGS: &str = "`larder series show SERIES` (or --default) shows what holds without the settings that cannot be read, `larder series set` replaces them.";
 
-/// What to do about leases, marks and generations that nothing needs.
+/// Advice on leases, marks and generations that nothing needs.
 const ADVICE_HARMLESS: &str = "Objects that no snapshot needs may keep passes (`larder optimize`) from deleting; when no backup or restore is running, remove them by hand.";
 
-/// What to do about an index that is wrong or cannot be read.
+/// Advice on an index that is wrong or cannot be read.
 const ADVICE_INDEX: &str =
     "`larder repair index` rebuilds the index from snapshots and containers. Backups and restores work without it.";
 

@@ -1,4 +1,5 @@
-//! `larder diff`: prints how two snapshots, or parts of them, differ; the work is `larder_reader::diff`.
+//! `larder diff`: prints the differences of two snapshots, or parts of them; the work is
+//! `larder_reader::diff`.
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_reader::{Change, VersionReader, diff};
@@ -38,7 +39,7 @@ pub(super) fn run(app: &App, args: &DiffArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// One of the two snapshots, and what of it.
+/// One of the two snapshots, and the chosen part of it.
 struct Side {
     reader: VersionReader,
     top: Vec<u8>,
@@ -50,7 +51,7 @@ impl Side {
     }
 }
 
-/// What was added or removed.
+/// Added or removed entries.
 #[derive(Debug, Default)]
 struct Counts {
     files: u64,

@@ -1,4 +1,4 @@
-//! `larder dump`: a file as it is, a folder as an archive.
+//! `larder dump`: writes a file unchanged, a folder as an archive.
 
 mod tar;
 mod target;
@@ -34,7 +34,7 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
     let reader = reader.fetching(app.fetching(&args.fetch)?);
     let dumped = dump_to(app, args, &reader, &path);
     let dumped = match dumped {
-        // What is missing because nobody wants it any more is not damaged.
+        // Chunks that are missing because the snapshot was forgotten are not damaged.
         Err(failure) if failure.exit == Exit::Damage && reading.is_forgotten() => {
             Err(ReadError::Forgotten { id: version.id() }.into())
         }
@@ -57,7 +57,7 @@ fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> R
     match &args.target {
         None => dump(reader, path, archive, &mut app.out.bytes())?,
         Some(target) => {
-            // A signal must not leave half a file behind.
+            // A signal must not leave a partial file behind.
             let mut target = Interruptible { target: DumpTarget::create(target)?, cancel: app.interrupts.job_begins() };
             let dumped = dump(reader, path, archive, &mut target);
             if target.cancel.is_cancelled() {
@@ -69,7 +69,7 @@ fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> R
     }
     let fetched = reader.fetched();
     if app.out.verbose() > 0 {
-        // Standard output has the contents.
+        // Standard output is used for the contents.
         app.out.remark(&summary::fetched(&fetched));
     }
     if args.target.is_some() && app.out.is_json() {
@@ -82,7 +82,7 @@ fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> R
     Ok(Exit::Done)
 }
 
-/// A target that takes no more once the user wants to stop.
+/// A target that refuses data once the user wants to stop.
 struct Interruptible {
     target: DumpTarget,
     cancel: Cancel,
@@ -108,7 +108,7 @@ fn is_folder(reader: &VersionReader, path: &[u8]) -> Result<bool, Failure> {
     }
 }
 
-/// Writes a file as it is, or a folder as the given kind of archive.
+/// Writes a file unchanged, or a folder as the given kind of archive.
 fn dump(reader: &VersionReader, path: &[u8], archive: Option<DumpFormat>, out: &mut dyn Write) -> Result<(), Failure> {
     match archive {
         None => {
@@ -138,7 +138,7 @@ fn name_below<'e>(entry: &'e [u8], top: &[u8]) -> &'e [u8] {
     }
 }
 
-/// Copies a file's content and tells how much it was.
+/// Copies a file's content and returns its size.
 fn copy(content: &mut dyn Read, out: &mut dyn Write, path: &[u8]) -> Result<u64, Failure> {
     let mut buffer = vec![0; COPY_BYTES];
     let mut copied = 0;
@@ -154,7 +154,7 @@ fn copy(content: &mut dyn Read, out: &mut dyn Write, path: &[u8]) -> Result<u64,
     }
 }
 
-/// Copies exactly as much as the entry says: what follows in an archive depends on it.
+/// Copies exactly the entry's size: the rest of the archive depends on it.
 fn copy_exactly(content: &mut dyn Read, out: &mut dyn Write, entry: &Entry) -> Result<(), Failure> {
     let copied = copy(&mut content.take(entry.size()), out, &entry.path)?;
     if copied == entry.size() {
@@ -164,7 +164,7 @@ fn copy_exactly(content: &mut dyn Read, out: &mut dyn Write, entry: &Entry) -> R
     Err(Failure::new(Exit::Damage, message).advise("`larder check --read-data` says more"))
 }
 
-/// What it means that content cannot be read: a reader can only say it as an error of I/O.
+/// The failure of reading content, which a reader can only report as an I/O error.
 pub(super) fn content_failed(error: io::Error, path: &[u8]) -> Failure {
     let failure = match error.downcast::<RepositoryError>() {
         Ok(error) => Failure::from(error),

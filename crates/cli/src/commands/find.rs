@@ -44,7 +44,7 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What is looked for.
+/// The patterns and filters.
 struct Wanted {
     /// Patterns without a slash, compared with names.
     names: PathMatcher,
@@ -73,7 +73,7 @@ impl Wanted {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&b""[..], path),
         };
-        // A pattern matches all below a match as well; here only the match itself is asked for.
+        // A pattern also matches everything below a match; here only the match itself counts.
         self.names.is_match(name) || (self.paths.is_match(path) && (folder.is_empty() || !self.paths.is_match(folder)))
     }
 
@@ -85,7 +85,8 @@ impl Wanted {
     }
 }
 
-/// Prints hits as they come; as JSON one array of `{hits, snapshot, matches}`, one element for each snapshot with hits.
+/// Prints hits as they are found; as JSON one array of `{hits, snapshot, matches}`, one element for
+/// each snapshot with hits.
 struct Printer<'a> {
     app: &'a App,
     args: &'a FindArgs,
@@ -113,7 +114,7 @@ impl Printer<'_> {
                 out.info("")?;
             }
             let when = time::show(version.summary.time_ms);
-            // The rest of the line has 46 characters; a path is a result, which is never cut.
+            // The rest of the line has 46 characters; a path is a result and is never cut.
             let series = cut(&series, out.width().map_or(usize::MAX, |width| width.saturating_sub(46)));
             out.info(format!("in snapshot {id} of {when} ({series}):"))?;
         }

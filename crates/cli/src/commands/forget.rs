@@ -1,4 +1,4 @@
-//! `larder forget`: shows what a policy keeps and why, and marks the rest.
+//! `larder forget`: shows which snapshots a policy keeps and why, and marks the rest.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let versions = Versions::load(app, &opened.repository, &filter)?;
     let policy = policy(app, args, &versions)?;
     let mut context = app.reading(opened.repository.clone());
-    // What is shown and what is done must be what the store holds, not what was copied here once.
+    // The decision must use the objects in the store, not cached copies.
     context.repository = context.repository.through(context.repository.store().without_cache());
     let chosen = if args.ids.is_empty() {
         refuse_without_rules(args, &policy)?;
@@ -46,7 +46,7 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let free = if args.dry_run { chosen.free(app, &context, &versions)? } else { None };
     let mut refused = Refused::new();
     if app.out.is_json() {
-        // What is written is what was done, so it is done first.
+        // The output reports the result, so the marks are made first.
         if !args.dry_run {
             refused = chosen.carry_out(app, &context)?;
         }
@@ -68,13 +68,13 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// Versions that could not be forgotten, and why.
+/// Versions that could not be forgotten, with the reasons.
 type Refused = BTreeMap<JobId, Failure>;
 
-/// What is to be done.
+/// The chosen action.
 struct Chosen {
     groups: Vec<JudgedGroup>,
-    /// Versions that only their names are known of, because they cannot be read.
+    /// Unreadable versions, known only by their names.
     unreadable: Vec<Pin>,
     reason: String,
     is_by_name: bool,
@@ -167,7 +167,8 @@ fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Chosen, 
 }
 
 impl Chosen {
-    /// What forgetting those of each group would free, and at last what forgetting all of them would; `None` when it cannot be known.
+    /// The space that forgetting each group would free, and finally all of them; `None` when it
+    /// cannot be known.
     fn free(&self, app: &App, context: &JobContext, versions: &Versions) -> Result<Option<Vec<u64>>, Failure> {
         let Some(free) = Free::read(app, context, versions)? else { return Ok(None) };
         let gone = |group: &JudgedGroup| -> Vec<Version> {
@@ -223,7 +224,7 @@ impl Chosen {
         (gone.count() + self.unreadable.len()) as u64
     }
 
-    /// Makes the marks. One that fails does not keep the others.
+    /// Makes the marks. A failure of one does not stop the others.
     fn carry_out(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
         let pins = gone.map(|judged| pin_of(&judged.version)).chain(self.unreadable.iter().copied());
@@ -238,7 +239,8 @@ impl Chosen {
         Ok(forgot.failed.into_iter().map(|(id, error)| (id, failure(id, error))).collect())
     }
 
-    /// How the command ends: what of several was done is done, and a pass may collect it. When nothing was, the first reason says it all.
+    /// How the command ends. If some were forgotten, they stay so, and a pass may collect them. If
+    /// none was, the first reason is reported.
     fn end(&self, app: &App, mut refused: Refused) -> Result<Exit, Failure> {
         let first = if refused.len() as u64 == self.count() { refused.pop_first() } else { None };
         let is_whole = refused.is_empty();
@@ -279,7 +281,7 @@ fn json_of(group: &JudgedGroup, chosen: &Chosen, free: Option<Value>, refused: &
     };
     put("keep", json!(of(&Judged::is_kept)));
     put("remove", json!(of(&|judged| !judged.is_kept() && !refused.contains_key(&judged.version.id()))));
-    // Those that are named and cannot be read are of no group.
+    // Unreadable ones that were named are in no group.
     let of_group = group.versions.iter().map(|judged| judged.version.id());
     let failed = of_group.chain(chosen.unreadable.iter().map(|pin| pin.job)).filter_map(|id| {
         let failure = refused.get(&id)?;

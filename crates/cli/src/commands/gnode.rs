@@ -1,4 +1,4 @@
-//! `larder gnode`: shows what the daemon of `larder_gnode::daemon` did.
+//! `larder gnode`: shows the rounds of the daemon of `larder_gnode::daemon`.
 
 use larder_gnode::daemon::{self, DaemonOptions};
 

@@ -24,7 +24,8 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     let location = environment::location(&app.global)?;
     let store = app.store_at(&location)?;
     let chunker = chunker(args)?;
-    // Nobody should think of a new password for nothing. Of two that get past this one wins all the same.
+    // Checked first, so that users do not choose a password in vain. If two clients pass this
+    // check, still only one wins.
     match app.block_on(read_config(&store)) {
         Ok(_) => return Err(RepositoryError::AlreadyARepository { location: store.to_string() }.into()),
         Err(RepositoryError::NotARepository { .. }) => match app.block_on(find_config(&store)) {
@@ -74,11 +75,11 @@ fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {
     Ok(params)
 }
 
-/// What is written down with a key.
+/// The fields that are recorded with a key.
 pub(super) fn key_fields(host: Option<&str>, user: Option<&str>, insecure_kdf: bool) -> KeyFields {
     KeyFields {
         cost: if insecure_kdf { KdfCost::TEST } else { KdfCost::DEFAULT },
-        // Drawn again where the key is made.
+        // Drawn again when the key is made.
         salt: [0; 32],
         user: user.map_or_else(environment::user, str::to_owned),
         host: host.map_or_else(environment::host, str::to_owned),

@@ -24,7 +24,7 @@ use crate::output::{Align, Table, safe};
 use crate::password::PasswordSource;
 use crate::time;
 
-/// More than any paper key with its explanations.
+/// Larger than any paper key with its explanations.
 const PAPER_MAX: u64 = 64 << 10;
 
 pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
@@ -152,7 +152,7 @@ fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
     }
 }
 
-/// The sheet: what it is, what it is for, what to do with it, and the six lines.
+/// The sheet: an explanation, instructions, and the six lines.
 fn paper_text(repository: &Repository, location: &Location, lines: &[String]) -> String {
     let location = safe(&location.to_string());
     let mut text = format!(
@@ -178,7 +178,7 @@ fn paper_text(repository: &Repository, location: &Location, lines: &[String]) ->
     text
 }
 
-/// Writes a file that only its owner can read, and never over another.
+/// Creates a file that only its owner can read, and never overwrites one.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
@@ -198,7 +198,7 @@ fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> 
     done(app, "key_added", id, &format!("key {id} added: the new password opens the repository"))
 }
 
-/// Reads the six lines; the explanations around them are left out.
+/// Reads the six lines and skips the explanations around them.
 fn read_paper(app: &App, path: Option<&Path>) -> Result<Zeroizing<String>, Failure> {
     let mut text = Zeroizing::new(String::new());
     let read = match path.filter(|path| *path != Path::new("-")) {

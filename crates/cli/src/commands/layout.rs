@@ -1,4 +1,5 @@
-//! `larder layout`: the triangle of categories of a series, its volumes, and what forgetting each snapshot frees.
+//! `larder layout`: the triangle of categories of a series, its volumes, and the space that
+//! forgetting each snapshot frees.
 
 mod svg;
 
@@ -22,7 +23,7 @@ use crate::output::{Align, Table, safe};
 use crate::refs::Versions;
 use crate::{sizes, time};
 
-/// So many columns fit on a terminal; a triangle with more is shown as a list.
+/// This number of columns fits on a terminal; a larger triangle is shown as a list.
 const COLUMNS_MAX: usize = 10;
 
 pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
@@ -46,7 +47,7 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
             let each: Vec<&[Version]> = versions.admitted.chunks(1).collect();
             Picture::new(args.series.clone(), found, &versions.admitted, free.of_groups(app, &context, &each)?)
         }
-        // What forgetting frees is not known then, but what lies where is.
+        // Then the freed space is unknown, but the places of data are known.
         None => {
             let found = app.block_on(categories(&context.repository, &versions.admitted))?.remove(&key);
             Picture::new(args.series.clone(), &found.ok_or_else(is_standard)?, &versions.admitted, None)
@@ -70,28 +71,30 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// All that is shown.
+/// The data to show.
 struct Picture {
     series: String,
     index: u64,
     versions: Vec<Shown>,
     triangle: BTreeMap<Category, CategorySize>,
     volumes: BTreeMap<Last, Volume>,
-    /// Whether passes do not arrange it, because the index was rebuilt.
+    /// Whether passes cannot arrange it, because the index was rebuilt.
     needs_rebuild: bool,
 }
 
-/// A snapshot, and what forgetting it alone would free if that is known: all bytes, and what of them is data.
+/// A snapshot, and the space that forgetting it alone would free, if known: all bytes, and the data
+/// among them.
 struct Shown {
     version: CategorizedVersion,
     time_ms: u64,
-    /// Of what its base does not have, so many of a thousand are in the version before that, if it was measured.
+    /// Of the chunks that its base does not have, the share (permille) that the version before the
+    /// base has, if it was measured.
     skip_permille: Option<u32>,
     freed: Option<(u64, Freed)>,
 }
 
 impl Picture {
-    /// `free`: what forgetting each of the versions alone frees, data and metadata.
+    /// `free`: the space that forgetting each of the versions alone frees, data and metadata.
     fn new(series: String, categories: &Categories, versions: &[Version], free: Option<Vec<u64>>) -> Self {
         let summaries: HashMap<JobId, &Summary> =
             versions.iter().map(|version| (version.id(), &version.summary)).collect();
@@ -112,14 +115,14 @@ impl Picture {
         }
     }
 
-    /// Numbers of versions that stored something that is there, or are retained.
+    /// Numbers of versions that stored existing data, or are retained.
     fn firsts(&self) -> Vec<u32> {
         let retained = self.versions.iter().map(|shown| shown.version.number);
         let firsts: BTreeSet<u32> = self.triangle.keys().map(|category| category.first).chain(retained).collect();
         firsts.into_iter().collect()
     }
 
-    /// Where something ends, rising; what is active comes last of all.
+    /// The last versions of categories, rising; active ones come after all others.
     fn lasts(&self) -> Vec<Last> {
         let lasts = self.triangle.keys().map(|category| category.last).chain(self.volumes.keys().copied());
         lasts.chain([Last::Open]).collect::<BTreeSet<_>>().into_iter().collect()
@@ -129,7 +132,7 @@ impl Picture {
         self.versions.iter().find(|shown| shown.version.number == number)
     }
 
-    /// How passes have come along, in words.
+    /// The progress of passes, in words.
     fn progress(&self) -> String {
         let arranged = self.versions.iter().filter(|shown| shown.version.progress == Progress::Arranged).count();
         let all = self.versions.len();
@@ -304,7 +307,7 @@ impl Picture {
         table
     }
 
-    /// A snapshot that is forgotten may have stored what others use.
+    /// A forgotten snapshot may have stored data that others use.
     fn first_text(&self, number: u32) -> String {
         if self.retained(number).is_some() { number.to_string() } else { format!("({number})") }
     }

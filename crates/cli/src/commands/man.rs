@@ -59,7 +59,7 @@ fn pages() -> Vec<Page> {
 
 /// The command line as the pages show it: every option has its text, and there is no verb `help`.
 fn for_pages(command: clap::Command) -> clap::Command {
-    // The generator of pages leaves out the text of options that `-h` does not show.
+    // The generator of pages omits the text of options that `-h` does not show.
     let command = command.disable_help_subcommand(true).mut_args(|arg| arg.hide_short_help(false));
     command.mut_subcommands(for_pages)
 }
@@ -74,7 +74,7 @@ impl Page {
         let mut command = self.command.clone();
         let usage = command.render_usage().to_string();
         let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
-        // A page is called what it is about, and the list of verbs refers to pages by that name.
+        // The name of a page is its title, and the list of verbs refers to pages by that name.
         let man = Man::new(command.name(self.name()).display_name(self.name()))
             .source(format!("larder {}", env!("CARGO_PKG_VERSION")))
             .manual("Larder Manual");

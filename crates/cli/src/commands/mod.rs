@@ -1,4 +1,5 @@
-//! One module for each verb: takes its arguments, calls the crates below, prints, and says how the run ended.
+//! One module for each verb: calls the crates below with its arguments, prints, and returns the
+//! exit code.
 
 mod backup;
 mod cat;
@@ -31,7 +32,7 @@ use crate::args::Command;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Init(args) => init::run(app, &args),

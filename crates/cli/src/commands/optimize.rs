@@ -1,5 +1,5 @@
-//! `larder optimize`, and the pass of `larder forget --prune`: shows what
-//! `larder_gnode::maintenance` did.
+//! `larder optimize`, and the pass of `larder forget --prune`: shows the results of
+//! `larder_gnode::maintenance`.
 
 mod arrange;
 mod defragment;
@@ -22,7 +22,7 @@ pub(super) fn run(app: &App, args: &OptimizeArgs) -> Result<Exit, Failure> {
     pass(app, &opened.repository, &args.pass, args.dry_run)
 }
 
-/// Runs a round of maintenance and says what it did.
+/// Runs a round of maintenance and reports it.
 pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run: bool) -> Result<Exit, Failure> {
     let context = app.maintaining(repository, &app.interrupts.job_begins());
     let options = args.options(&app.global, dry_run);
@@ -37,7 +37,7 @@ pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run:
     })
 }
 
-/// Says what a round planned and did.
+/// Reports the plan and the result of a round.
 pub(super) fn show(
     out: &Output,
     report: &MaintenanceReport,
@@ -47,7 +47,7 @@ pub(super) fn show(
     Shown { report, options, args }.show(out)
 }
 
-/// Says that a snapshot stays as it is.
+/// Reports that a snapshot stays as it is.
 pub(super) fn warn_not_rewritten(out: &Output, id: JobId, why: &NotRewritten) {
     out.warn(&format!("snapshot {} was not rewritten: {}", id.short(), chain(why)));
 }

@@ -1,7 +1,7 @@
-//! What forgetting snapshots would free, for the commands that show it.
+//! The space that forgetting snapshots would free, for the commands that show it.
 //!
-//! Snapshots in the layout `lifecycle` share data within their series alone, and categories say to the byte what goes with which of
-//! them. All others, and all metadata, count by the whole containers that only they name.
+//! Snapshots in the layout `lifecycle` share data only within their series, and categories give the
+//! exact bytes. All others, and all metadata, count whole containers that only they name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::failure::Failure;
 use crate::refs::Versions;
 
-/// What there is to know for it.
+/// The input for these numbers.
 pub(super) struct Free {
     all: Vec<Version>,
     categories: BTreeMap<SeriesKey, Categories>,
@@ -30,7 +30,8 @@ impl Free {
         let all = versions.all();
         let categories = match app.block_on(categories(&context.repository, &all)) {
             Ok(categories) => categories,
-            // A summary that opens and a body that does not; or one that was forgotten and removed just now.
+            // A version's summary opens and its body does not; or it was forgotten and removed just
+            // now.
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "what would be free cannot be known");
                 return Ok(None);
@@ -40,12 +41,12 @@ impl Free {
         Ok(Some(Self { all, categories }))
     }
 
-    /// What lies where of a series in the layout `lifecycle`.
+    /// The categories of a series in the layout `lifecycle`.
     pub(super) fn categories(&self, series: SeriesKey) -> Option<&Categories> {
         self.categories.get(&series)
     }
 
-    /// Bytes that forgetting each of some groups would free, which have no version in common; `None` as above.
+    /// Bytes that forgetting each of some disjoint groups would free; `None` as above.
     pub(super) fn of_groups(
         &self,
         app: &App,
@@ -53,7 +54,7 @@ impl Free {
         groups: &[&[Version]],
     ) -> Result<Option<Vec<u64>>, Failure> {
         let mut free: Vec<u64> = groups.iter().map(|versions| self.of_lifecycle(versions)).collect();
-        // Those of no group are one of their own, which keeps what it uses.
+        // Versions of no group are one of their own, which keeps its containers.
         let mut numbers = HashMap::new();
         for (number, versions) in groups.iter().enumerate() {
             numbers.extend(versions.iter().map(|version| (version.id(), number)));

@@ -1,4 +1,4 @@
-//! `larder repair`: what was lost and can be rebuilt, put back or saved.
+//! `larder repair`: rebuilds, restores or saves lost data.
 
 mod data;
 mod index;
@@ -43,5 +43,5 @@ fn read_data(args: &ReadDataArgs) -> ReadData {
     }
 }
 
-/// What a repair that begins with a look at the structure alone does not see.
+/// The limit of a repair that first checks the structure alone.
 const UNSEEN: &str = "without --read-data only what is missing, cut short or unreadable in its tables is found";

@@ -1,4 +1,4 @@
-//! `larder restore`: what is restored where; the work is `larder_lnode::restore`.
+//! `larder restore`: chooses the snapshot and the target; the work is `larder_lnode::restore`.
 
 use std::sync::Arc;
 
@@ -86,8 +86,8 @@ fn owners(args: &RestoreArgs) -> OwnerMode {
     }
 }
 
-/// What the patterns ask for. They are about paths below the root of what is restored, as in restic: for `SNAPSHOT:/home`,
-/// `/u` means `/home/u`.
+/// The selection by patterns. They apply to paths below the root of the restore, as in restic: for
+/// `SNAPSHOT:/home`, `/u` means `/home/u`.
 struct Wanted {
     includes: Vec<PathMatcher>,
     excludes: Vec<PathMatcher>,
@@ -113,7 +113,7 @@ impl Wanted {
         Ok((!wanted.includes.is_empty() || !wanted.excludes.is_empty()).then_some(wanted))
     }
 
-    /// The path below the root of what is restored; `None` for that root and what lies above it.
+    /// The path below the root of the restore; `None` for that root and paths above it.
     fn below<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         match self.top.as_slice() {
             b"" => Some(path),
@@ -136,11 +136,11 @@ impl Selection for Wanted {
     }
 }
 
-/// What is said of items that the snapshot does not have.
+/// The message for items that the snapshot does not have.
 const DELETED: &str = "deleted, because the snapshot does not have them";
 const DELETES: &str = "would be deleted, because the snapshot does not have them";
 
-/// Everything there is to say at the end.
+/// The report at the end.
 struct Ended<'a> {
     args: &'a RestoreArgs,
     version: &'a Version,
@@ -155,8 +155,8 @@ impl Ended<'_> {
         self.report.errors.max(self.meter.errors())
     }
 
-    /// What the repository has lost, and differences found by verifying, mean damage; other errors and lost metadata that not
-    /// everything is as it was.
+    /// Lost data of the repository, and differences found by verifying, count as damage. Other
+    /// errors and lost metadata count as an incomplete restore.
     fn exit(&self) -> Exit {
         let is_lossy = self.target.notes().summary().iter().any(|note| note.kind.is_loss() && note.count > 0);
         if self.report.mismatches > 0 || self.report.damaged > 0 {
@@ -170,7 +170,7 @@ impl Ended<'_> {
 
     fn json(&self) -> Value {
         let report = self.report;
-        // What a part of a snapshot holds is known only at the end.
+        // The size of a part of a snapshot is known only at the end.
         let (files, bytes) = self.meter.totals();
         let total_files = files.max(report.files_restored + report.files_up_to_date + report.files_kept);
         let total_bytes = bytes.max(report.bytes_restored);

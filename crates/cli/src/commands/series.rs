@@ -1,4 +1,4 @@
-//! `larder series`: which series there are, how they are laid out, and what is set for them.
+//! `larder series`: lists series with their layouts, and changes their settings.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -42,7 +42,7 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
         converted?;
     let late = left.saturating_sub(unreadable.len() as u64);
     let exit = match (unreadable.is_empty(), late) {
-        // As for restores: what the repository has lost comes before what is only not done.
+        // As for restores: lost data of the repository takes precedence over unfinished work.
         (false, _) => Exit::Damage,
         (true, 0) => Exit::Done,
         (true, _) => Exit::Partly,
@@ -91,8 +91,8 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// How a backup into this series lies in containers. A series that has versions keeps their layout, whatever is set: what is asked for
-/// must not contradict that.
+/// The layout of a backup into this series. A series with versions keeps their layout, whatever the
+/// settings are: the option must not contradict it.
 pub(super) fn layout_of_backup(
     app: &App,
     repository: &Repository,
@@ -108,7 +108,7 @@ pub(super) fn layout_of_backup(
     }
 }
 
-/// The layout of the newest version that can be read, newest by the order in which backups began.
+/// The layout of the newest version that can be read, in the order in which backups began.
 fn layout_there(app: &App, repository: &Repository, series: &str) -> Result<Option<Layout>, Failure> {
     let catalog = app.block_on(repository.catalog_of_series(series))?;
     Ok(newest(&catalog.versions).map(|version| version.summary.layout))
@@ -124,18 +124,18 @@ fn contradiction(series: &str, layout: Layout, asked: Layout) -> Failure {
         .advise("nothing was changed; `larder series convert` changes the layout of a series that has snapshots")
 }
 
-/// What there is to say of one series.
+/// The facts about one series.
 struct Known {
     name: String,
     versions: Vec<Version>,
     set: SeriesSettings,
     holds: Settings,
-    /// Whether passes do not arrange it, because the index was rebuilt.
+    /// Whether passes cannot arrange it, because the index was rebuilt.
     needs_rebuild: bool,
 }
 
 impl Known {
-    /// How it lies in containers, or will.
+    /// Its present or future layout.
     fn layout(&self) -> Layout {
         newest(&self.versions).map_or(self.holds.layout, |newest| newest.summary.layout)
     }
@@ -144,10 +144,12 @@ impl Known {
         self.versions.iter().max_by_key(|version| (version.summary.time_ms, version.id()))
     }
 
-    /// Of what the base of the newest one did not have, so many of a thousand were in the version before that.
+    /// Of the chunks that the base of the newest version did not have, the share (permille) that
+    /// the version before the base had.
     fn skip_permille(&self) -> Option<u32> {
         let newest = self.newest_by_time()?;
-        // One that was converted keeps what was measured when it was made, which says nothing about the layout that it has now.
+        // A converted version keeps the measurement of its backup, which does not apply to its new
+        // layout.
         newest.summary.statistics.skip_permille.filter(|_| newest.summary.layout == Layout::Lifecycle)
     }
 
@@ -184,7 +186,7 @@ fn settings_json(set: &SeriesSettings) -> Value {
     })
 }
 
-/// All series with versions or settings, by name, and what is set for the repository.
+/// All series with versions or settings, by name, and the settings of the repository.
 fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettings, Versions), Failure> {
     let versions = Versions::load(app, repository, &FilterArgs::default())?;
     let mut all = app.block_on(repository.all_settings())?;
@@ -207,7 +209,7 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
     Ok((known.collect(), default, versions))
 }
 
-/// Series that passes do not arrange, because the index was rebuilt. Nothing is known of that without an index.
+/// Series that passes cannot arrange, because the index was rebuilt. Unknown without an index.
 pub(super) fn disordered_series(app: &App, repository: &Repository) -> HashSet<SeriesKey> {
     match app.block_on(disordered(repository)) {
         Ok(all) => all.into_keys().collect(),
@@ -218,7 +220,7 @@ pub(super) fn disordered_series(app: &App, repository: &Repository) -> HashSet<S
     }
 }
 
-/// What to do about such a series.
+/// Advice on such a series.
 pub(super) fn order_advice(series: &str) -> String {
     format!(
         "the index was rebuilt: passes do not arrange this series until `larder series convert {} --layout lifecycle`",
@@ -289,7 +291,7 @@ fn show(app: &App, which: &WhichSeries) -> Result<(), Failure> {
     Ok(())
 }
 
-/// There is nothing of a series.
+/// The series does not exist.
 pub(super) fn no_such(name: &str) -> Failure {
     Failure::new(Exit::Failed, format!("there is no series {}", safe(name)))
         .advise("`larder series list` lists what there is")

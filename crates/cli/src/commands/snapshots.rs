@@ -45,10 +45,11 @@ pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What is known of versions besides their summaries.
+/// Facts about versions besides their summaries.
 struct Known {
     pinned: BTreeMap<Pin, PinLine>,
-    /// Bytes that forgetting each version alone would free; `None` when that was not asked for or cannot be known.
+    /// Bytes that forgetting each version alone would free; `None` when it was not asked for or
+    /// cannot be known.
     free: Option<HashMap<JobId, u64>>,
 }
 
@@ -67,7 +68,7 @@ impl Known {
     }
 }
 
-/// What forgetting each version alone would free.
+/// The space that forgetting each version alone would free.
 fn free(app: &App, versions: &Versions, context: &JobContext) -> Result<Option<HashMap<JobId, u64>>, Failure> {
     let Some(free) = Free::read(app, context, versions)? else { return Ok(None) };
     let all = versions.all();
@@ -76,10 +77,10 @@ fn free(app: &App, versions: &Versions, context: &JobContext) -> Result<Option<H
     Ok(free.map(|free| all.iter().map(Version::id).zip(free).collect()))
 }
 
-/// What the versions of one group have in common.
+/// The common properties of the versions of one group.
 type GroupKey = Vec<(&'static str, GroupValue)>;
 
-/// What the snapshots of a group have in common.
+/// A common property of the snapshots of a group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum GroupValue {
     One(String),
@@ -173,7 +174,8 @@ fn print_groups(
     Ok(())
 }
 
-/// The columns that a narrow terminal leaves out, in this order, and that a compact table does not have.
+/// The columns that a narrow terminal leaves out, in this order, and that a compact table does not
+/// have.
 const OPTIONAL: [&str; 4] = ["Stored", "Added", "Tags", "Host"];
 
 fn print_table(app: &App, versions: &[Version], known: &Known, is_compact: bool) -> Result<(), Failure> {
@@ -216,7 +218,7 @@ fn print_table(app: &App, versions: &[Version], known: &Known, is_compact: bool)
         table.leave_out("Tags");
     }
     if is_compact {
-        // The host stays where no series names it: without it two snapshots would look the same.
+        // The host stays if no series names it: otherwise two snapshots would look the same.
         OPTIONAL.into_iter().filter(|head| *head != "Host").for_each(|head| table.leave_out(head));
     }
     app.out.table(table)

@@ -80,7 +80,7 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What is said of each with `--by`.
+/// The numbers of each group with `--by`.
 struct Group {
     name: String,
     stats: RepositoryStats,
@@ -88,7 +88,7 @@ struct Group {
     layouts: Vec<&'static str>,
 }
 
-/// Layouts that are worth a word; `None`: all is as usual.
+/// Layouts to report; `None`: all are standard.
 fn special_layouts<'l, 's>(layouts: &'l [&'s str]) -> Option<&'l [&'s str]> {
     (!layouts.is_empty() && layouts != [Layout::Standard.name()]).then_some(layouts)
 }
@@ -145,7 +145,7 @@ fn json_of(stats: &RepositoryStats) -> Map<String, Value> {
     }
 }
 
-/// What the backups of these versions made of history.
+/// The use of history by the backups of these versions.
 fn put_history(object: &mut Map<String, Value>, versions: &[Version]) {
     let History { read, predicted, right, wrong } = History::of(versions);
     for (key, value) in [
@@ -158,7 +158,7 @@ fn put_history(object: &mut Map<String, Value>, versions: &[Version]) {
     }
 }
 
-/// Sums of what backups read, and of what their bases predicted of that.
+/// Sums of the chunks that backups read, and of those that their bases predicted.
 #[derive(Debug, Default)]
 struct History {
     read: u64,
@@ -184,7 +184,7 @@ fn ratio(whole: u64, part: u64) -> Option<f64> {
 
 fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Option<u64>) -> Result<(), Failure> {
     let stored = stats.stored_data_bytes + stats.stored_meta_bytes;
-    // Less than one means that containers hold data of other snapshots, which is no ratio of these.
+    // Less than one means that containers hold data of other snapshots, so it is no ratio of these.
     let times = |ratio: Option<f64>| {
         ratio.filter(|ratio| *ratio >= 1.0).map_or_else(String::new, |ratio| format!(", {ratio:.2} to 1"))
     };
@@ -225,7 +225,7 @@ fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Optio
     lines.iter().try_for_each(|line| app.out.line(line))
 }
 
-/// Says nothing where no base predicted anything.
+/// Prints nothing where no base predicted anything.
 fn print_history(app: &App, history: &History) -> Result<(), Failure> {
     let History { read, predicted, right, wrong } = history;
     if right + wrong == 0 {

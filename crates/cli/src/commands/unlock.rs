@@ -1,4 +1,5 @@
-//! `larder unlock`: exists for scripts and fingers of other programs, and says why there is nothing to do.
+//! `larder unlock`: exists for scripts and users of other programs, and explains that there is
+//! nothing to do.
 
 use serde_json::json;
 

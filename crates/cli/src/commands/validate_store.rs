@@ -1,4 +1,4 @@
-//! `larder validate-store`: the promises of a store, tried out.
+//! `larder validate-store`: tests the guarantees of a store.
 
 use larder_store::conformance::{CheckResult, Extent, VALIDATION_FOLDER, check};
 use larder_store::repository::{SystemEntropy, random};
@@ -17,7 +17,7 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
         None => environment::location(&app.global)?,
     };
     let store = app.store_at(&location)?;
-    // A store that cannot be reached at all keeps no promise and breaks none.
+    // A store that cannot be reached is not tested.
     app.block_on(store.list(VALIDATION_FOLDER)).map(drop).or_else(|error| match error.kind {
         StoreErrorKind::NotFound => Ok(()),
         _ => Err(Failure::from(error)),
@@ -46,11 +46,12 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
     Ok(if broken == 0 { Exit::Done } else { Exit::Failed })
 }
 
-/// Fails where nothing can be created: such a place keeps no promise and breaks none. The checks remove the object.
+/// Fails if no object can be created: then no guarantee can be tested. The checks remove the
+/// object.
 fn can_create(app: &App, store: &Store, name: &str) -> Result<(), Failure> {
     match app.block_on(store.create(name, name.to_owned().into())) {
         Ok(_) => Ok(()),
-        // A store without conditional creation refuses so: the checks say what that means.
+        // A store without conditional creation refuses this way: the checks report that.
         Err(error) if matches!(error.kind, StoreErrorKind::Invalid | StoreErrorKind::AlreadyExists) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -16,7 +16,7 @@ use larder_source::target::TargetError;
 use super::Failure;
 use crate::text::absolute;
 
-/// What to do when a snapshot went away while it was being read.
+/// Advice when a snapshot was removed while it was read.
 const FORGOTTEN: &str = "nothing is damaged; `larder snapshots` lists what there is";
 
 impl From<PassError> for Failure {

@@ -1,7 +1,8 @@
 //! [`Failure`]: why a command stops, in one or two lines, with its exit code.
 //!
-//! Errors of the crates below say their kind, and `exit` has the code of each kind. The modules here add advice: `store` for
-//! a repository and its storage, `jobs` for what runs on it, `source` for what a person asked to read.
+//! Errors of the crates below have a kind, and `exit` has the code of each kind. The modules here
+//! add advice: `store` for a repository and its storage, `jobs` for jobs, `source` for the input of
+//! a backup.
 
 mod jobs;
 mod source;
@@ -11,46 +12,46 @@ use std::error::Error;
 
 use crate::exit::Exit;
 
-/// Why a command stops: what, on which object or file, and what to do.
+/// Why a command stops: the error, its object or file, and advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// How the process ends.
     pub(crate) exit: Exit,
-    /// What happened, one line.
+    /// The error, one line.
     pub(crate) message: String,
-    /// What to do, one line.
+    /// Advice, one line.
     pub(crate) advice: Option<String>,
 }
 
 impl Failure {
-    /// A failure in words of the command line itself.
+    /// A failure with a message of the command line itself.
     pub(crate) fn new(exit: impl Into<Exit>, message: impl Into<String>) -> Self {
         Self { exit: exit.into(), message: message.into(), advice: None }
     }
 
-    /// The command line asks for something that makes no sense.
+    /// The command line makes no sense.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// A failure in the words of an error and its sources.
+    /// A failure with the message of an error and its sources.
     pub(crate) fn of(exit: impl Into<Exit>, error: &(dyn Error + 'static)) -> Self {
         Self::new(exit, chain(error))
     }
 
-    /// Adds what to do.
+    /// Adds advice.
     pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
 
-    /// Puts words before the message: what was being done.
+    /// Prefixes the message with the activity.
     pub(crate) fn while_doing(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 }
 
-/// An error and its sources in one line. Sources that the text above them already repeats are left out.
+/// An error and its sources in one line. Sources that the text before them repeats are left out.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

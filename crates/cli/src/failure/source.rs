@@ -1,4 +1,5 @@
-//! Failures of what a person asked to read: paths, patterns, lists and commands. Their own words say everything.
+//! Failures of the input that a user chose: paths, patterns, lists and commands. Their own messages
+//! suffice.
 
 use larder_source::exclude::TagFileError;
 use larder_source::pattern_file::PatternFileError;

@@ -64,7 +64,7 @@ impl From<&StoreError> for Failure {
     }
 }
 
-/// What to do about a request that failed. `None`: the error itself says it.
+/// Advice on a failed request. `None`: the error itself suffices.
 fn advice_on_request(error: &StoreError) -> Option<&'static str> {
     let reads_object = matches!(error.op, StoreOp::Read | StoreOp::Size);
     let is_unsupported = error.server_failure().is_some_and(|failure| matches!(failure.status, 405 | 501));
@@ -105,7 +105,7 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
     Some(advice)
 }
 
-/// How a storage is told who asks.
+/// How a user gives a storage its credentials.
 fn credentials_of(location: &str) -> Option<&'static str> {
     match location.split_once(':').map_or("", |(scheme, _)| scheme) {
         "azure" | "az" | "abfs" | "abfss" => {

@@ -112,8 +112,8 @@ pub(crate) fn node(entry: &Entry) -> Map<String, Value> {
     node
 }
 
-/// Sets `key` to a path. JSON knows no bytes: what is not UTF-8 is shown with replacement characters, and exactly, in base64, as
-/// `key_b64`.
+/// Sets `key` to a path. JSON has no bytes: a path that is not UTF-8 is shown with replacement
+/// characters, and exactly, in base64, as `key_b64`.
 pub(crate) fn put_path(object: &mut Map<String, Value>, key: &str, path: Vec<u8>) {
     match String::from_utf8(path) {
         Ok(text) => drop(object.insert(key.to_owned(), json!(text))),

@@ -1,7 +1,7 @@
-//! Everything that is written for people and programs goes through one [`Output`].
+//! All output for users and programs, through one [`Output`].
 //!
-//! Results go to standard output, errors and progress to standard error. With `--json` both are lines of JSON. What stands on a
-//! terminal's last line (progress) is taken away while another line is written.
+//! Results go to standard output, errors and progress to standard error. With `--json` both are
+//! lines of JSON. Progress on a terminal's last line is removed while another line is written.
 
 pub(crate) mod entries;
 mod progress;
@@ -28,7 +28,7 @@ pub(crate) use crate::text::{absolute, safe};
 /// Width of a terminal that does not tell it.
 const WIDTH_DEFAULT: usize = 80;
 
-/// Where a command writes to. Clones write to the same place.
+/// The output of a command. Clones write to the same place.
 #[derive(Clone)]
 pub(crate) struct Output(Arc<Inner>);
 
@@ -62,7 +62,7 @@ impl Output {
         }))
     }
 
-    /// Whether programs read.
+    /// Whether the reader is a program.
     pub(crate) fn is_json(&self) -> bool {
         self.0.is_json
     }
@@ -77,29 +77,30 @@ impl Output {
         self.0.verbose
     }
 
-    /// Whether a person watches standard error.
+    /// Whether standard error is a terminal.
     pub(crate) fn stderr_is_terminal(&self) -> bool {
         self.0.stderr_is_terminal
     }
 
-    /// Whether a person watches standard output.
+    /// Whether standard output is a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         self.0.stdout_is_terminal
     }
 
-    /// Characters that a line of a table may have: as the terminal is wide, else as `COLUMNS` says. A pipe has no limit.
+    /// Characters that a line of a table may have: the width of the terminal, else `COLUMNS`. A
+    /// pipe has no limit.
     pub(crate) fn width(&self) -> Option<usize> {
         let of_terminal = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
         let terminal = self.0.stdout_is_terminal.then(of_terminal).flatten();
         width_of(self.0.stdout_is_terminal, terminal, std::env::var("COLUMNS").ok().as_deref())
     }
 
-    /// A table, for people.
+    /// A table, for users.
     pub(crate) fn table(&self, table: Table) -> Result<(), Failure> {
         table.lines(self.width()).iter().try_for_each(|line| self.line(line))
     }
 
-    /// A line of what was asked for.
+    /// A line of the result.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         let text = text.as_ref();
         self.beside_bar(|| {
@@ -111,7 +112,7 @@ impl Output {
         .map_err(output_failed)
     }
 
-    /// A line that people may like to know; not for programs, not when quiet.
+    /// An informative line for users; not for programs, not when quiet.
     pub(crate) fn info(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         if self.0.is_json || self.0.is_quiet { Ok(()) } else { self.line(text) }
     }
@@ -127,7 +128,7 @@ impl Output {
         self.flush()
     }
 
-    /// Text without a line end of its own.
+    /// Text without an added line end.
     pub(crate) fn raw(&self, text: &str) -> Result<(), Failure> {
         self.0.stdout.lock().write_all(text.as_bytes()).map_err(output_failed)
     }
@@ -137,12 +138,12 @@ impl Output {
         StdoutBytes { stdout: self.0.stdout.lock() }
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the buffer.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
         self.0.stdout.lock().flush().map_err(output_failed)
     }
 
-    /// A line on standard error for people, also when quiet: something is wrong, but the command goes on.
+    /// A warning on standard error, also when quiet: the command continues.
     pub(crate) fn warn(&self, text: &str) {
         if self.0.is_json {
             self.error_line(&to_json(&json!({"message_type": "warning", "message": text})));
@@ -151,14 +152,14 @@ impl Output {
         }
     }
 
-    /// A line on standard error for people who watch.
+    /// A remark on standard error, if it is a terminal.
     pub(crate) fn remark(&self, text: &str) {
         if !self.0.is_json && !self.0.is_quiet {
             self.error_line(text);
         }
     }
 
-    /// One item that something is wrong with; the command goes on.
+    /// An error of one item; the command continues.
     pub(crate) fn item_error(&self, item: &str, during: &str, message: &str) {
         if self.0.is_json {
             let error = json!({"message_type": "error", "error": {"message": message}, "during": during, "item": item});
@@ -199,7 +200,7 @@ impl Output {
         *self.0.bar.lock() = bar;
     }
 
-    /// Writes to the terminal while progress is taken away.
+    /// Writes to the terminal while progress is removed.
     pub(crate) fn beside_bar<T>(&self, write: impl FnOnce() -> T) -> T {
         let bar = self.0.bar.lock().clone();
         match bar {
@@ -231,7 +232,7 @@ impl Write for StdoutBytes<'_> {
     }
 }
 
-/// What it means that standard output takes no more.
+/// The failure when standard output accepts no more.
 pub(crate) fn output_failed(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(Exit::OutputClosed, "nobody reads the output"),
@@ -242,13 +243,13 @@ pub(crate) fn output_failed(error: io::Error) -> Failure {
     }
 }
 
-/// One line of JSON. Our own values have text keys only, so they always have one.
+/// One line of JSON. The program's values have text keys only, so this cannot fail.
 fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value)
         .unwrap_or_else(|error| format!("{{\"message_type\":\"error\",\"error\":{{\"message\":\"{error}\"}}}}"))
 }
 
-/// Whether the name of a version's series says its host.
+/// Whether the name of a version's series contains its host.
 pub(crate) fn names_host(summary: &Summary) -> bool {
     summary.series.strip_prefix(&summary.host).is_some_and(|rest| rest.starts_with(':'))
 }

@@ -1,7 +1,8 @@
-//! Progress of a job: on a terminal two lines that are redrawn, with `--json` status lines, in a pipe nothing, unless
-//! `LARDER_PROGRESS_FPS` asks for it.
+//! Progress of a job: two redrawn lines on a terminal, status lines with `--json`. In a pipe there
+//! is none, unless `LARDER_PROGRESS_FPS` asks for it.
 //!
-//! The job's threads only count (see `larder_job::Progress`); one thread of the [`Meter`] shows the counts at its own pace.
+//! The job's threads only count (see `larder_job::Progress`); one thread of the [`Meter`] shows the
+//! counts at its own pace.
 
 mod rates;
 
@@ -20,7 +21,7 @@ use self::rates::{Moment, Rate};
 use super::{Output, absolute};
 use crate::sizes;
 
-/// What is being measured: decides words and field names.
+/// The kind of job: decides words and field names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MeterKind {
     Backup,
@@ -29,13 +30,13 @@ pub(crate) enum MeterKind {
     Repair,
 }
 
-/// Counts what a job does, and shows it until it is dropped.
+/// Counts the work of a job, and shows it until it is dropped.
 pub(crate) struct Meter {
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the job's threads count.
+/// The counters of the job's threads.
 struct Counts {
     kind: MeterKind,
     is_dry_run: bool,
@@ -59,12 +60,12 @@ impl std::fmt::Debug for Meter {
 }
 
 impl Meter {
-    /// Starts to measure and to show.
+    /// Starts to count and to show.
     pub(crate) fn start(kind: MeterKind, out: &Output) -> Self {
         Self::start_as(kind, false, out)
     }
 
-    /// The same, for a job that may only say what it would do.
+    /// The same, for a job that may be a dry run.
     pub(crate) fn start_as(kind: MeterKind, is_dry_run: bool, out: &Output) -> Self {
         let counts = Arc::new(Counts {
             kind,
@@ -88,12 +89,12 @@ impl Meter {
         Self { counts, thread }
     }
 
-    /// What the job reports to.
+    /// The progress to which the job reports.
     pub(crate) fn progress(&self) -> Arc<dyn Progress> {
         self.counts.clone()
     }
 
-    /// Items that something was wrong with.
+    /// Items with errors.
     pub(crate) fn errors(&self) -> u64 {
         self.counts.errors.load(Ordering::Relaxed)
     }
@@ -113,7 +114,7 @@ impl Meter {
         *self.counts.stop.lock() = true;
         self.counts.stopped.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It panicked: the hook has said so, and the job is none the worse.
+            // It panicked: the hook has reported it, and the job is unaffected.
             let _ = thread.join();
         }
     }
@@ -125,14 +126,14 @@ impl Drop for Meter {
     }
 }
 
-/// How often progress is to be shown, if the user says so.
+/// How often progress is to be shown, if the user sets it.
 fn frames_wanted() -> Option<f64> {
     let wanted = std::env::var("LARDER_PROGRESS_FPS").ok().and_then(|text| text.parse::<f64>().ok());
     wanted.filter(|fps| *fps > 0.0 && fps.is_finite()).map(|fps| fps.clamp(0.001, 60.0))
 }
 
 impl Output {
-    /// Whether anybody sees the progress of a job.
+    /// Whether the progress of a job is visible.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.is_quiet() && (self.is_json() || self.stderr_is_terminal() || frames_wanted().is_some())
     }
@@ -146,7 +147,7 @@ enum Display {
 }
 
 impl Display {
-    /// What suits the output, and how often.
+    /// The display for the output, and its interval.
     fn choose(out: &Output) -> Option<(Self, Duration)> {
         let wanted = frames_wanted();
         let every = |default: f64| Duration::from_secs_f64(1.0 / wanted.unwrap_or(default));
@@ -186,7 +187,7 @@ impl Counts {
                     bar.set_message(moment.current);
                     bar.tick();
                 }
-                // A reader that went away is noticed by the command itself.
+                // The command itself notices that its reader is gone.
                 Display::Json => drop(self.out.json_now(&moment.json(self.kind))),
                 Display::Lines => self.out.remark(&moment.text()),
             }
@@ -210,7 +211,7 @@ impl Counts {
         Moment {
             elapsed: self.started.elapsed(),
             files_total: get(&self.files_total).max(get(&self.files_done)),
-            // Some jobs find more to do than they announced.
+            // Some jobs find more work than they announced.
             bytes_total: bytes_total.max(bytes_done),
             total_is_known,
             files_done: get(&self.files_done),
@@ -250,7 +251,7 @@ impl Progress for Counts {
     }
 
     fn current(&self, path: &[u8]) {
-        // Whoever shows or sets it at this moment does so soon again.
+        // The thread that holds the lock shows or sets it again soon.
         if let Some(mut current) = self.current.try_lock() {
             current.clear();
             current.extend_from_slice(path);
@@ -268,7 +269,7 @@ impl Progress for Counts {
         }
         let path = absolute(path);
         if self.out.is_json() {
-            // restic's words.
+            // The words of restic.
             let action = match fate {
                 ItemFate::New => "new",
                 ItemFate::Changed => "modified",
@@ -290,7 +291,7 @@ impl Progress for Counts {
     }
 }
 
-/// What is said of one item. The size of a deleted one is not known.
+/// The line for one item. The size of a deleted one is not known.
 fn item_line(fate: ItemFate, path: &str, bytes: u64, is_dry_run: bool) -> String {
     let shown = match fate {
         ItemFate::New => "new",

@@ -1,4 +1,4 @@
-//! Versions and statistics as JSON, with restic's field names and ours beside them.
+//! Versions and statistics as JSON, with restic's field names and additional ones.
 
 use larder_format::manifest::{Statistics, Summary};
 use larder_reader::FetchReport;
@@ -46,7 +46,7 @@ fn statistics_of(summary: &Summary) -> Map<String, Value> {
     object
 }
 
-/// What a backup counted.
+/// The counters of a backup.
 pub(crate) fn statistics(statistics: &Statistics) -> Map<String, Value> {
     let Statistics {
         files_new,
@@ -106,12 +106,13 @@ pub(crate) fn files(statistics: &Statistics) -> u64 {
     statistics.files_new + statistics.files_changed + statistics.files_unmodified
 }
 
-/// Bytes of the data stream that were in the repository before. Metadata counts as added, so this may be a little too low.
+/// Bytes of the data stream that were in the repository before. Metadata counts as added, so this
+/// may be a little too low.
 pub(crate) fn shared(statistics: &Statistics) -> u64 {
     statistics.stream_bytes.saturating_sub(statistics.added_bytes)
 }
 
-/// Adds what was fetched of contents.
+/// Adds the numbers of fetched contents.
 pub(crate) fn put_fetched(object: &mut Map<String, Value>, fetched: &FetchReport) {
     let FetchReport {
         containers,
@@ -161,7 +162,7 @@ pub(crate) fn fetched(fetched: &FetchReport) -> String {
     text
 }
 
-/// Adds what was asked of the store.
+/// Adds the requests to the store.
 pub(crate) fn put_requests(object: &mut Map<String, Value>, stats: &StoreStats) {
     for (key, value) in [
         ("requests", stats.requests()),

@@ -1,14 +1,16 @@
 //! Tables for terminals: columns as wide as their widest cell, two spaces between.
 //!
-//! A table that is wider than its limit first leaves out its optional columns, then cuts the cells of columns that may be cut.
+//! A table that is wider than its limit first leaves out its optional columns, then cuts the cells
+//! of columns that may be cut.
 
-/// Cells of a column that may be cut keep at least this many characters while an optional column can be left out instead.
+/// Cells of a column that may be cut keep at least this many characters while an optional column
+/// can be left out instead.
 const CUT_MIN: usize = 12;
 
 /// Between two columns.
 const GAP: usize = 2;
 
-/// On which side of a column its cells stand.
+/// The alignment of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -89,7 +91,7 @@ impl Table {
         self.columns.iter().enumerate().map(|(at, (name, _))| widest(at).max(width(name))).collect()
     }
 
-    /// Widths with cells cut as far as a reader can still use them.
+    /// Widths with cells cut to the least that is still useful.
     fn least_widths(&self) -> Vec<usize> {
         let least = |(width, (_, align)): (usize, &(String, Align))| match align {
             Align::Cut => width.min(CUT_MIN),
@@ -98,7 +100,8 @@ impl Table {
         self.widths().into_iter().zip(&self.columns).map(least).collect()
     }
 
-    /// Takes from the widest column that may be cut until the table fits, or nothing is left to take.
+    /// Narrows the widest column that may be cut until the table fits, or no column can be cut
+    /// further.
     fn narrow(&self, widths: &mut [usize], limit: usize) {
         for _ in limit..total(widths) {
             let columns = widths.iter_mut().zip(&self.columns).filter(|(_, (_, align))| *align == Align::Cut);

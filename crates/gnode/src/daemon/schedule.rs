@@ -1,5 +1,5 @@
-//! When a daemon runs a round: for what others did, for what the last round left, and now and then.
-//! Pure.
+//! When a daemon runs a round: after others changed something, after an unfinished round, and at
+//! intervals. Pure.
 //!
 //! Times are milliseconds since the epoch.
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use larder_format::lease::Pin;
 
-/// After a failed or unfinished round the next one waits no longer than this, however many failed
-/// before it: the store may be back.
+/// The longest wait after a failed or unfinished round, however many failed before it: the store
+/// may be back.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// Marks and generations of versions, as they were listed. New ones are work for a round. Only
@@ -18,7 +18,7 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 pub(super) struct Seen {
     /// Versions that are marked forgotten.
     pub(super) marks: BTreeSet<Pin>,
-    /// Generations of versions: the first one exists when a version was added, others when it was
+    /// Generations of versions. The first one exists when a version was added, others when it was
     /// rewritten.
     pub(super) generations: BTreeSet<(Pin, u32)>,
 }
@@ -64,8 +64,8 @@ impl Schedule {
         is_time || seen.has_more_than(&self.known)
     }
 
-    /// A round did all there was to do. `known` is what was seen before it started and what it
-    /// created itself. Everything else came from others, perhaps too late for this round.
+    /// A round finished all its work. `known` is what it saw before it started and created itself.
+    /// Everything else was created by others, perhaps too late for this round.
     pub(super) fn done(&mut self, now_ms: u64, known: Seen) {
         self.known = known;
         (self.last_ms, self.left, self.wait) = (Some(now_ms), 0, self.every);

@@ -1,4 +1,4 @@
-//! Which containers each newest version leaves. A function of what was found and nothing else.
+//! Which containers each newest version leaves. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,18 +10,20 @@ use super::DefragmentOptions;
 use super::duplicates::Duplicates;
 use super::newest::{Newest, Uses, is_below};
 
-/// Of a container that is left for copies elsewhere, at most this share of its bytes (percent) may lie in containers that the version
-/// would use little of: each of them is one more to be read.
+/// A container may be left for copies elsewhere. At most this share of its bytes (percent) may be
+/// in containers that the version would use little of. Each of them is one more to read.
 const SCATTERED_PERCENT: u8 = 10;
 
-/// Little is less than this share of their bytes (percent). Less strict than what makes a container sparse: to share it saves space.
+/// Little is less than this share of their bytes (percent). Less strict than the limit of a sparse
+/// container, because sharing saves space.
 const LITTLE_PERCENT: u8 = 30;
 
-/// That newest versions do not use this share of the bytes that a version's containers hold (percent) is reason enough to leave some,
-/// although they do not become fewer.
+/// The share of bytes (percent) of a version's containers that newest versions do not use, from
+/// which leaving some is worth it. Their number need not fall.
 const UNUSED_PERCENT: u8 = 5;
 
-/// So many small containers of about one size are copied together: up to four times as large is one size.
+/// This number of small containers of about one size are copied together. Sizes up to a factor of
+/// four are one size.
 const SMALL_ONES: usize = 4;
 
 /// A container that a version leaves.
@@ -29,7 +31,7 @@ const SMALL_ONES: usize = 4;
 pub(super) struct Leave {
     pub(super) usage: ContainerUsage,
     pub(super) why: Why,
-    /// Bytes of it that lie in other containers too, and in which.
+    /// Its bytes that other containers have too, by container.
     pub(super) shared: Vec<(ContainerId, u64)>,
 }
 
@@ -40,26 +42,27 @@ pub(super) enum Why {
     ReclaimReport,
     /// It holds much else, or little at all.
     Sparse,
-    /// Some of it is of no use to any version, and the user wants less of that.
+    /// Some of it is used by no version, and the user wants less of that.
     Unused,
-    /// Much of it lies elsewhere.
+    /// Much of it is stored elsewhere too.
     Duplicate,
 }
 
 impl Leave {
-    /// Bytes of it that lie elsewhere.
+    /// Bytes of it that are stored elsewhere too.
     pub(super) fn shared_bytes(&self) -> u64 {
         self.shared.iter().map(|(_, bytes)| *bytes).sum()
     }
 
-    /// Bytes that have to be copied, at most: which of its chunks the version uses shows when its recipe is read.
+    /// Bytes that have to be copied, at most. Only the recipe tells which of its chunks the version
+    /// uses.
     pub(super) fn copied_bytes(&self) -> u64 {
         self.usage.bytes_used.min(self.usage.bytes_held.saturating_sub(self.shared_bytes()))
     }
 }
 
-/// Of these versions, which containers each leaves because they hold little of it: much else beside that, the sparsest first, or
-/// little at all; until the budget is used up.
+/// The sparse containers that each of these versions leaves, until the budget is used up. They hold
+/// much else, the sparsest first, or little at all.
 ///
 /// A version does so once: the budget is for its whole life.
 ///
@@ -94,7 +97,8 @@ fn sparse_of(
         (budget, fit) = (left, fit + 1);
     }
     chosen.truncate(fit);
-    // Small ones by their size, like runs of a sorted table: each byte is copied again only when there is four times as much.
+    // Small ones by their size, like runs of a sorted table: each byte is copied again only when
+    // there is four times as much.
     let mut tiers: BTreeMap<u32, Vec<ContainerUsage>> = BTreeMap::new();
     let is_small =
         |usage: &ContainerUsage| usage.bytes_used < options.small_bytes && uses.of(&usage.container).len() == 1;
@@ -109,7 +113,7 @@ fn sparse_of(
             chosen.extend(small);
         }
     }
-    // As many containers in the place of others are a gain only if they are much smaller.
+    // The same number of containers in the place of others is a gain only if they are much smaller.
     let full = chosen.iter().map(|usage| usage.bytes_held).max().unwrap_or(0);
     let full = full.max(options.small_bytes * SMALL_ONES as u64).max(1);
     let bytes: u64 = chosen.iter().map(|usage| usage.bytes_used).sum();
@@ -124,8 +128,9 @@ fn budget_of(newest: &Newest, options: &DefragmentOptions) -> u64 {
     (u128::from(newest.bytes) * u128::from(options.budget_percent) / 100) as u64
 }
 
-/// What each of these versions leaves, given what lies elsewhere: what is sparse or partly unused, what was retired, and what is worth
-/// it because of its duplicates; of the last those first that have most of them. The budget does not bound what is unused.
+/// The containers that each of these versions leaves, given the copies elsewhere. It leaves sparse,
+/// partly unused and retired ones, and those with enough duplicates, most first. The budget does
+/// not bound unused bytes.
 pub(super) fn choose(
     newest: &[Newest],
     uses: &Uses,
@@ -164,7 +169,8 @@ pub(super) fn choose(
         let users = uses.of(container);
         let of_user =
             |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Duplicate, shared: shared.clone() };
-        // A container that only some leave is not free, and what these copy of it there would be twice.
+        // A container that only some leave is not freed, and their copies of its chunks would be
+        // duplicates.
         if users.iter().all(|used| of_user(used).copied_bytes() <= budgets[used.version]) {
             for used in users {
                 budgets[used.version] -= of_user(used).copied_bytes();
@@ -176,7 +182,7 @@ pub(super) fn choose(
     leaves
 }
 
-/// Containers of which enough lies elsewhere, worst first.
+/// Containers with enough copies elsewhere, worst first.
 fn worth_leaving<'a>(
     uses: &Uses,
     taken: &HashSet<ContainerId>,
@@ -195,7 +201,8 @@ fn worth_leaving<'a>(
     worth.into_iter().map(|(_, container, shared)| (container, shared)).collect()
 }
 
-/// Takes back what would lead a version to too many containers of which it uses little: they would be rewritten in their turn.
+/// Takes back choices that redirect a version to too many containers of which it uses little: they
+/// would be rewritten in their turn.
 fn drop_scattered(newest: &[Newest], leaves: &mut [Vec<Leave>], options: &DefragmentOptions) {
     let held = |newest: &Newest| -> HashMap<ContainerId, (u64, u64)> {
         newest.containers.iter().map(|usage| (usage.container, (usage.bytes_used, usage.bytes_held))).collect()

@@ -1,13 +1,16 @@
-//! Which chunks of containers that newest versions use lie in another such container as well: the table of copies, joined with the
-//! table of chunks, and gone over up to three times: as soon as nothing is to be left, there is nothing more to find out. What the join
-//! finds is kept for the other times if there is room for it; else the tables are joined again.
+//! Which chunks of containers that newest versions use are also in another such container. The
+//! table of copies is joined with the table of chunks, up to three times. The search ends as soon
+//! as no container is to be left. The result of the join is kept for the next times if there is
+//! room. Otherwise the tables are joined again.
 //!
-//! The first time it is counted how much of each container has a copy in one with a higher number: what has much may be left. The
-//! second time, how much of that has a copy in what stays: if it is little after all, it stays too. The third time a place is chosen
-//! for every chunk of what may be left: the copy with the highest number that stays. So of several copies everybody chooses the
-//! same one, whatever version he looks at, and nobody goes back to what he has left.
+//! The first time counts how much of each container has a copy in one with a higher number. A
+//! container with many copies may be left. The second time counts how many of these copies are in
+//! containers that stay. With too few, the container stays too. The third time chooses a place for
+//! every chunk of the containers that may be left: the copy with the highest number that stays. So
+//! all versions choose the same copy, and none returns to a container that it left.
 //!
-//! Memory is bounded: no more containers are looked at than have room; the others have their turn when these are gone.
+//! Memory is bounded: the containers that are examined are limited. The others follow when these
+//! are gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,19 +29,20 @@ use crate::ingest::listing::{Groups, places};
 const CONCURRENT_READS: usize = 8;
 /// Bytes that a chunk takes here, all in all.
 const CHUNK_BYTES: usize = 128;
-/// Of the memory for tables, one part in so many keeps what their join finds.
+/// Of the memory for tables, one part in this number keeps the result of their join.
 const KEPT_ONE_IN: usize = 4;
 
-/// What there is twice in containers of newest versions.
+/// Duplicates in containers of newest versions.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
-    /// The index that says so.
+    /// The index that has them.
     pub(super) index: u64,
-    /// Of each container how many bytes of its chunks lie in which others.
+    /// Of each container, how many bytes of its chunks are in which others.
     pub(super) shared: HashMap<ContainerId, Vec<(ContainerId, u64)>>,
-    /// Containers that were retired, although newest versions name them: their chunks are found through the index alone.
+    /// Retired containers that newest versions name. Their chunks are found through the index
+    /// alone.
     pub(super) reclaimed: HashSet<ContainerId>,
-    /// Whether there are more than memory holds.
+    /// Whether there are more than memory can hold.
     pub(super) has_more: bool,
     places: HashMap<ChunkKey, Place>,
     others: Vec<(u32, ContainerId)>,
@@ -51,20 +55,21 @@ struct Place {
 }
 
 impl Duplicates {
-    /// Where a chunk lies too.
+    /// The container that has another copy of a chunk.
     pub(super) fn elsewhere(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
         let place = self.places.get(&ChunkKey::of(&chunk.fingerprint))?;
         let (_, container) = *self.others.get(place.other as usize)?;
         Some(ChunkRef { container, offset: place.offset, ..*chunk })
     }
 
-    /// The numbers of containers that something is led to.
+    /// The numbers of containers that chunks are redirected to.
     pub(super) fn numbers(&self) -> &[(u32, ContainerId)] {
         &self.others
     }
 }
 
-/// Whether a container was retired: to be named by a manifest is no proof that its chunks are there.
+/// Whether a container was retired. That a manifest names it does not prove that its chunks are
+/// there.
 pub(super) fn is_retired(facts: &ContainerFacts) -> bool {
     facts.state != ContainerState::Live || facts.retired_chunks > 0 || !facts.forwards.is_empty()
 }
@@ -73,7 +78,7 @@ pub(super) fn is_retired(facts: &ContainerFacts) -> bool {
 struct Used {
     id: ContainerId,
     chunks: u32,
-    /// Chunks of it that lie in such a container with a higher number as well.
+    /// Its chunks that such a container with a higher number has as well.
     losing: u32,
     may_be_led_to: bool,
     may_leave: bool,
@@ -84,13 +89,15 @@ impl Used {
         self.may_be_led_to && !self.may_leave
     }
 
-    /// Whether so much of it is elsewhere. Chunks differ in size, and what is just not worth it by their number may be by their bytes.
+    /// Whether enough of it is elsewhere. Chunks differ in size: the share of bytes may be enough
+    /// where the number of chunks is just below.
     fn is_worth(&self, percent: u8) -> bool {
         self.losing > 0 && u64::from(self.losing) * 200 >= u64::from(self.chunks) * u64::from(percent)
     }
 }
 
-/// Finds them. `leaving` are containers that are left in any case; others when at least `percent` of their chunks lie elsewhere.
+/// Finds them. `leaving` are containers that are left in any case; others are left when at least
+/// `percent` of their chunks have copies elsewhere.
 pub(super) fn find(
     context: &JobContext,
     index: &IndexSnapshot,
@@ -139,7 +146,8 @@ pub(super) fn find(
     Ok(duplicates)
 }
 
-/// Marks what may leave, what has most elsewhere first, until there are so many chunks; says whether that was not all.
+/// Marks containers that may be left, those with most copies elsewhere first, until the limit of
+/// chunks. Returns whether some were not marked.
 fn choose(used: &mut BTreeMap<u32, Used>, leaving: &HashSet<ContainerId>, percent: u8, chunks_max: usize) -> bool {
     let mut candidates: Vec<(u64, u32)> = Vec::new();
     for (number, used) in used.iter() {
@@ -157,7 +165,8 @@ fn choose(used: &mut BTreeMap<u32, Used>, leaving: &HashSet<ContainerId>, percen
         let next = chunks.saturating_add(used.chunks as usize);
         if next > chunks_max && chunks > 0 {
             has_more = true;
-            // What is left in any case is no place to lead to, even when it is copied whole.
+            // A container that is left in any case is no redirect target, even when it is copied
+            // whole.
             used.may_be_led_to &= !leaving.contains(&used.id);
             continue;
         }
@@ -173,7 +182,7 @@ struct Tables<'a> {
     memory: usize,
     /// The numbers of containers that newest versions use, rising.
     numbers: Vec<u32>,
-    /// What the join found, if it was made and there was room.
+    /// The result of the join, if it was made and there was room.
     kept: Option<Kept>,
 }
 
@@ -186,7 +195,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// With one more, if all of them take no more than these bytes.
+    /// With one more chunk, if all of them fit into this number of bytes.
     fn with(mut self, key: ChunkKey, places: &[ChunkPlace], bytes_max: usize) -> Option<Self> {
         self.places.extend_from_slice(places);
         self.keys.push((key, self.places.len()));
@@ -200,7 +209,7 @@ impl Kept {
     }
 }
 
-/// A chunk that lies in containers that may be left, and where it lies too.
+/// A chunk in containers that may be left, and its other places.
 struct Found {
     key: ChunkKey,
     winner: ChunkPlace,
@@ -212,7 +221,8 @@ impl Tables<'_> {
     fn used(&self, uses: &Uses, reclaimed: &mut HashSet<ContainerId>) -> Result<BTreeMap<u32, Used>, IndexError> {
         let table: TableView<Containers> =
             TableView::new(self.io.clone(), &self.index.manifest.runs, LookupOptions::default());
-        // Of what a rebuilt index found a delete may be under way that nobody remembers (`RebuiltKeepsCopies`).
+        // Of containers that a rebuilt index found, a delete may be under way that no index knows
+        // (`RebuiltKeepsCopies`).
         let rebuilt = self.index.manifest.head.rebuilt.unwrap_or(0);
         let mut used = BTreeMap::new();
         for record in table.scan(0..=u64::MAX, self.memory) {
@@ -231,7 +241,7 @@ impl Tables<'_> {
         Ok(used)
     }
 
-    /// All chunks that lie in several of these containers, with their places there.
+    /// All chunks that are in several of these containers, with their places there.
     fn groups(&mut self, mut each: impl FnMut(ChunkKey, &[ChunkPlace])) -> Result<(), IndexError> {
         if let Some(kept) = &self.kept {
             kept.iter().for_each(|(key, places)| each(key, places));
@@ -261,7 +271,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Where the chunks of what may be left lie too.
+    /// The other places of chunks of containers that may be left.
     fn winners(&mut self, used: &BTreeMap<u32, Used>) -> Result<Vec<Found>, IndexError> {
         let mut found = Vec::new();
         self.groups(|key, copies| {
@@ -277,8 +287,8 @@ impl Tables<'_> {
     }
 }
 
-/// Looks up where in their containers the chunks lie, and how large they are. A table that cannot be read is one that nothing is
-/// led to.
+/// Looks up the numbers and sizes of the chunks in their containers. Nothing is redirected to a
+/// container with an unreadable table.
 fn drop_into(
     context: &JobContext,
     used: &BTreeMap<u32, Used>,

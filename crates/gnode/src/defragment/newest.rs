@@ -1,4 +1,5 @@
-//! The newest versions of all series, and which containers they use: what compaction decides about, and all it ever leads to.
+//! The newest versions of all series, and the containers that they use. Defragmentation decides
+//! about these, and redirects only to these.
 
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
@@ -29,13 +30,13 @@ impl Newest {
     }
 }
 
-/// Reads the newest version of every series. One that cannot be read is left as it is, and nothing is redirected to its containers; they come
-/// second.
+/// Reads the newest version of every series. Second are those that cannot be read: they stay as
+/// they are, and nothing is redirected to their containers.
 pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for version in context.executor.block_on(repository.newest_of_every_series())? {
-        // What is of the layout `lifecycle` is arranged.
+        // Versions of the layout `lifecycle` are arranged instead.
         if version.summary.layout != Layout::Standard {
             continue;
         }
@@ -59,7 +60,8 @@ pub(super) struct Use {
     pub(super) usage: ContainerUsage,
 }
 
-/// All data containers that newest versions use, with these. They grow with the repository, so nothing is allocated for one.
+/// All data containers that newest versions use, with these. They grow with the repository, so
+/// nothing is allocated for one.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// By container, and in the order of the versions.
@@ -81,22 +83,24 @@ impl Uses {
         self.all.chunk_by(|a, b| a.usage.container == b.usage.container).map(|used| used[0].usage.container)
     }
 
-    /// Who uses a container.
+    /// The versions that use a container.
     pub(super) fn of(&self, container: &ContainerId) -> &[Use] {
         let from = self.all.partition_point(|used| used.usage.container < *container);
         let behind = self.all.get(from..).unwrap_or_default();
         behind.get(..behind.partition_point(|used| used.usage.container == *container)).unwrap_or_default()
     }
 
-    /// Bytes of a container that none of these versions uses, at least: it is not known which bytes several of them share.
+    /// Bytes of a container that none of these versions uses, at least. It is unknown which bytes
+    /// several of them share.
     pub(super) fn unused_bytes(&self, container: &ContainerId) -> u64 {
         let used = self.of(container);
         let held = used.first().map_or(0, |used| used.usage.bytes_held);
         held.saturating_sub(used.iter().map(|used| used.usage.bytes_used).sum())
     }
 
-    /// Whether each of these versions uses less of a container than this share of its bytes (percent). What is dense for one of
-    /// them stays, or two series that share it would take it from one another for ever (ping-pong).
+    /// Whether each of these versions uses less of a container than this share of its bytes
+    /// (percent). A container that is dense for one of them stays. Otherwise two series that share
+    /// it would rewrite it in turns for ever.
     pub(super) fn is_sparse_for_all(&self, container: &ContainerId, percent: u8) -> bool {
         self.of(container).iter().all(|used| is_below(used.usage.bytes_used, percent, used.usage.bytes_held))
     }

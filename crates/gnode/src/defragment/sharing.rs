@@ -1,5 +1,5 @@
-//! What a job that has announced itself may lead to: containers of the versions that its lease names, as their newest generations
-//! have them, and what it copied itself.
+//! The possible redirect targets of a job that has announced itself. They are containers in the
+//! newest generations of the versions that its lease names, and its own copies.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,8 @@ use larder_writer::ContainerTotals;
 use super::choice::{Leave, Why};
 use super::duplicates::{Duplicates, is_retired};
 
-/// Bytes that a chunk takes that was copied: its entry, with what tables keep free, and until then where it came from.
+/// Bytes that a copied chunk takes: its entry, with the free part of tables, and until then its old
+/// place.
 const CHUNK_BYTES: usize = 160 + size_of::<Move>();
 
 /// See the module header.
@@ -29,8 +30,8 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Looks at the other versions, and whether something was retired since the index that the plan was made with. The version itself
-    /// was looked at before.
+    /// Examines the other versions, and whether a container was retired since the index of the
+    /// plan. The version itself was examined before.
     pub(super) fn announced(
         context: &JobContext,
         own: &Manifest,
@@ -40,7 +41,7 @@ impl Sharing {
         let mut sharing = Self { containers: HashMap::new(), reclaimed: HashSet::new() };
         sharing.add(own);
         for other in others {
-            // What fails its look is not used.
+            // A version that cannot be examined is not used.
             let Some(newest) = context.executor.block_on(look_at(&context.repository, other))? else { continue };
             match context.executor.block_on(context.repository.manifest(&newest)) {
                 Ok(manifest) => sharing.add(&manifest),
@@ -70,23 +71,25 @@ impl Sharing {
         self.containers.extend(of_data.map(|usage| (usage.container, ContainerTotals::of(usage))));
     }
 
-    /// Whether chunks may be led to a container.
+    /// Whether chunks may be redirected to a container.
     pub(super) fn holds(&self, container: &ContainerId) -> bool {
         self.containers.contains_key(container) && !self.reclaimed.contains(container)
     }
 
-    /// Whether a container may still be left: what it was worth it for must be there, and need not be copied.
+    /// Whether a container may still be left: the copies for which it is left must be there, and
+    /// need no copying.
     pub(super) fn may_leave(&self, leave: &Leave) -> bool {
         leave.why != Why::Duplicate || leave.shared.iter().all(|(container, _)| self.holds(container))
     }
 
-    /// What the containers of these versions hold.
+    /// The chunks of the containers of these versions.
     pub(super) fn containers(&self) -> &HashMap<ContainerId, ContainerTotals> {
         &self.containers
     }
 }
 
-/// Of the containers that a plan leads to, those that a newer index than the plan's has retired, or does not know any more.
+/// The redirect targets of a plan that an index newer than the plan's has retired or no longer
+/// knows.
 async fn retired_since(context: &JobContext, duplicates: &Duplicates) -> Result<HashSet<ContainerId>, IndexError> {
     let mut reclaimed = HashSet::new();
     if duplicates.numbers().is_empty() {
@@ -107,7 +110,7 @@ async fn retired_since(context: &JobContext, duplicates: &Duplicates) -> Result<
     Ok(reclaimed)
 }
 
-/// What was copied for versions that were rewritten in one go. Bounded: what is beyond is found by the next pass.
+/// Copies for versions that were rewritten in one run. Bounded: the next pass finds the rest.
 #[derive(Debug)]
 pub(super) struct Copied {
     most: usize,
@@ -120,19 +123,19 @@ impl Copied {
         Self { most: memory / 4 / CHUNK_BYTES, places: HashMap::new(), owners: Vec::new() }
     }
 
-    /// Of how many more chunks it remembers that they were copied.
+    /// The number of copied chunks that it can still remember.
     pub(super) fn room(&self) -> usize {
         self.most.saturating_sub(self.places.len())
     }
 
-    /// Chunks were copied for a version, whose newest generation has them now.
+    /// Remembers chunks that were copied for a version and that its newest generation has now.
     pub(super) fn remember(&mut self, version: &Version, moves: &[Move]) {
         let moves = &moves[..self.room().min(moves.len())];
         self.places.extend(moves.iter().map(|moved| (ChunkKey::of(&moved.to.fingerprint), moved.to)));
         self.owners.push((version.clone(), moves.iter().map(|moved| moved.from).collect()));
     }
 
-    /// Versions that have copies of what was in these containers, other than this one.
+    /// Versions other than this one that have copies of the contents of these containers.
     pub(super) fn owners_of(&self, containers: &[ContainerUsage], version: &Version) -> impl Iterator<Item = Version> {
         let has_some = |from: &HashSet<ContainerId>| containers.iter().any(|usage| from.contains(&usage.container));
         let owners = self.owners.iter().filter(move |(owner, from)| owner.id() != version.id() && has_some(from));

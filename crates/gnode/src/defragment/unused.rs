@@ -1,7 +1,8 @@
-//! Which containers newest versions leave because some of their bytes are of no use to any version.
+//! Which containers newest versions leave because no version uses some of their bytes.
 //!
-//! By default, versions leave sparse containers only, within a budget. Here the user has said how much may stay unused, so whole
-//! versions may be copied. A container that an older version uses stays: which of its bytes are unused, only all recipes tell.
+//! By default, versions leave sparse containers only, within a budget. Here the user has said how
+//! much may stay unused, so whole versions may be copied. A container that an older version uses
+//! stays, because only all recipes tell which of its bytes are unused.
 
 use std::collections::HashSet;
 
@@ -17,7 +18,8 @@ use super::newest::{Newest, Uses};
 /// Manifests that are read ahead. One of a terabyte has some ten megabytes.
 const MANIFESTS_AHEAD: usize = 4;
 
-/// Of the containers that these newest versions use, those that no other version uses; `None` if that cannot be known.
+/// The containers that these newest versions use and no other version does; `None` if that cannot
+/// be known.
 pub(super) fn exclusive(
     context: &JobContext,
     newest: &[Newest],
@@ -43,8 +45,9 @@ pub(super) fn exclusive(
     Ok(catalog.damaged.is_empty().then_some(exclusive))
 }
 
-/// Of each version the containers that it leaves, the worst first, until no more than this share (percent) of the bytes in all
-/// containers of newest versions is unused. All versions leave a container, or none does. `taken` are left anyway.
+/// Of each version the containers that it leaves, the worst first. The limit is the share (percent)
+/// of bytes in all containers of newest versions that may stay unused. All versions leave a
+/// container, or none does. `taken` are left anyway.
 pub(super) fn unused(
     newest: &[Newest],
     uses: &Uses,

@@ -1,4 +1,4 @@
-//! Compares the chunks that are in containers with those that are listed, both in order of their keys.
+//! Compares the chunks in containers with those that are listed, both in order of their keys.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ use crate::ingest::listing::{Groups, places};
 /// Tables of containers that are read at once.
 const CONCURRENT_READS: usize = 16;
 
-/// Every chunk of every container is listed once, and whatever is listed is there. Says whether it came to its end.
+/// Every chunk of every container is listed once, and every listed chunk is there. Returns whether
+/// the comparison is complete.
 pub(super) fn compare(
     pass: &IndexPass,
     index: &IndexSnapshot,
@@ -34,7 +35,7 @@ pub(super) fn compare(
     let Some(actual) = collect(pass, &containers, needs, agreement, progress, cancel, &mut unreadable)? else {
         return Ok(false);
     };
-    // That such a container is unreadable was told; what the index says of its chunks may well be so.
+    // The container was reported as unreadable; the index may still be right about its chunks.
     containers.retain(|number, _| !unreadable.contains(number));
     let containers = &containers;
     let chunks: TableView<Chunks> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
@@ -127,7 +128,7 @@ struct Comparing<'a> {
 }
 
 impl Comparing<'_> {
-    /// Compares one chunk: where it is, where the index leads, and where else it is said to be.
+    /// Compares one chunk: its places, the entry of the index, and its listed copies.
     fn compare(&mut self, key: &[u8], there: &[u8], entry: Option<&[u8]>, copies: &[u8]) -> Result<(), IndexError> {
         let wrong = |source| IndexError::WrongRecord { table: Chunks::TABLE, key: key.to_vec(), source };
         let key = Chunks::decode_key(key).map_err(wrong)?;

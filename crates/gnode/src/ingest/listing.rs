@@ -1,4 +1,5 @@
-//! Lists the chunks of new containers: their tables are read, sorted by chunk, and merged with what the index has.
+//! Lists the chunks of new containers: reads their tables, sorts them by chunk, and merges them
+//! with the index.
 
 use futures::StreamExt;
 use larder_format::ids::ContainerId;
@@ -13,8 +14,8 @@ const CONCURRENT_READS: usize = 16;
 /// Bytes that a copy takes in a group.
 const COPY_BYTES: usize = 8;
 
-/// Lists the chunks of containers that have numbers and whose chunks are not listed yet. `known` has the numbers of all containers with
-/// a record, these among them.
+/// Lists the chunks of containers that have numbers and whose chunks are not listed yet. `known`
+/// has the numbers of all containers with a record, these among them.
 pub fn ingest(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -31,7 +32,8 @@ pub fn ingest(
     let (mut chunks, mut others) = (pass.writer::<Chunks>(age), pass.writer::<Copies>(age));
     table.join(&mut Groups::new(copies), pass.memory / 4, |key, group, found| {
         let mut copies = places(group.unwrap_or_default());
-        // An entry stays what it is while its container has a record; else the first of the new ones takes its place.
+        // An entry stays as it is while its container has a record. Otherwise the first of the new
+        // ones replaces it.
         if !found.is_some_and(|found| known.contains(found.container)) {
             let Some(first) = copies.next().transpose()? else { return Ok(()) };
             chunks.push(key.as_ref(), Some(&first.encode()))?;
@@ -72,7 +74,7 @@ fn collect(
             Err(error) => return Err(error.into()),
         };
         ingested.containers += 1;
-        // From behind, so that of equal chunks in one container the first holds.
+        // In reverse, so that of equal chunks in one container the first counts.
         for (place, chunk) in index.chunks.iter().enumerate().rev() {
             let place = u32::try_from(place).map_err(|_| too_many())?;
             let key = CopyKey { chunk: ChunkKey::of(&chunk.fingerprint), container: number };
@@ -96,10 +98,11 @@ pub(crate) fn places(group: &[u8]) -> impl Iterator<Item = Result<ChunkPlace, In
     group.chunks_exact(COPY_BYTES).map(move |place| ChunkPlace::decode(place).map_err(wrong))
 }
 
-/// Copies in order of their keys, one record for all copies of a chunk: its value has their places, one after the other.
+/// Copies in order of their keys, one record for all copies of a chunk: its value has their places,
+/// one after the other.
 pub(crate) struct Groups<C> {
     copies: C,
-    /// Whether `copies` stands at the first copy of the next chunk.
+    /// Whether `copies` is at the first copy of the next chunk.
     has_next: Option<bool>,
     key: [u8; 20],
     places: Vec<u8>,
@@ -129,7 +132,7 @@ impl<C: Cursor> Cursor for Groups<C> {
             } else if self.key != key.chunk.0 {
                 break;
             }
-            // Removals among sorted changes are of no interest.
+            // Removals among sorted changes do not matter here.
             if let Some(value) = self.copies.value() {
                 let chunk = Copies::decode_value(value).map_err(wrong(self.copies.key()))?;
                 self.places.extend_from_slice(&ChunkPlace { container: key.container, chunk }.encode());

@@ -1,4 +1,4 @@
-//! Drops what leads to containers that have no record any more, and lets copies take the place of entries that lost theirs.
+//! Drops entries for containers without a record, and replaces lost entries by copies.
 
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, CopyKey};
@@ -9,27 +9,29 @@ use larder_index::{
 use super::Numbers;
 use super::listing::{Groups, places};
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Chunks that are listed.
     pub chunks: u64,
     /// Copies beside them.
     pub copies: u64,
-    /// Entries and copies that led nowhere.
+    /// Entries and copies that were dropped because their container has no record.
     pub dropped: u64,
-    /// Copies that took the place of an entry.
+    /// Copies that replaced an entry.
     pub promoted: u64,
 }
 
-/// Whether at least a quarter of what is listed must be of no use, when containers with records hold so many chunks.
+/// Whether at least a quarter of the listed chunks must be useless, if containers with records hold
+/// this number of chunks.
 pub fn is_worth_a_sweep(draft: &Draft<'_>, live_chunks: u64) -> bool {
     let listed = |table| draft.manifest.runs_of(table).iter().map(|run| run.records - run.tombstones).sum::<u64>();
     let listed = listed(Table::Chunks).saturating_add(listed(Table::Copies));
     listed.saturating_sub(live_chunks) > listed / 4
 }
 
-/// Writes both tables again without what is of no use. Reads and writes all of them, in partitions on the pass's threads.
+/// Writes both tables again without useless entries. Reads and writes all of them, in partitions on
+/// the pass's threads.
 pub fn sweep(pass: &IndexPass, draft: &mut Draft<'_>, known: &Numbers) -> Result<Swept, IndexError> {
     let chunks = draft.view::<Chunks>(LookupOptions::default());
     let copies = draft.view::<Copies>(LookupOptions::default());
@@ -71,7 +73,7 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Goes over both tables side by side.
+    /// Reads both tables side by side.
     fn sweep(&mut self, mut entries: impl Cursor, groups: &mut impl Cursor) -> Result<(), IndexError> {
         let (mut has_entry, mut has_group) = (entries.advance()?, groups.advance()?);
         while has_entry || has_group {
@@ -129,7 +131,7 @@ fn wrong(key: &[u8], source: larder_format::DecodeError) -> IndexError {
     IndexError::WrongRecord { table: Chunks::TABLE, key: key.to_vec(), source }
 }
 
-/// Merges what should be merged of all tables that ingestion writes. A sweep leaves nothing to do for two of them.
+/// Merges all tables that ingestion writes, where needed. After a sweep, two of them need nothing.
 pub fn merge_tables(draft: &mut Draft<'_>) -> Result<(), IndexError> {
     for table in [Table::Chunks, Table::Copies, Table::Streams, Table::Extents] {
         draft.merge(table)?;

@@ -1,8 +1,8 @@
-//! The records of all containers, as a pass holds them: 44 bytes each and 4 for its place by name, and little beside that for jobs and
-//! for lists of users, of which there are few.
+//! The records of all containers, as a pass holds them. Each takes 44 bytes, and 4 for its place by
+//! name. Jobs and lists of users are few and take little.
 //!
-//! It is what of a pass grows with the repository, so it holds nothing twice and allocates nothing for a container. What becomes of the
-//! records is decided by `lifespans`.
+//! This is the part of a pass that grows with the repository. So it holds nothing twice and
+//! allocates nothing for a container. `lifespans` decides about the records.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use larder_format::manifest::ContainerUsage;
 use super::users::{Taking, Users, UsersId};
 use crate::ingest::Numbers;
 
-/// One record. Nothing of it is retired, or all of it, so what was retired need not be counted.
+/// One record. A container is retired whole or not at all, so retired chunks need not be counted.
 #[derive(Debug, Clone, Copy)]
 #[repr(Rust, packed(4))]
 pub(super) struct Row {
@@ -35,7 +35,7 @@ pub(super) struct Row {
 
 const _: () = assert!(size_of::<Row>() == 44, "the table of a large repository is all in memory");
 
-/// What this pass did to a record.
+/// The change of a record by this pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,
@@ -43,12 +43,12 @@ enum Change {
     Removed,
 }
 
-/// Their place by name takes so many bytes each.
+/// Bytes that the place of a record by name takes.
 const PLACE_BYTES: usize = size_of::<u32>();
-/// And a job so many, all in all.
+/// Bytes that a job takes, all in all.
 const JOB_BYTES: usize = 72;
 
-/// A place among the rows. It stays what it is.
+/// A place among the rows. It never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place(u32);
 
@@ -68,7 +68,7 @@ pub(super) struct ContainerTable {
 }
 
 impl ContainerTable {
-    /// Room for so many records.
+    /// Room for this number of records.
     pub(super) fn with_capacity(records: usize) -> Self {
         Self {
             rows: Vec::with_capacity(records),
@@ -81,8 +81,8 @@ impl ContainerTable {
         }
     }
 
-    /// Appends a record, whose number is higher than all before. To be found by name after [`Self::sort`]. `None` when there is no
-    /// room for so much.
+    /// Appends a record, whose number is higher than all before. [`Self::sort`] makes it findable
+    /// by name. `None` when there is no room for it.
     pub(super) fn push(&mut self, number: u32, facts: &ContainerFacts) -> Option<()> {
         let forwards = match facts.forwards.as_slice() {
             [] => 0,
@@ -111,8 +111,8 @@ impl ContainerTable {
         Some(())
     }
 
-    /// Appends a record that the index does not have, of a container that is used from this version of a series on; or by nobody.
-    /// `None` when there is no room for it.
+    /// Appends a record that the index does not have. The container is used from this version of a
+    /// series on, or not at all. `None` when there is no room for it.
     pub(super) fn push_new(
         &mut self,
         number: u32,
@@ -139,7 +139,7 @@ impl ContainerTable {
     }
 
     fn job_number(&mut self, job: JobId) -> Option<u32> {
-        // They come by number, and most of a job one after the other.
+        // They are ordered by number, and most of a job are adjacent.
         if let Some(last) = self.rows.last().filter(|row| self.jobs.get(row.job as usize) == Some(&job)) {
             return Some(last.job);
         }
@@ -152,7 +152,7 @@ impl ContainerTable {
         Some(number)
     }
 
-    /// Makes all that were appended findable by name. Where several have one name, the last counts.
+    /// Makes all appended records findable by name. Of several with one name, the last counts.
     pub(super) fn sort(&mut self) {
         let known = self.by_name.len() + self.removed;
         self.by_name.extend((known as u32)..(self.rows.len() as u32));
@@ -207,7 +207,7 @@ impl ContainerTable {
         ContainerId { kind: row.kind, job: self.jobs[row.job as usize], seq: row.seq }
     }
 
-    /// Numbers of the containers that have what was in it.
+    /// Numbers of the containers that have its former chunks.
     pub(super) fn forwards_of(&self, row: &Row) -> &[u32] {
         let begin = row.forwards as usize;
         let len = self.forwards.get(begin).map_or(0, |len| *len as usize);
@@ -218,8 +218,8 @@ impl ContainerTable {
         &self.users
     }
 
-    /// Takes in a version of a series: what it uses is used from it on, if it was not, and all else no more, if it was. `None` when
-    /// there is no room for so many lists of users.
+    /// Ingests a version of a series. The containers that it uses are in use from it on; all others
+    /// of the series end before it. `None` when there is no room for the lists of users.
     pub(super) fn take_in(&mut self, series: SeriesKey, version: u32, uses: impl Fn(Place) -> bool) -> Option<()> {
         let mut taking = Taking::new(series, version);
         for (place, row) in (0..).map(Place).zip(&mut self.rows) {
@@ -264,7 +264,7 @@ impl ContainerTable {
         }
     }
 
-    /// What changed: records, and numbers that have none any more.
+    /// The changes: records, and numbers that have none any more.
     pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Option<ContainerFacts>)> {
         let changed = self.rows.iter().filter(|row| row.change != Change::None);
         changed.map(|row| (row.number, (row.change == Change::Changed).then(|| self.facts_of(row))))

@@ -1,7 +1,9 @@
-//! Who uses containers, from when to when: every list of lifespans that occurs is there once, and containers have its number.
+//! The lifespans of containers. Every distinct list of lifespans is stored once, and containers
+//! have its number.
 //!
-//! Most containers of a job are used by the same versions, so there are few lists however many containers there are, and what a new
-//! version changes, or who needs what, is worked out for lists and not for containers.
+//! Most containers of a job are used by the same versions, so there are few lists however many
+//! containers there are. The changes by a new version, and the needs of versions, are computed for
+//! lists instead of containers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,12 +48,13 @@ impl Users {
         self.lists.get(id.0 as usize).map_or(&[], |list| list)
     }
 
-    /// What is worked out for each list there is, to be asked by its number.
+    /// A value that is computed for each list, to be read by its number.
     pub(super) fn map<T>(&self, mut of_list: impl FnMut(&[SeriesLifespans]) -> T) -> OfLists<T> {
         OfLists(self.lists.iter().map(|list| of_list(list)).collect())
     }
 
-    /// What becomes of a list when a version of a series is taken in that uses what has it, or does not. `None` when there are 2^32.
+    /// The list that follows from a list when a version of a series is ingested, which uses its
+    /// containers or does not. `None` when there are 2^32.
     pub(super) fn after(&mut self, taking: &mut Taking, id: UsersId, is_used: bool) -> Option<UsersId> {
         let known = if is_used { &mut taking.used } else { &mut taking.unused };
         if let Some(Some(after)) = known.get(id.0 as usize) {
@@ -76,7 +79,7 @@ impl Users {
     }
 }
 
-/// A version that is taken in, and what has become of lists so far.
+/// A version that is ingested, and the new lists so far.
 #[derive(Debug)]
 pub(super) struct Taking {
     series: SeriesKey,
@@ -86,24 +89,24 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    /// A version that is to be taken in, under this number.
+    /// A version to be ingested, under this number.
     pub(super) fn new(series: SeriesKey, version: u32) -> Self {
         Self { series, version, used: Vec::new(), unused: Vec::new() }
     }
 }
 
-/// Something for each list.
+/// A value for each list.
 #[derive(Debug)]
 pub(super) struct OfLists<T>(Vec<T>);
 
 impl<T: Copy> OfLists<T> {
-    /// Of this one; nothing of one that is younger.
+    /// The value of this list; none for a younger list.
     pub(super) fn of(&self, id: UsersId) -> Option<T> {
         self.0.get(id.0 as usize).copied()
     }
 }
 
-/// A series begins to use with this version what has these users, unless it does already.
+/// A series begins to use containers with these users at this version, unless it does already.
 pub(super) fn begun(users: &[SeriesLifespans], series: SeriesKey, version: u32) -> Option<Vec<SeriesLifespans>> {
     let begun = Lifespan { first: version, last: None };
     let place = users.binary_search_by_key(&series, |user| user.series);
@@ -120,12 +123,13 @@ pub(super) fn begun(users: &[SeriesLifespans], series: SeriesKey, version: u32) 
     Some(users)
 }
 
-/// A series does not use any more, with this version, what has these users, if it did.
+/// A series stops to use containers with these users at this version, if it did.
 fn ended(users: &[SeriesLifespans], series: SeriesKey, version: u32) -> Option<Vec<SeriesLifespans>> {
     let place = users.binary_search_by_key(&series, |user| user.series).ok()?;
     users[place].lifespans.last().filter(|lifespan| lifespan.last.is_none())?;
     let mut users = users.to_vec();
-    // All versions of the series since it began do; there is none between the newest of them and this one.
+    // All versions of the series since it began use them; there is none between the newest of them
+    // and this one.
     users[place].lifespans.last_mut()?.last = Some(version.saturating_sub(1));
     Some(users)
 }

@@ -1,4 +1,4 @@
-//! [`Deadline`]: one for the whole round, however often a step starts again.
+//! [`Deadline`]: one for the whole round, however often a step is repeated.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl<'a> Deadline<'a> {
 mod tests {
     use super::*;
 
-    /// Stands still.
+    /// A clock that stands still.
     struct At(u64);
 
     impl Clock for At {

@@ -1,4 +1,4 @@
-//! The step of a round that rewrites newest versions, as often as there is something to do.
+//! The step of a round that rewrites newest versions, until none is left to rewrite.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub struct DefragmentReport {
     pub bytes: u64,
     /// Bytes of the containers that were written.
     pub stored_bytes: u64,
-    /// Bytes of which another copy is used from now on, uncompressed.
+    /// Bytes that now use another copy, uncompressed.
     pub shared_bytes: u64,
     /// An estimate of the requests that it takes, beside those for the plan.
     pub requests: Requests,
@@ -78,7 +78,7 @@ impl DefragmentReport {
 /// See the module header.
 pub(super) struct Defragmentation<'a> {
     context: &'a JobContext,
-    /// The same, remembering runs of the index, for plans. What is copied or shared is read from
+    /// The same for plans, with a cache of runs of the index. Copied or shared data is read from
     /// the store.
     looking: &'a JobContext,
     options: &'a MaintenanceOptions,

@@ -45,7 +45,7 @@ pub use report::{Ended, MaintenanceReport};
 /// Called at once for every version that is not rewritten, with the reason.
 pub type OnNotRewritten<'a> = &'a dyn Fn(JobId, &NotRewritten);
 
-/// A round that did not come to its end.
+/// A round that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaintenanceError {
     /// Newest versions could not be examined.
@@ -57,7 +57,7 @@ pub enum MaintenanceError {
 }
 
 impl MaintenanceError {
-    /// What a caller can do about it.
+    /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Defragment(error) => error.kind(),
@@ -70,8 +70,8 @@ impl MaintenanceError {
 ///
 /// # Errors
 ///
-/// The repository or the index failed, damage stops every pass, or the round was interrupted. What
-/// it did before stays done.
+/// The repository or the index failed, damage stops every pass, or the round was interrupted.
+/// Completed work stays done.
 pub fn run(
     context: &JobContext,
     options: &MaintenanceOptions,

@@ -29,19 +29,19 @@ pub enum Task {
 pub struct MaintenanceOptions {
     /// The tasks. Empty: all, those that cost much only where they are worth it.
     pub tasks: BTreeSet<Task>,
-    /// After this time nothing more starts; `None`: no limit. Counts for the whole round, instead
-    /// of what `pass` says.
+    /// After this time nothing more starts; `None`: no limit. Counts for the whole round, and
+    /// replaces the limit of `pass`.
     pub max_duration: Option<Duration>,
-    /// Bytes that may be copied, uncompressed; `None`: no limit. Counts for the whole round,
-    /// instead of what `pass` says.
+    /// Bytes that may be copied, uncompressed; `None`: no limit. Counts for the whole round, and
+    /// replaces the limit of `pass`.
     pub max_rewrite: Option<u64>,
-    /// Percent of the data that may stay unused; `None`: containers go by the defaults. Counts for
-    /// the whole round, instead of what `defragment` and `pass` say.
+    /// Percent of the data that may stay unused; `None`: the defaults apply. Counts for the whole
+    /// round, and replaces the limits of `defragment` and `pass`.
     pub max_unused: Option<f64>,
     /// How newest versions are rewritten.
     pub defragment: DefragmentOptions,
-    /// How passes are made. Its `dry_run` and its memory count for all tasks. What it reclaims and
-    /// arranges is restricted to the tasks.
+    /// How passes are made. Its `dry_run` and its memory count for all tasks. Its reclaiming and
+    /// arranging are restricted to the tasks.
     pub pass: PassOptions,
 }
 
@@ -61,7 +61,7 @@ impl MaintenanceOptions {
         DefragmentOptions { unused_percent: self.max_unused, ..self.defragment }
     }
 
-    /// How a pass is made when so many bytes were copied before it and so much time is left.
+    /// How a pass is made after this number of copied bytes, with this time left.
     pub(super) fn pass_after(&self, copied: u64, left: Option<Duration>) -> PassOptions {
         let max_rewrite = self.max_rewrite.map(|most| most.saturating_sub(copied));
         let reclaim = self.exact().zip(self.pass.reclaim.clone());

@@ -21,7 +21,7 @@ pub struct MaintenanceReport {
     pub planning: Requests,
     /// All requests that the store got when the round had ended, those before it included.
     pub requests: StoreStats,
-    /// Whether the store keeps old versions of what is deleted.
+    /// Whether the store keeps old versions of deleted objects.
     pub keeps_versions: bool,
 }
 

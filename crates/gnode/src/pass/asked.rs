@@ -1,9 +1,11 @@
-//! What a pass asks for by name before it believes a listing that lacks something (`AskedTwice`, `CommittedAccounted`, `OldEnough`).
+//! Asks by name for objects that a listing lacks, before the pass believes it (`AskedTwice`,
+//! `CommittedAccounted`, `OldEnough`).
 //!
-//! No single wrong answer of the store may lead to a deletion. What an index has was seen by an earlier pass, and goes only when it is
-//! marked. What no index ever had rests on listings: a register, a lease or a closing mark that they lack would make it look like
-//! garbage. So the registers are what two listings show; each job that says it committed has its register asked for; and before
-//! containers go that no index ever had, their job is asked for by name, and they are old enough.
+//! No single wrong answer of the store may cause a deletion. An earlier pass has seen everything
+//! that an index has, and it goes only when it is marked. Other objects rest on listings: without
+//! their register, lease or closing mark they would look like garbage. So two listings show the
+//! registers. The register of each job that says it committed is asked for. Before containers go
+//! that no index ever had, their job is asked for by name, and they are old enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +31,8 @@ const CONCURRENT_READS: usize = 32;
 type Registers = BTreeMap<Pin, Vec<u32>>;
 
 impl Survey<'_> {
-    /// The registers of step 5: what the listing after the leases shows, what the one before them showed and is still there, and what
-    /// closing marks and pins speak of.
+    /// The registers of step 5. They are those of the listing after the leases, the remaining ones
+    /// of the listing before them, and those that closing marks and pins name.
     pub(super) async fn registers(&self, before: &Before, leases: &Leases) -> Result<Registers, PassError> {
         let mut registers = self.repository.list_registers().await?;
         if self.repository.keeps(Rule::AskedTwice) {
@@ -40,7 +42,7 @@ impl Survey<'_> {
         Ok(registers)
     }
 
-    /// Adds what the listing before the leases showed.
+    /// Adds the registers of the listing before the leases.
     async fn unite(&self, before: &Before, registers: &mut Registers) -> Result<(), PassError> {
         for (version, generations) in &before.registers {
             if let Some(listed) = registers.get_mut(version) {
@@ -50,16 +52,18 @@ impl Survey<'_> {
             if self.repository.has_register(*version, generations.first().copied().unwrap_or(0)).await? {
                 registers.insert(*version, generations.clone());
             } else if !before.marks.contains(version) {
-                // Removed meanwhile, by another pass; or it never was there, and then its job is not settled.
+                // Another pass removed it meanwhile; or it never was there, and then its job is not
+                // settled.
                 return Err(PassError::Overtaken);
             }
         }
         Ok(())
     }
 
-    /// Asks for the registers that are spoken of and not listed (`CommittedAccounted`).
+    /// Asks for the registers that are named and not listed (`CommittedAccounted`).
     async fn account(&self, before: &Before, leases: &Leases, registers: &mut Registers) -> Result<(), PassError> {
-        // Passes remove leases after they published an index that knows the version: from there on that index says what is missing.
+        // Passes remove leases after they published an index that knows the version: from there on
+        // the index tells if it is missing.
         let new = leases.jobs.iter().filter(|(_, listed)| has_first_lease(listed));
         let new: BTreeSet<JobId> = new.map(|(job, _)| *job).collect();
         for (job, done) in before.dones.iter().chain(&leases.dones).filter(|(job, _)| new.contains(job)) {
@@ -113,7 +117,8 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// A closing mark of version 1 says nothing: the register that the lease speaks of is asked for.
+    /// A closing mark of version 1 does not name a register: the one that the lease names is asked
+    /// for.
     async fn ask_unsaid(&self, job: JobId, leases: &Leases, registers: &mut Registers) -> Result<(), PassError> {
         let renewals = leases.jobs.get(&job).map_or(&[][..], |listed| &listed.renewals);
         let SeenLease::Open(lease) = self.repository.see_lease(job, renewals).await? else { return Ok(()) };
@@ -125,7 +130,8 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Spares containers that no index ever had while they are young, or while their job is there after all. Says what waits for its age.
+    /// Spares containers that no index ever had while they are young, or while their job is there
+    /// after all. Returns the space that waits for its age.
     pub(super) async fn spare(
         &self,
         proposal: &mut Proposal,
@@ -159,7 +165,7 @@ impl Survey<'_> {
         Ok(waiting)
     }
 
-    /// Asks the store, by name, for everything that speaks for a job.
+    /// Asks the store, by name, for every object that shows that a job exists.
     async fn ask(&self, job: JobId, proposal: &Proposal, registers: &Registers) -> Result<Answer, PassError> {
         let (before, leases) = (proposal.before(), proposal.leases());
         let asks = self.repository.keeps(Rule::AskedTwice);
@@ -203,7 +209,7 @@ impl Survey<'_> {
     }
 }
 
-/// What becomes of the containers of a job that no index ever had and that nobody needs.
+/// The fate of containers that no index ever had and that are not needed, by their job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     /// They go.

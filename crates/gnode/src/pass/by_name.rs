@@ -1,10 +1,10 @@
-//! What a listing lacks is asked for by its name before anything rests on its absence.
+//! Asks by name for objects that a listing lacks, before a decision rests on their absence.
 //!
-//! A store may answer one listing wrongly, or lag. So a container that versions need and that was
-//! not listed counts as missing only when the store says so of its name too; else the listing was
-//! wrong, and the pass decides nothing (`AskedTwice`). And what a retired container forwards to is
-//! seen in the store before the retired one is deleted (`ForwardsThere`): a copy of a repository
-//! may have the index of one moment and the containers of another.
+//! A store may answer one listing wrongly, or lag. So a needed container that was not listed counts
+//! as missing only when the store says so of its name too. Otherwise the listing was wrong, and the
+//! pass decides nothing (`AskedTwice`). Before a retired container is deleted, its forward targets
+//! are seen in the store (`ForwardsThere`). A copy of a repository may have the index of one moment
+//! and the containers of another.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,8 @@ use super::decide::Proposal;
 use crate::error::PassError;
 use crate::known_versions::Ledger;
 
-/// Asks for what retired containers forward to that are to be deleted: what is not there is
-/// missing.
+/// Asks for the forward targets of retired containers that are to be deleted. Those that are not
+/// there are missing.
 pub(super) async fn ask_for_forwards(
     repository: &Repository,
     ledger: &Ledger,
@@ -29,7 +29,7 @@ pub(super) async fn ask_for_forwards(
         return Ok(());
     }
     let forwards: BTreeSet<ContainerId> = proposal.doomed_ids().flat_map(|id| ledger.forwards_of(&id)).collect();
-    // What nobody needs any more may forward to what went.
+    // A container that is no longer needed may forward to one that is gone.
     let needed: Vec<ContainerId> = match forwards.is_empty() {
         true => return Ok(()),
         false => ledger.used().filter(|id| forwards.contains(id)).collect(),
@@ -43,7 +43,7 @@ pub(super) async fn ask_for_forwards(
     look.await
 }
 
-/// Asks for what is missing: what is there all the same was lacking in a listing.
+/// Asks for missing containers. If one is there all the same, a listing lacked it.
 pub(super) async fn ask_for_missing(repository: &Repository, proposal: &Proposal) -> Result<(), PassError> {
     if !repository.keeps(Rule::AskedTwice) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a plan takes and gives at a store's prices.
+//! The cost and the savings of a plan at a store's prices.
 
 use larder_format::container::{CONTAINER_TARGET, TAIL_GUESS};
 use larder_store::StoreStats;
@@ -6,7 +6,8 @@ use larder_store::StoreStats;
 use super::plan::Plan;
 use crate::reclaim::ReclaimPlan;
 
-/// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its cheapest regions, in US dollars.
+/// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its
+/// cheapest regions, in US dollars.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
     /// A thousand creates or listings.
@@ -29,7 +30,7 @@ impl Default for Prices {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a list of prices such as creates=0.005,reads=0.0004,deletes=0,storage=0.023")]
 pub struct ParsePricesError {
-    /// What was found.
+    /// The text.
     pub text: String,
 }
 
@@ -74,15 +75,17 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// What carrying out a plan takes besides looking: the lease and its end, the index and a look at its number, the fences; for
-    /// new versions a run of each table, and the tables of new containers. Merges of large tables come on top now and then.
+    /// The requests of a plan besides looking: the lease and its end, the index and a look at its
+    /// number, the fences. For new versions, also a run of each table, and the tables of new
+    /// containers. Merges of large tables are extra.
     pub fn of(plan: &Plan) -> Self {
         let deletes = plan.deletions();
         if plan.is_empty() {
             return Self::default();
         }
-        // Of a container that is retired the tables and the chunks to be copied are read, and about as many copies of its others.
-        // What is copied is stored in new ones, whose tables are read once more, and changes two runs of each table.
+        // Of a retired container, the tables and the chunks to be copied are read, and about as
+        // many copies of its others. Copies are stored in new containers, whose tables are read
+        // again, and change two runs of each table.
         let in_containers = |bytes: u64| bytes.div_ceil(CONTAINER_TARGET as u64);
         let written = in_containers(plan.reclaimed.copied_bytes.0);
         let runs = if plan.versions_ingested > 0 { TABLES } else { 0 };
@@ -90,7 +93,8 @@ impl Requests {
         // A small container is read whole with its tables.
         let reclaimed = plan.reclaimed;
         let each = if reclaimed.container_bytes.0 < reclaimed.containers * TAIL_GUESS as u64 { 2 } else { 4 };
-        // Arranging reads the same of what it retires, and writes what stays of it into a container for each category at least.
+        // Arranging reads the same of containers that it retires. It writes the rest into at least
+        // one container for each category.
         let arranging = plan.arranging;
         let arranged = in_containers(arranging.moved_bytes.0).max(arranging.containers.min(1));
         let tables = if arranging.is_empty() { 0 } else { 2 };
@@ -100,7 +104,7 @@ impl Requests {
         Self { creates, reads, deletes: deletes + 2 + moved }
     }
 
-    /// What a store was asked for between two looks at its counters.
+    /// The requests to a store between two looks at its counters.
     pub fn between(before: &StoreStats, after: &StoreStats) -> Self {
         let creates = |stats: &StoreStats| stats.creates + stats.lists;
         let reads = |stats: &StoreStats| stats.reads + stats.sizes;
@@ -111,8 +115,9 @@ impl Requests {
         }
     }
 
-    /// What it takes to copy so many bytes of so many containers together: the lease and its end, a look at the version, the new
-    /// containers of data and metadata, the generation.
+    /// The requests for copying this number of bytes from this number of containers together. They
+    /// are the lease and its end, a look at the version, the new containers of data and metadata,
+    /// and the generation.
     pub fn of_copying(containers: u64, bytes: u64) -> Self {
         Self { creates: 5 + bytes.div_ceil(CONTAINER_TARGET as u64), reads: containers + LOOKS, deletes: 0 }
     }
@@ -141,11 +146,11 @@ impl Requests {
     }
 }
 
-/// What a plan saves every month.
+/// The monthly savings of a plan.
 pub fn saved_monthly(plan: &Plan, prices: &Prices) -> f64 {
     let ReclaimPlan { container_bytes, copied_bytes, .. } = plan.reclaimed;
     let arranging = plan.arranging;
-    // Copies are stored as well as what they are copied from, or better.
+    // Copies are compressed as well as their sources, or better.
     let reclaimed = container_bytes.0.saturating_sub(copied_bytes.0);
     let arranged = arranging.container_bytes.0.saturating_sub(arranging.moved_bytes.0);
     (plan.container_bytes.0 + reclaimed + arranged) as f64 / 1e9 * prices.storage

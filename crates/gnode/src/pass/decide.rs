@@ -1,4 +1,4 @@
-//! What a pass may delete, decided from what it saw and nothing else.
+//! Decides what a pass may delete, from its observations alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -16,11 +16,12 @@ use super::report::{Kept, OpenUploads, WaitingSpace};
 use crate::known_versions::run_ids;
 use crate::reclaim::RetentionView;
 
-/// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
-/// `ContainersBeforeLeases`.
+/// The observations *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`,
+/// `MarksBeforeLeases`, `ContainersBeforeLeases`.
 #[derive(Debug, Default)]
 pub(super) struct Before {
-    /// Jobs of which nothing new can come: their register is decided, their lease closed, or, of a task, the number it claims taken.
+    /// Jobs that can create nothing new: their register is decided, their lease closed, or, of a
+    /// task, the number it claims taken.
     pub(super) settled: HashSet<JobId>,
     /// Generations of versions.
     pub(super) registers: BTreeMap<Pin, Vec<u32>>,
@@ -33,7 +34,7 @@ pub(super) struct Before {
     pub(super) young: HashMap<ContainerId, u64>,
     /// Closing marks that were read.
     pub(super) dones: BTreeMap<JobId, Done>,
-    /// What jobs uploaded whose processes ended without a commit and that are not aborted yet.
+    /// Uploads of jobs whose processes ended without a commit and that are not aborted yet.
     pub(super) waiting: WaitingSpace,
     /// Whether these are all, and not only those of the jobs in `unknown`.
     pub(super) is_listed_whole: bool,
@@ -47,12 +48,12 @@ pub(super) struct Before {
     pub(super) settings: Vec<String>,
 }
 
-/// What the listing of leases showed (step 4).
+/// The result of listing the leases (step 4).
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     /// Every job that has any object below `jobs/`.
     pub(super) jobs: BTreeMap<JobId, ListedJob>,
-    /// Jobs that were not settled before and may come to reference something, with what they say.
+    /// Jobs that were not settled before and may still create references, with their leases.
     pub(super) live: BTreeMap<JobId, Lease>,
     /// Readers that are considered dead.
     pub(super) expired: HashSet<JobId>,
@@ -67,7 +68,7 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Leaves out what tests take away.
+    /// Leaves out rules that tests disable.
     pub(super) fn break_rules(&mut self, repository: &Repository) {
         self.unsettled_go = !repository.keeps(Rule::UnsettledKept);
         self.named_generations_go = !repository.keeps(Rule::NamedGenerationsRetained);
@@ -81,27 +82,29 @@ impl Leases {
     }
 }
 
-/// What the index needs.
+/// The needs of the index.
 #[derive(Debug, Default)]
 pub(super) struct IndexNeeds {
     /// The number that the decision is based on.
     pub(super) base: u64,
     /// Objects of its runs.
     pub(super) runs: HashSet<RunId>,
-    /// Objects of runs of the index before it, in the place of which it has others.
+    /// Objects of runs of the previous index that this one has replaced.
     pub(super) superseded: HashSet<RunId>,
     /// Containers that were missing before.
     pub(super) missing: u64,
-    /// Containers that were missing when the index was rebuilt, and for whose chunks every container was searched.
+    /// Containers that were missing when the index was rebuilt. Every container was searched for
+    /// their chunks.
     pub(super) searched: HashSet<ContainerId>,
-    /// Containers that a rebuild could not read: they may have what was moved (`UnreadKept`).
+    /// Containers that a rebuild could not read: they may have moved chunks (`UnreadKept`).
     pub(super) unread: HashSet<ContainerId>,
-    /// Whether `searched` stands for all containers that there are: only without the rule `MissingStops`.
+    /// Whether `searched` stands for all containers that there are: only without the rule
+    /// `MissingStops`.
     pub(super) trusts_rebuild: bool,
 }
 
 impl IndexNeeds {
-    /// What the index needs that a pass is based on.
+    /// The needs of the index that a pass is based on.
     pub(super) fn of(base: &IndexSnapshot, repository: &Repository) -> Self {
         let (manifest, head) = (&base.manifest, &base.manifest.head);
         let superseded = manifest.queue.iter().filter(|queued| queued.reason == Reason::Superseded);
@@ -121,7 +124,8 @@ impl IndexNeeds {
     }
 }
 
-/// Everything of one job that goes, in this order: leases from `0` on, generations down to the register, closing mark, pins, mark.
+/// Everything of one job that goes, in this order: leases from `0` on, generations down to the
+/// register, closing mark, pins, mark.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Removal {
     pub(super) renewals: Vec<u32>,
@@ -144,7 +148,7 @@ impl Removal {
     }
 }
 
-/// What goes.
+/// The objects to delete.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
     pub(super) containers: Vec<ListedContainer>,
@@ -162,14 +166,15 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// Whether it is not worth an index. Older indexes and their runs go along when there is a newer one; alone they would make one
-    /// each. So do entries of settings, which are a few bytes each.
+    /// Whether it is not worth an index. Older indexes and their runs go along when there is a
+    /// newer one; alone they would cause one index each. So do entries of settings, which are a few
+    /// bytes each.
     pub(super) fn is_empty(&self) -> bool {
         let nothing_goes = self.containers.is_empty() && self.removals.is_empty() && self.superseded.is_empty();
         nothing_goes && self.runs.len() == self.superseded_runs
     }
 
-    /// The plan with what this deletes.
+    /// The plan with these deletions.
     pub(super) fn add_to(&self, plan: Plan) -> Plan {
         let of_kind = |kind| self.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
         Plan {
@@ -186,7 +191,7 @@ impl Decision {
     }
 }
 
-/// What it means for older generations that this one holds a manifest.
+/// The consequence for older generations if this one holds a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Supersedes {
     /// They need not be kept.
@@ -204,7 +209,8 @@ pub(super) enum Retained {
     Named,
 }
 
-/// A decision on its way: proposed when the leases are known, then cut down by every version that is retained.
+/// An unfinished decision: proposed when the leases are known, then reduced by every retained
+/// version.
 #[derive(Debug)]
 pub(super) struct Proposal {
     before: Before,
@@ -213,23 +219,24 @@ pub(super) struct Proposal {
     named: BTreeSet<Pin>,
     /// Containers that may go unless a retained version references them.
     doomed: Doomed,
-    /// Those that were listed of jobs that may have some which the index does not know.
+    /// Those that were listed, of jobs with containers that the index may not know.
     unknown: Vec<ContainerId>,
     /// Jobs that live leases adopt.
     adopted: HashSet<JobId>,
-    /// What backups uploaded that are not settled and that nobody is known to need, with their bytes.
+    /// Uploads of backups that are not settled, with their bytes, unless they are known to be
+    /// needed.
     uploads: BTreeMap<ContainerId, u64>,
-    /// Containers that retained versions need and that are not there, although nobody could have deleted them. Of what was not listed
-    /// nothing is known.
+    /// Containers that retained versions need and that are gone although no pass could have deleted
+    /// them. Unlisted containers are unknown.
     missing: HashSet<ContainerId>,
-    /// Containers that only manifests name which appeared after the leases were listed: their jobs may have begun after that, and
-    /// nothing was listed of them.
+    /// Containers in manifests that appeared after the leases were listed. Their jobs may have
+    /// begun after that, and their containers were not listed.
     late: HashSet<ContainerId>,
     /// Aborted generations that go (not `AbortedGenerationStays`).
     aborted: Vec<(Pin, u32)>,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
-    /// Of versions of which older generations count for nothing, the one that holds.
+    /// For versions whose older generations do not count, the generation that holds.
     holding: BTreeMap<Pin, u32>,
 }
 
@@ -238,7 +245,8 @@ impl Proposal {
         let named = leases.live.values().flat_map(|lease| lease.pins.iter().copied()).collect();
         let adopted: HashSet<JobId> =
             leases.live.values().flat_map(|lease| lease.adopts.iter().map(|pin| pin.job)).collect();
-        // A job without any lease was closed and cleaned up before: its containers were listed before its leases were.
+        // A job without any lease was closed and cleaned up before: its containers were listed
+        // before its leases were.
         let is_over =
             |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job) || leases.unsettled_go;
         let listed = std::mem::take(&mut before.containers);
@@ -255,7 +263,7 @@ impl Proposal {
         Self { before, leases, named, doomed, unknown, adopted, uploads, missing, late, aborted, retained, holding }
     }
 
-    /// What backups uploaded that run, or were killed, and did not say that they ended.
+    /// Uploads of backups that run or were killed, without an end in their lease.
     pub(super) fn open_uploads(&self) -> Vec<OpenUploads> {
         let mut of_jobs: BTreeMap<JobId, (u64, u64)> = BTreeMap::new();
         for (id, size) in self.uploads.iter().filter(|(id, _)| !self.before.settled.contains(&id.job)) {
@@ -270,8 +278,8 @@ impl Proposal {
         uploads.collect()
     }
 
-    /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
-    /// builds on them or reads them.
+    /// Whether a version that is listed after the leases has to be read. That is all but those that
+    /// were marked before and that no job builds on or reads.
     pub(super) fn must_read(&self, version: &Pin, generations: &[u32]) -> bool {
         generations.first() == Some(&0) && (!self.before.marks.contains(version) || self.named.contains(version))
     }
@@ -286,13 +294,13 @@ impl Proposal {
         self.named.contains(version)
     }
 
-    /// To be called before versions are read: which of the listed containers the index has.
+    /// To be called before versions are read: tells which of the listed containers the index has.
     pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
         self.uploads.retain(|id, _| !has_record(id));
         self.doomed.note_recorded(has_record);
     }
 
-    /// Containers that nobody needs and that no index ever had: what was never seen by an index may only be hidden.
+    /// Unneeded containers that no index ever had. References to them may only be hidden.
     pub(super) fn unrecorded(&self) -> Vec<ListedContainer> {
         self.doomed.unrecorded().collect()
     }
@@ -302,17 +310,17 @@ impl Proposal {
         self.doomed.strike(container);
     }
 
-    /// What was seen before the leases were listed.
+    /// The observations before the leases were listed.
     pub(super) fn before(&self) -> &Before {
         &self.before
     }
 
-    /// What the listing of leases showed.
+    /// The result of listing the leases.
     pub(super) fn leases(&self) -> &Leases {
         &self.leases
     }
 
-    /// Containers that the index knew, of which nobody needs anything and that may go.
+    /// Unneeded containers that the index knew and that may go.
     pub(super) fn doom(&mut self, containers: Vec<ListedContainer>) {
         self.doomed.extend(containers);
     }
@@ -329,28 +337,29 @@ impl Proposal {
         }
     }
 
-    /// Whether nothing new can come of a container's job, nor of jobs that build on what it left.
+    /// Whether nothing new can reference a container: neither its job, nor jobs that build on its
+    /// leftovers.
     pub(super) fn is_free(&self, container: &ContainerId) -> bool {
         let job = &container.job;
         let is_over = self.before.settled.contains(job) || !self.leases.jobs.contains_key(job);
         is_over && !self.adopted.contains(job)
     }
 
-    /// Versions that running backups and compactions name: they are about to be built on.
+    /// Versions that running backups and defragmentation name: they are about to be built on.
     pub(super) fn bases(&self) -> BTreeSet<Pin> {
         let builds = |lease: &&Lease| lease.kind == JobKind::Backup || lease.kind == JobKind::Task;
         self.leases.live.values().filter(builds).flat_map(|lease| lease.pins.iter().copied()).collect()
     }
 
-    /// What of the jobs that were seen decides whether their containers may be retired.
+    /// Adds the facts about jobs that decide whether their containers may be retired.
     pub(super) fn fill(&self, rights: &mut RetentionView) {
         rights.settled.clone_from(&self.before.settled);
         rights.leased = self.leases.jobs.keys().copied().collect();
         rights.adopted.clone_from(&self.adopted);
     }
 
-    /// Containers that retained versions need and that are gone. `before` is what the index says of that: only who has listed
-    /// everything knows better.
+    /// Containers that retained versions need and that are gone. `before` is the index's number of
+    /// them. Only a complete listing overrides it.
     pub(super) fn missing(&self, before: u64) -> u64 {
         let seen = self.missing.len() as u64;
         if self.before.is_listed_whole { seen } else { seen.max(before) }
@@ -366,7 +375,7 @@ impl Proposal {
         self.missing.insert(container);
     }
 
-    /// Those that were listed, that may go and that nobody is known to need.
+    /// Those that were listed, that may go and that are not known to be needed.
     pub(super) fn doomed_ids(&self) -> impl Iterator<Item = ContainerId> {
         self.doomed.ids_unneeded()
     }
@@ -378,12 +387,12 @@ impl Proposal {
         }
         let is_data = |id: &&ContainerId| id.kind == ContainerKind::Data;
         let covers_seen = self.missing.iter().filter(is_data).all(|id| needs.searched.contains(id));
-        // Of what was not listed the index has only the number.
+        // For unlisted containers the index has only the number.
         let covers_others = self.before.is_listed_whole || needs.missing <= needs.searched.len() as u64;
         !needs.searched.is_empty() && covers_seen && covers_others
     }
 
-    /// What a rebuild searched for and is still missing, for the next index.
+    /// Containers that a rebuild searched for and that are still missing, for the next index.
     pub(super) fn searched(&self, before: &HashSet<ContainerId>) -> Option<ContainerList> {
         let is_data = |id: &&ContainerId| id.kind == ContainerKind::Data;
         match self.before.is_listed_whole {
@@ -391,14 +400,16 @@ impl Proposal {
             false if self.missing.iter().filter(is_data).all(|id| before.contains(id)) => {
                 ContainerList::of(before.iter().copied())
             }
-            // Only their number goes into the index, so nobody could tell later which of them are meant.
+            // Only their number goes into the index, so it would be unknown later which of them are
+            // meant.
             false => None,
         }
     }
 
-    /// The generations of a version that is retained, newest first, of those that were listed after the leases. Of a version that a
-    /// live lease names all are retained (`NamedGenerationsRetained`); else an older one counts for nothing once a newer one
-    /// holds that was there before the leases (`SupersededBeforeLeases`).
+    /// The generations of a retained version that were listed after the leases, newest first. All
+    /// are retained if a live lease names the version (`NamedGenerationsRetained`). Otherwise an
+    /// older one does not count if a newer one holds that was there before the leases
+    /// (`SupersededBeforeLeases`).
     pub(super) fn generations(&self, version: &Pin, listed: &[u32]) -> Vec<(u32, Supersedes)> {
         let before = self.before.registers.get(version).map_or(&[][..], Vec::as_slice);
         let supersedes = |generation: &u32| match before.contains(generation)
@@ -416,11 +427,12 @@ impl Proposal {
         self.keep(containers);
     }
 
-    /// A generation that is retained uses these containers. `had_record` says which of them the index this pass is based on, or a
-    /// generation before this one, has named: they are not new.
+    /// A generation that is retained uses these containers. `had_record` says which of them the
+    /// index of this pass, or an earlier generation, has named: they are not new.
     ///
-    /// What a generation needs that is retained for a lease alone, of a version that is marked or has a newer one, may have been
-    /// collected before there was that lease: whoever has it looks, and does without (`RedirectToUnmarked`). So it is no loss if it is gone.
+    /// A generation may be retained for a lease alone, of a version that is marked or has a newer
+    /// one. Its containers may have been collected before that lease existed: the job looks, and
+    /// does without (`RedirectToUnmarked`). So it is no loss if they are gone.
     pub(super) fn retain_generation(
         &mut self,
         version: Pin,
@@ -449,10 +461,11 @@ impl Proposal {
         }
     }
 
-    /// This generation of a retained version holds a manifest, and what is below it counts for nothing: it may go, but for the
-    /// register. Either [`Self::generations`] says so of it, or the index had it already and no lease names the version; so it was there
-    /// before the leases. Whether its jobs have closed their leases does not matter. A generation that is created again below one that
-    /// holds is nothing, and that one stays until there is a higher one.
+    /// This generation of a retained version holds a manifest. Those below it do not count and may
+    /// go, except the register. It was there before the leases: [`Self::generations`] says so, or
+    /// the index had it and no lease names the version. Whether its jobs have closed their leases
+    /// does not matter. A generation that is created again below one that holds is void, and that
+    /// one stays until there is a higher one.
     pub(super) fn supersede(&mut self, version: Pin, holding: u32) {
         self.holding.insert(version, holding);
     }
@@ -462,7 +475,7 @@ impl Proposal {
         self.aborted.extend(generations.iter().filter(|generation| **generation > 0).map(|number| (version, *number)));
     }
 
-    /// Versions that are forgotten and stay all the same, each with a job that needs it.
+    /// Versions that are forgotten and still retained, each with a job that needs it.
     pub(super) fn kept(&self) -> Vec<Kept> {
         let live = self.leases.live.iter();
         let names = live.flat_map(|(job, lease)| lease.pins.iter().map(move |pin| (*pin, *job, lease)));
@@ -470,8 +483,8 @@ impl Proposal {
         kept.map(|(version, by, lease)| Kept { version, by, kind: lease.kind, host: lease.host.clone() }).collect()
     }
 
-    /// Settled jobs that are not needed any more and of which something has the name of a closing mark: whether it is one has to
-    /// be found out (`RemoveOnlyClosed`).
+    /// Settled jobs that are no longer needed and have an object with the name of a closing mark.
+    /// Whether it is one has to be checked (`RemoveOnlyClosed`).
     pub(super) fn closing(&self) -> Vec<JobId> {
         let retained: HashSet<JobId> = self.retained.iter().map(|pin| pin.job).collect();
         let listed = self.leases.jobs.iter();
@@ -483,7 +496,8 @@ impl Proposal {
             .collect()
     }
 
-    /// How many forgotten versions go now without ever having been in an index: their jobs are closed.
+    /// How many forgotten versions go now without ever having been in an index: their jobs are
+    /// closed.
     pub(super) fn dropped(&self, closed: &HashSet<JobId>, indexed: &[IndexedVersion]) -> u64 {
         let indexed: HashSet<Pin> =
             indexed.iter().map(|version| Pin { series: version.series, job: version.job }).collect();
@@ -496,10 +510,12 @@ impl Proposal {
         self.leases.live.len()
     }
 
-    /// The decision. `registers` was listed after the leases, and `closed` are those of [`Proposal::closing`] that are closed.
-    /// `has_record` says whether the next index has a record of a container.
+    /// The decision. `registers` was listed after the leases, and `closed` are those of
+    /// [`Proposal::closing`] that are closed. `has_record` says whether the next index has a record
+    /// of a container.
     ///
-    /// Nothing of a job is removed before each of its containers goes or has a record: its leases are what later passes find them by.
+    /// No object of a job is removed before each of its containers goes or has a record, because
+    /// later passes find them by its leases.
     pub(super) fn decide(
         self,
         registers: &BTreeMap<Pin, Vec<u32>>,
@@ -510,11 +526,13 @@ impl Proposal {
         let missing = self.missing(needs.missing);
         let is_searched = self.is_searched(needs);
         let Self { before, leases, doomed, unknown, holding, aborted, missing: unseen, .. } = self;
-        // What was retired is known to the index alone. When something is missing, either it is damage, or this index does not know, and
-        // whatever no version names any more may be where it went: also what a version had that was forgotten or rewritten since
-        // (`rebuilt_histories.rs`). A rebuild has found out of what it missed itself, and of nothing else (`MissingStops`).
+        // Only the index knows retired containers. If a container is missing, it is damaged, or
+        // this index does not know where its chunks went. They may be in any container that no
+        // version names, even of a version that was forgotten or rewritten since
+        // (`rebuilt_histories.rs`). A rebuild has searched for the containers that it missed
+        // itself, and for no others (`MissingStops`).
         let has_register: HashSet<JobId> = registers.keys().map(|pin| pin.job).collect();
-        // Metadata is never led anywhere.
+        // Metadata is never redirected.
         let is_metadata = unseen.iter().all(|id| id.kind == ContainerKind::Meta);
         let is_told = is_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
         let is_known = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
@@ -526,15 +544,16 @@ impl Proposal {
         let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
         for (job, listed) in &leases.jobs {
-            // Leases of settled jobs mean nothing any more. Those of closed jobs go with everything else.
+            // Leases of settled jobs no longer count. Those of closed jobs go with everything else.
             if before.settled.contains(job) || leases.expired.contains(job) {
                 let removal = removals.entry(*job).or_default();
                 removal.renewals.clone_from(&listed.renewals);
                 removal.has_done = closed.contains(job);
             }
         }
-        // A generation whose version has no register is a late one, and garbage. Seen twice, because one listing may miss a register
-        // that is created while it goes on, and show what is created after that.
+        // A generation whose version has no register is a late one, and garbage. It takes two
+        // listings: one may miss a register that is created meanwhile, and show objects that are
+        // created after that.
         let is_garbage = |generations: &[u32]| generations.first() != Some(&0);
         let was_garbage = |pin: &Pin| before.registers.get(pin).is_some_and(|generations| is_garbage(generations));
         let gone = registers
@@ -564,7 +583,7 @@ impl Proposal {
         let runs = before.runs.into_iter().filter(|(id, _)| is_over(&id.job) && !needs.runs.contains(id));
         let runs: Vec<_> = runs.collect();
         let superseded_runs = runs.iter().filter(|(id, _)| needs.superseded.contains(id)).count();
-        // Whoever reads the index it is based on may go on for a while.
+        // Readers of the index that it is based on may still use them for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
         let (settings, index_marks) = (before.settings, Vec::new());
         Decision { containers, removals, superseded, runs, indexes, index_marks, settings, superseded_runs }

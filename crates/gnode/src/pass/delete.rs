@@ -1,4 +1,5 @@
-//! Deletes what was decided. The decision is published, and stays true whoever carries it out, how often and when.
+//! Executes the deletions of a decision. The decision is published, and stays true whichever pass
+//! executes it, how often and when.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -21,12 +22,14 @@ use super::report::{Done, PassReport, Undeleted};
 /// Deletions under way at once.
 const CONCURRENT_DELETIONS: usize = 32;
 
-/// After this many refusals without any deletion, containers of a job that had one are not tried, nor objects of other kinds.
+/// After this many refusals without any deletion, containers of a job that had one are not tried,
+/// nor objects of other kinds.
 ///
-/// Credentials that may not delete are told with few requests, and locked containers of one job do not keep those of others.
+/// Missing rights to delete are found with few requests, and locked containers of one job do not
+/// block those of others.
 const REFUSALS_MAX: usize = 64;
 
-/// What a pass could not delete.
+/// The deletions of a pass that failed.
 #[derive(Debug, Default)]
 struct Failed {
     undeleted: Vec<Undeleted>,
@@ -51,7 +54,8 @@ impl Failed {
         self.in_vain.store(0, Ordering::Relaxed);
     }
 
-    /// Notes a deletion that failed; an error that will meet every other deletion too ends the pass.
+    /// Notes a deletion that failed; an error that will meet every other deletion too ends the
+    /// pass.
     fn note(&mut self, failed: RepositoryError) -> Result<(), RepositoryError> {
         match failed {
             RepositoryError::Store(error) if is_of_one(error.kind) => {
@@ -70,11 +74,13 @@ impl Failed {
     }
 }
 
-/// Whether a failure of this kind is an answer about one object: it was not deleted, and will not be. What others say holds for all.
+/// Whether a failure of this kind is an answer about one object: it was not deleted, and will not
+/// be. Other kinds hold for all objects.
 fn is_of_one(kind: StoreErrorKind) -> bool {
     use StoreErrorKind::{Invalid, PermissionDenied, Unreadable};
-    // An immutable object, or one under a retention period, is refused as all are to credentials that may not delete. A deletion without
-    // an answer may still be applied: it ends the pass, and nothing is removed behind it.
+    // The store refuses to delete an immutable object, or one under a retention period. It refuses
+    // all objects to credentials that may not delete. A deletion without an answer may still be
+    // applied: it ends the pass, and nothing after it is removed.
     matches!(kind, Unreadable | Invalid | PermissionDenied)
 }
 
@@ -89,9 +95,10 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Carries out a decision. `cancel` is asked between objects; says whether everything was tried.
+/// Executes a decision. `cancel` is asked between objects; returns whether everything was tried.
 ///
-/// What cannot be deleted is left to the next pass, and named in the report. An error when the store refuses to delete anything.
+/// Objects that cannot be deleted are left to the next pass, and named in the report. An error when
+/// the store refuses to delete anything.
 pub(super) async fn carry_out(
     repository: &Repository,
     decision: Decision,
@@ -149,7 +156,7 @@ async fn delete_all(
                 failed.deleted();
                 done.entries += objects;
             }
-            // What comes after it in the order of removal stays too.
+            // Objects after it in the order of removal stay too.
             Err(error) => failed.note(error)?,
         }
     }
@@ -179,8 +186,8 @@ async fn delete_all(
     Ok(if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
-/// Removes what is left of a job, one object after the other: the lease first (`LeaseRemovedFirst`), the mark last
-/// (`MarkRemovedLast`).
+/// Removes the objects of a job, one after the other: the lease first (`LeaseRemovedFirst`), the
+/// mark last (`MarkRemovedLast`).
 async fn remove(repository: &Repository, job: JobId, removal: Removal) -> Result<u64, RepositoryError> {
     let objects = removal.objects();
     let mut renewals = removal.renewals;
@@ -199,7 +206,7 @@ async fn remove(repository: &Repository, job: JobId, removal: Removal) -> Result
             repository.store().delete(&names::forgotten(pin.series, pin.job)).await?;
         }
     }
-    // What tests take away.
+    // Rules that tests disable.
     if !repository.keeps(Rule::LeaseRemovedFirst) {
         names.sort_by_key(|name| names::parse_lease(name).is_some_and(|(_, lease)| lease != LeaseObject::Done));
     }
@@ -207,7 +214,8 @@ async fn remove(repository: &Repository, job: JobId, removal: Removal) -> Result
         repository.store().delete(&name).await?;
     }
     for pin in removal.marks {
-        // A delete that is only said to have happened must not bring the version back (`AskedTwice`). The next pass goes on.
+        // A delete that was only acknowledged must not bring the version back (`AskedTwice`). The
+        // next pass continues.
         if repository.keeps(Rule::AskedTwice) && repository.has_register(pin, 0).await? {
             continue;
         }

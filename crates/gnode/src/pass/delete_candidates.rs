@@ -1,5 +1,5 @@
-//! Containers that may go unless somebody turns out to need them. When everything is listed these are nearly all that there are, so
-//! they are held as they were listed: 32 bytes each.
+//! Containers that may go unless a version turns out to need them. When everything is listed these
+//! are nearly all containers, so they are held as they were listed: 32 bytes each.
 
 use std::collections::HashMap;
 
@@ -17,12 +17,12 @@ pub(super) struct Doomed {
     needed: Numbers,
     /// Places of those that the index had when the pass began.
     recorded: Numbers,
-    /// Others, which came later, with their bytes, and whether they are needed.
+    /// Others, which were added later, with their bytes, and whether they are needed.
     others: HashMap<ContainerId, (u64, bool)>,
 }
 
 impl Doomed {
-    /// Of what was listed, what may go.
+    /// The listed containers that may go.
     pub(super) fn new(mut listed: Vec<ListedContainer>, may_go: impl Fn(&ContainerId) -> bool) -> Self {
         listed.retain(|container| may_go(&container.id));
         listed.sort_by_key(|container| container.id);
@@ -35,19 +35,19 @@ impl Doomed {
         u32::try_from(place).ok()
     }
 
-    /// Which of those that were listed the index has.
+    /// Notes which of the listed containers the index has.
     pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
         let recorded = (0..).zip(&self.listed).filter(|(_, container)| has_record(&container.id));
         recorded.for_each(|(place, _)| self.recorded.insert(place));
     }
 
-    /// Those that nobody needs, that were listed, and that the index never had.
+    /// Unneeded containers that were listed and that the index never had.
     pub(super) fn unrecorded(&self) -> impl Iterator<Item = ListedContainer> {
         let is_one = |place: u32| !self.needed.contains(place) && !self.recorded.contains(place);
         (0..).zip(&self.listed).filter(move |(place, _)| is_one(*place)).map(|(_, container)| *container)
     }
 
-    /// These may go too. What is needed stays needed.
+    /// These may go too. Needed ones stay needed.
     pub(super) fn extend(&mut self, containers: Vec<ListedContainer>) {
         for container in containers {
             if self.place(&container.id).is_none() {
@@ -56,7 +56,7 @@ impl Doomed {
         }
     }
 
-    /// Somebody needs a container. Says whether it is there to go.
+    /// Marks a container as needed. Returns whether it was a candidate.
     pub(super) fn strike(&mut self, id: &ContainerId) -> bool {
         if let Some(place) = self.place(id) {
             self.needed.insert(place);
@@ -65,14 +65,14 @@ impl Doomed {
         self.others.get_mut(id).map(|(_, is_needed)| *is_needed = true).is_some()
     }
 
-    /// Those that nobody needs so far.
+    /// Those that are not needed so far.
     pub(super) fn ids_unneeded(&self) -> impl Iterator<Item = ContainerId> {
         let listed = (0..).zip(&self.listed).filter(|(place, _)| !self.needed.contains(*place));
         let others = self.others.iter().filter(|(_, (_, is_needed))| !is_needed);
         listed.map(|(_, container)| container.id).chain(others.map(|(id, _)| *id))
     }
 
-    /// Those that nobody needs.
+    /// Those that are not needed.
     pub(super) fn unneeded(self) -> impl Iterator<Item = ListedContainer> {
         let Self { listed, needed, others, .. } = self;
         let listed =

@@ -1,14 +1,18 @@
-//! Which containers a pass lists: those of jobs that may have some which no index knows. All others are in the index.
+//! Which containers a pass lists: those of jobs that may have containers which no index knows. All
+//! others are in the index.
 //!
-//! A container is found again without a listing as long as the index has a record of it, and a pass keeps the record until nobody
-//! needs the container and it may go. So to be listed are containers
-//! * of jobs that have leases, or a closing mark and no version in the index: whatever a settled job uploaded has a record or goes
-//!   before its leases do ([`Proposal::decide`](super::decide::Proposal::decide));
-//! * in the queue of the index, which whoever published it may not have finished.
+//! A container is found without a listing as long as the index has a record of it. A pass keeps the
+//! record until the container is unneeded and may go. So these containers are listed:
+//! * those of jobs that have leases, or a closing mark and no version in the index. A container of
+//!   a settled job has a record or goes before the job's leases do
+//!   ([`Proposal::decide`](super::decide::Proposal::decide));
+//! * those in the queue of the index, because the pass that published it may not have deleted all.
 //!
-//! What a store applied late, or a fenced job uploaded before it noticed, is in none of these. It is needed by nobody, and found when
-//! everything is listed, which is due now and then ([`WHOLE_EVERY`]), after an index was lost or rebuilt, when it costs no more, or on
-//! request. Nothing safe depends on what is listed; only what is listed can be deleted by mistake.
+//! Two kinds of containers are in none of these: those that a store applied late, and those that a
+//! fenced job uploaded before it noticed. No version needs them, and a full listing finds them. It
+//! is due at intervals ([`WHOLE_EVERY`]), after an index was lost or rebuilt, when it costs no
+//! more, or on request. Safety does not depend on the listing, but only listed containers can be
+//! deleted by mistake.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -17,25 +21,25 @@ use larder_format::index_manifest::{Doomed, IndexManifest};
 use larder_format::lease::Pin;
 use larder_store::survey::ListedJob;
 
-/// Of the indexes that take something in, one of so many is made with everything listed.
+/// Of the indexes that ingest something, one of this number is made with a full listing.
 pub(super) const WHOLE_EVERY: u64 = 32;
 
-/// Names that one listing request brings.
+/// Names in the answer to one listing request.
 const PAGE: u64 = 1000;
 
-/// What a pass lists of containers.
+/// The containers that a pass lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Listing {
-    /// What may be unknown to the index; everything when that is due or costs no more.
+    /// Containers that may be unknown to the index; all when that is due or costs no more.
     #[default]
     Auto,
     /// Everything.
     Whole,
-    /// What may be unknown to the index, unless there is no index.
+    /// Containers that may be unknown to the index, unless there is no index.
     New,
 }
 
-/// What is to be listed.
+/// The chosen scope.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Scope {
     pub(super) is_whole: bool,
@@ -43,7 +47,7 @@ pub(super) struct Scope {
     pub(super) jobs: BTreeSet<JobId>,
 }
 
-/// What of a repository says which containers may be unknown to its index.
+/// Facts about a repository that decide which containers its index may not know.
 pub(super) struct Seen<'a> {
     pub(super) base: &'a IndexManifest,
     pub(super) number: u64,
@@ -63,7 +67,7 @@ impl Scope {
             _ => None,
         });
         let jobs: BTreeSet<JobId> = of_jobs.chain(queued).collect();
-        // A rebuilt index knows nothing of what was forgotten before.
+        // A rebuilt index knows no earlier forgotten versions.
         let is_rebuilt =
             base.head.rebuilt.is_some_and(|below| below == base.head.next_container || base.queue.is_empty());
         let knows_little = base.head.number == 0 || is_rebuilt;
@@ -77,12 +81,13 @@ impl Scope {
 }
 
 impl Seen<'_> {
-    /// Whether to list everything takes no more requests than to list so many jobs, of data and metadata each.
+    /// Whether a full listing takes no more requests than listing this number of jobs, data and
+    /// metadata each.
     fn costs_no_more(&self, jobs: usize) -> bool {
         2 + self.base.head.statistics.containers / PAGE <= 2 * jobs as u64
     }
 
-    /// Whether everything should be looked at once more, and there is anything to do at all.
+    /// Whether a full listing is due, and there is any work for the pass.
     fn is_due(&self) -> bool {
         let known: BTreeSet<Pin> =
             self.base.versions.iter().map(|version| Pin { series: version.series, job: version.job }).collect();
@@ -111,7 +116,8 @@ mod tests {
         ListedJob { renewals: renewals.to_vec(), has_done, renewed_ms: 0 }
     }
 
-    /// An index that knows version 1 of a hundred thousand containers, and left one of job 9 to be deleted.
+    /// An index that knows version 1 of a hundred thousand containers, and left one of job 9 to be
+    /// deleted.
     fn base() -> IndexManifest {
         let mut base = (*IndexSnapshot::empty().manifest).clone();
         (base.head.number, base.head.next_container) = (6, 100_000);

@@ -1,11 +1,12 @@
-//! An index that was lost, told from one that never was, and rebuilt before anything is decided
-//! without it (`RebuiltFirst`).
+//! Tells a lost index from one that never was, and rebuilds it before any decision
+//! (`RebuiltFirst`).
 //!
-//! Only an index knows what was retired, and a delete may be under way for as long as a store
-//! likes. A pass that took a repository whose index is lost for a new one would see containers that
-//! are about to go, find nothing missing, and collect what the index led to instead. The same holds
-//! when only the newest index is lost, and the one before it is still there. So the pass does what
-//! `repair index` does, which keeps all copies, and goes on from there.
+//! Only an index knows which containers were retired, and a delete may be under way for as long as
+//! a store likes. A pass that took a repository with a lost index for a new one would see
+//! containers that are about to go. It would find nothing missing, and collect the redirect targets
+//! instead. The same holds when only the newest index is lost, and the one before it is still
+//! there. So the pass does the work of `repair index`, which keeps all copies, and continues from
+//! there.
 
 use larder_index::{Current, State};
 use larder_job::JobContext;
@@ -16,7 +17,7 @@ use super::options::PassOptions;
 use crate::error::PassError;
 use crate::repair::rebuild_within;
 
-/// What a pass begins with.
+/// The start of a pass.
 pub(super) struct Beginning {
     pub(super) current: Current,
     /// The number of the index that was rebuilt, if one was.
@@ -57,8 +58,8 @@ pub(super) async fn begin(
     Ok(Beginning { current, rebuilt })
 }
 
-/// Whether there has been an index that is not there: its mark says so, or there is none, and a job
-/// has a register and not its lease. Only passes remove leases, and only after they published.
+/// Whether an index is lost. Its mark says so. Without a mark, a job has a register and no lease:
+/// only passes remove leases, and only after they published.
 async fn is_lost(repository: &Repository, current: &Current) -> Result<bool, PassError> {
     match current.state {
         State::Lost { .. } => return Ok(true),
@@ -66,7 +67,7 @@ async fn is_lost(repository: &Repository, current: &Current) -> Result<bool, Pas
         State::Whole if current.snapshot.number > 0 => return Ok(false),
         State::Whole => {}
     }
-    // Registers before leases: whoever creates one has its lease before.
+    // Registers before leases, because a job has its lease before it creates a register.
     let registers = repository.list_registers().await?;
     let jobs = repository.list_jobs().await?;
     let has_lease = |job| jobs.get(job).is_some_and(|listed| !listed.renewals.is_empty());

@@ -1,27 +1,26 @@
-//! A pass: looks at the repository, decides what nobody can come to need, publishes the decision,
+//! A pass: looks at the repository, decides what can never be needed, publishes the decision,
 //! deletes.
 //!
-//! The order of steps is the protocol of `docs/concurrency.md` ("What a collecting pass does"),
-//! whose rules are named where they are kept. A pass may run beside everything else, other passes
-//! included; of those that began from one index one wins, and the others have done nothing. It may
-//! be killed at any moment: what it published and did not finish, the next one decides afresh.
+//! The order of steps is the protocol of `docs/concurrency.md` ("What a collecting pass does"). Its
+//! rules are named at the code that keeps them. A pass may run beside everything else, other passes
+//! included. Of passes that began from one index one wins, and the others have done nothing. It may
+//! be killed at any moment: the next one decides again about unfinished deletions.
 //!
 //! * `run`: steps 1 to 7 in their order.
-//! * `lost_index`: step 1; an index that was lost is rebuilt first.
-//! * `survey`: steps 2 to 5, what is there, seen in the right order; `listing_scope`: which
-//!   containers have to be listed.
-//! * `by_name`, `asked`: what a listing lacks is asked for by its name before anything rests on it.
-//! * `decide`: step 6, from what was seen and nothing else, and `delete_candidates` for it. Pure.
-//! * `task`: what a task is; `tasks`: the list of those of a pass.
+//! * `lost_index`: step 1; a lost index is rebuilt first.
+//! * `survey`: steps 2 to 5, observations in the right order; `listing_scope`: which containers
+//!   have to be listed.
+//! * `by_name`, `asked`: ask by name for objects that a listing lacks, before a decision rests on
+//!   their absence.
+//! * `decide`: step 6, from the observations alone, with `delete_candidates`. Pure.
+//! * `task`: the interface of a task; `tasks`: the list of those of a pass.
 //! * `next_manifest`: the manifest that is published. Pure.
 //! * `delete`: step 7, deletions in the right order.
 //! * `overtaken`: whether another pass was faster.
-//! * `plan`, `report`: what would be done and what was; [`cost`]: what it takes and gives, in
-//!   requests and money.
+//! * `plan`, `report`: the plan and the result; [`cost`]: their requests and money.
 //!
-//! Not here: what the index knows of versions and containers (`known_versions`, `lifespans`); how
-//! tables of the index are read and written (`tables`); which versions are forgotten (`forget`,
-//! `retention`).
+//! Not here: the index's knowledge of versions and containers (`known_versions`, `lifespans`),
+//! access to index tables (`tables`), and the choice of forgotten versions (`forget`, `retention`).
 
 mod asked;
 mod by_name;

@@ -1,8 +1,8 @@
 //! The manifest of the index that a pass publishes. Pure.
 //!
 //! Its queue names all objects that the pass decided to delete, containers that tasks retired, and
-//! runs that the index no longer uses. The pass also decided again about objects that the queue of
-//! the index before left undone.
+//! runs that the index no longer uses. The pass also decided again about undone deletions of the
+//! previous queue.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use super::decide::Decision;
 use super::plan::Plan;
 use crate::known_versions::{Written, run_ids};
 
-/// Who publishes an index, and when.
+/// The publisher of an index, and the time.
 pub(super) struct Publisher<'a> {
     pub(super) job: JobId,
     pub(super) identity: &'a Identity,

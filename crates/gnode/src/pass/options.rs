@@ -13,32 +13,34 @@ use crate::tables::{MEMORY_DEFAULT, THREADS_MAX};
 /// How a pass is made.
 #[derive(Debug, Clone)]
 pub struct PassOptions {
-    /// A job that has not renewed its lease for so long is considered dead: it is fenced off, and what it uploaded is collected.
-    /// Nothing safe depends on it; a job that was only slow has to begin again.
+    /// A job that has not renewed its lease for this long is considered dead: it is fenced, and its
+    /// uploads are collected. Safety does not depend on it; a job that was only slow has to begin
+    /// again.
     pub dead_after: Duration,
-    /// Containers that no index ever had are deleted only when they are so old by the store's clock, unless their job said that it
-    /// committed nothing, or ended and was aborted (`OldEnough`). A store without times keeps them unless this is zero.
+    /// Containers that no index ever had are deleted only at this age by the store's clock. An
+    /// exception are those of jobs that committed nothing by their own word, or ended and were
+    /// aborted (`OldEnough`). A store without times keeps them unless this is zero.
     pub min_age: Duration,
     /// Only look.
     pub dry_run: bool,
-    /// After so many milliseconds no more is begun. Counted from the start of the pass.
+    /// After this time nothing more starts. Counted from the start of the pass.
     pub max_duration: Option<Duration>,
     /// Bytes of memory for the tables of the index, at least [`MEMORY_MIN`](super::MEMORY_MIN).
     pub memory: usize,
     /// Which containers it lists.
     pub listing: Listing,
-    /// What is retired although versions name it; `None`: nothing.
+    /// The limits of retiring containers that versions name; `None`: none are retired.
     pub reclaim: Option<ReclaimOptions>,
     /// How series of the layout `lifecycle` are arranged; `None`: they are not, and fall behind.
     pub arrange: Option<ArrangeOptions>,
-    /// Threads for checking and copying what is retired.
+    /// Threads for checking and copying chunks of retired containers.
     pub threads: NonZeroUsize,
 }
 
-/// A day: a machine that sleeps over night goes on in the morning where it was.
+/// A day: a machine that sleeps over night continues in the morning.
 const DEAD_AFTER: Duration = RENEW_EVERY.saturating_mul(288);
 
-/// A day: whoever hides or loses something for some hours makes no pass delete what it belongs to.
+/// A day: a store that hides or loses objects for some hours causes no deletion of their data.
 const MIN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for PassOptions {

@@ -1,5 +1,5 @@
-//! Whether another pass was faster. Then this pass saw what no longer holds, and its findings prove
-//! nothing.
+//! Whether another pass was faster. Then the observations of this pass no longer hold, and its
+//! findings prove nothing.
 
 use larder_index::{Current, IndexError, IndexSnapshot};
 use larder_store::Repository;
@@ -13,8 +13,8 @@ pub(super) async fn is_overtaken(repository: &Repository, base: &IndexSnapshot) 
 }
 
 /// The result of a pass, or that it was overtaken. The runs of its index are gone when two other
-/// passes published meanwhile: then it was only too slow. Damage that it found, and that published
-/// nothing, may be what a faster pass deleted.
+/// passes published meanwhile: then it was only too slow. Damage that it found without publishing
+/// may be a deletion by a faster pass.
 pub(super) async fn unless_overtaken(
     repository: &Repository,
     base: &IndexSnapshot,

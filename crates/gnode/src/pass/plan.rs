@@ -1,4 +1,4 @@
-//! What goes when a pass is carried out, in numbers.
+//! The deletions of a pass, in numbers.
 
 use larder_format::ids::{ByteCount, JobId};
 use larder_lifecycle::arrange::ArrangePlan;
@@ -6,7 +6,7 @@ use larder_lifecycle::arrange::ArrangePlan;
 use super::task::TaskPlan;
 use crate::reclaim::{ReclaimPlan, ReclaimReport};
 
-/// What goes when the pass is carried out.
+/// The deletions of the pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Data containers.
@@ -15,9 +15,9 @@ pub struct Plan {
     pub meta_containers: u64,
     /// Bytes of all containers.
     pub container_bytes: ByteCount,
-    /// Forgotten versions of which nothing is left then.
+    /// Forgotten versions that are then removed completely.
     pub versions: u64,
-    /// Objects of jobs: leases, registers, marks, pins; and settings that others took the place of.
+    /// Objects of jobs: leases, registers, marks, pins; and replaced settings.
     pub entries: u64,
     /// Objects of the index that are not used any more.
     pub index_objects: u64,
@@ -27,16 +27,16 @@ pub struct Plan {
     pub new_containers: u64,
     /// Jobs that were aborted, or would be.
     pub fenced: Vec<AbortedJob>,
-    /// Containers that versions name, and that are retired because the index leads to their chunks
-    /// elsewhere.
+    /// Containers that versions name, and that are retired because the index redirects readers to
+    /// other copies of their chunks.
     pub reclaimed: ReclaimPlan,
-    /// What would be arranged, as far as a dry run knows; of any other pass
-    /// [`PassReport::arranged`](super::PassReport::arranged) says what was.
+    /// The arranging, as far as a dry run knows. For any other pass,
+    /// [`PassReport::arranged`](super::PassReport::arranged) has the result.
     pub arranging: ArrangePlan,
 }
 
 impl Plan {
-    /// Adds what tasks would do.
+    /// Adds the plans of tasks.
     pub(super) fn add_tasks(&mut self, tasks: Vec<TaskPlan>) {
         for task in tasks {
             match task {
@@ -46,7 +46,7 @@ impl Plan {
         }
     }
 
-    /// What was planned by tasks that did it.
+    /// Notes the plans of tasks that ran.
     pub(super) fn note_done(&mut self, reclaimed: &ReclaimReport) {
         self.reclaimed = reclaimed.plan;
     }

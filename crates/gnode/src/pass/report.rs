@@ -1,4 +1,4 @@
-//! What a pass did.
+//! The result of a pass.
 
 use larder_format::ids::{ByteCount, ContainerId, JobId};
 use larder_format::lease::{JobKind, Pin};
@@ -9,8 +9,7 @@ use super::plan::Plan;
 use super::task::TaskReport;
 use crate::reclaim::ReclaimReport;
 
-/// Uploads that no snapshot needs, of a backup that has no end yet: it runs, or its process was
-/// killed.
+/// Uploads that no snapshot needs, of a backup without an end: it runs, or its process was killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenUploads {
     /// The backup.
@@ -25,7 +24,7 @@ pub struct OpenUploads {
     pub renewed_ms: u64,
 }
 
-/// Space that nobody needs and that is not freed yet.
+/// Space that is not needed and not freed yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitingSpace {
     /// Containers of interrupted, failed or aborted jobs that no index ever had.
@@ -33,7 +32,7 @@ pub struct WaitingSpace {
     /// Their bytes.
     pub bytes: ByteCount,
     /// When all of it is old enough, milliseconds since the epoch by the store's clock; `u64::MAX`:
-    /// the store does not say how old.
+    /// the store does not tell ages.
     pub until_ms: u64,
 }
 
@@ -52,7 +51,7 @@ pub struct Kept {
     pub version: Pin,
     /// A job that builds on it or reads it.
     pub by: JobId,
-    /// What that job does.
+    /// The kind of that job.
     pub kind: JobKind,
     /// Where it runs.
     pub host: String,
@@ -65,7 +64,7 @@ pub enum Outcome {
     Planned,
     /// There was nothing to do, and so nothing was published.
     Nothing,
-    /// It published this index, and carried it out.
+    /// It published this index, and executed it.
     Published(u64),
     /// Another pass was faster. It did nothing.
     Lost,
@@ -73,7 +72,7 @@ pub enum Outcome {
     Stopped,
 }
 
-/// What was deleted.
+/// The deletions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     /// Containers.
@@ -89,7 +88,7 @@ pub struct Done {
 pub struct Undeleted {
     /// Its name.
     pub name: String,
-    /// What the store said.
+    /// The answer of the store.
     pub why: String,
 }
 
@@ -98,13 +97,13 @@ pub struct Undeleted {
 pub struct PassReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// What it meant to do.
+    /// The plan.
     pub plan: Plan,
-    /// What it did.
+    /// The deletions that it made.
     pub done: Done,
-    /// What it could not delete.
+    /// The deletions that failed.
     pub undeleted: Vec<Undeleted>,
-    /// Whether it stopped before the plan was carried out; the next pass goes on.
+    /// Whether it stopped before it finished the plan; the next pass continues.
     pub is_unfinished: bool,
     /// Forgotten versions that others still need.
     pub kept: Vec<Kept>,
@@ -112,33 +111,32 @@ pub struct PassReport {
     pub live_jobs: u64,
     /// Manifests that it read.
     pub manifests_read: u64,
-    /// What it retired, and what it wrote for that.
+    /// The containers that it retired, and its writes for that.
     pub reclaimed: ReclaimReport,
-    /// What it arranged.
+    /// The arranging that it did.
     pub arranged: Arranged,
     /// Containers that versions need and that are gone, without an index that says where their
-    /// chunks went. What no version names is not deleted then: `repair index` may find them there.
+    /// chunks went. Then containers that no version names are kept: `repair index` may find the
+    /// chunks there.
     pub missing_containers: u64,
-    /// What waits for its minimum age.
+    /// The space that waits for its minimum age.
     pub waiting: WaitingSpace,
-    /// What backups uploaded that run or were killed.
+    /// Uploads of backups that run or were killed.
     pub open_uploads: Vec<OpenUploads>,
     /// New containers that cannot be read: their chunks are not in the index, and are neither
     /// shared nor retired.
     pub unlisted: Vec<ContainerId>,
-    /// Bytes of memory that its table of containers took, about, beside what it was allowed for
-    /// other tables.
+    /// Bytes of memory of its table of containers, about, beside the limit for other tables.
     pub table_bytes: u64,
-    /// The number of the index that was rebuilt first, from versions and containers, because it was
-    /// lost.
+    /// The number of the index that was rebuilt first because it was lost.
     pub rebuilt: Option<u64>,
-    /// Of a dry run, the requests that it took. To carry the plan out takes about as many once
-    /// more, beside those of [`Requests::of`].
+    /// Of a dry run, the requests that it took. Executing the plan takes about as many again,
+    /// beside those of [`Requests::of`].
     pub planning: Requests,
 }
 
 impl PassReport {
-    /// Adds what tasks did.
+    /// Adds the results of tasks.
     pub(super) fn add_tasks(&mut self, tasks: Vec<TaskReport>) {
         for task in tasks {
             match task {
@@ -173,13 +171,13 @@ impl PassReport {
         if matches!(next.outcome, Outcome::Published(_)) {
             self.outcome = next.outcome;
         }
-        // What the second one lost or did not come to is left, whatever the first one did.
+        // Work that the second one lost or did not reach is left, whatever the first one did.
         self.is_unfinished = next.is_unfinished || next.outcome == Outcome::Lost;
         if next.outcome == Outcome::Stopped {
             return self;
         }
         if next.outcome != Outcome::Lost {
-            // It tried again what the first one could not delete.
+            // It repeated the deletions that failed in the first one.
             self.undeleted = next.undeleted;
         }
         if next.outcome != Outcome::Lost {
@@ -189,7 +187,7 @@ impl PassReport {
         self
     }
 
-    /// Whether it found damage: what is needed and is gone, or cannot be read.
+    /// Whether it found damage: needed objects that are gone or unreadable.
     pub fn found_damage(&self) -> bool {
         let unreadable = [&self.unlisted, &self.reclaimed.unreadable, &self.arranged.unreadable];
         let damaged_series = self.arranged.damaged_series + self.plan.arranging.damaged_series;
@@ -197,8 +195,8 @@ impl PassReport {
         self.missing_containers > 0 || damaged_series > 0 || !is_readable
     }
 
-    /// The same pass, which another one overtook: what it saw proves nothing. Whom it fenced stays
-    /// fenced.
+    /// The same pass, overtaken by another one: its observations prove nothing. Jobs that it fenced
+    /// stay fenced.
     pub(super) fn lost(self) -> Self {
         let plan = Plan { fenced: self.plan.fenced, ..Plan::default() };
         let (manifests_read, table_bytes, rebuilt) = (self.manifests_read, self.table_bytes, self.rebuilt);
@@ -210,7 +208,7 @@ impl PassReport {
         Self { outcome: Outcome::Stopped, is_unfinished: true, ..Self::without_pass() }
     }
 
-    /// Where no pass was asked for.
+    /// The report when no pass was wanted.
     pub fn without_pass() -> Self {
         Self {
             outcome: Outcome::Nothing,

@@ -1,6 +1,6 @@
 //! One pass, from the index that it is based on to its last deletion: steps 1 to 7 of "What a
-//! collecting pass does" (`docs/concurrency.md`), in their order. Each step is a call, and its
-//! details are in the module that has it.
+//! collecting pass does" (`docs/concurrency.md`). Each step is a call into the module with its
+//! details.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -35,9 +35,10 @@ use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_
 /// Makes a pass.
 ///
 /// # Errors
-/// The pass did not come to its end. It published nothing, or the next pass finishes its deletions.
+/// The pass failed. It published nothing, or the next pass finishes its deletions.
 pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassReport, PassError> {
-    // A pass decides by what listings lack: one that lacks what cannot be examined is no listing.
+    // A pass decides by the absence of objects in listings, so a listing must not skip entries that
+    // cannot be examined.
     let strict = context.repository.through(context.repository.store().listing_strictly());
     let context = context.through(&strict).limited_to(options.max_duration, context.clock.now_ms());
     let before = strict.store().stats();
@@ -72,7 +73,7 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     Ok(PassReport { rebuilt, ..report })
 }
 
-/// A pass that knows what it is based on.
+/// A pass whose base is known.
 struct Pass<'a> {
     /// Asks to stop when the time of the pass is over.
     context: &'a JobContext,
@@ -90,11 +91,11 @@ struct Pass<'a> {
     ending: Ending,
 }
 
-/// What steps 2 to 6 decided.
+/// The decisions of steps 2 to 6.
 struct Decided {
     report: PassReport,
     decision: Decision,
-    /// Whether the decision, or what was taken in, is worth an index.
+    /// Whether the decision, or the ingested versions, are worth an index.
     has_news: bool,
     ledger: Ledger,
     tasks: Vec<Box<dyn MaintenanceTask>>,
@@ -104,7 +105,7 @@ struct Decided {
 }
 
 impl Pass<'_> {
-    /// Steps 2 to 6 without the publication: what may go, and what tasks have to do.
+    /// Steps 2 to 6 without the publication: the deletions, and the work of tasks.
     async fn decide(&self) -> Result<Decided, PassError> {
         let (repository, cancel, options) = (&self.context.repository, &self.context.cancel, self.options);
         let survey = Survey {
@@ -120,7 +121,7 @@ impl Pass<'_> {
             is_dry: options.dry_run,
         };
 
-        // Step 2: versions, marks and leases. What looks dead is fenced.
+        // Step 2: versions, marks and leases. Jobs that look dead are fenced.
         stop_if_asked(cancel)?;
         let (mut before, seen) = survey.jobs_and_marks().await?;
 
@@ -132,8 +133,8 @@ impl Pass<'_> {
         let mut leases = survey.leases(&before).await?;
         survey.look_late(&mut before).await?;
 
-        // Step 5: versions, and every manifest that is retained. What is missing is asked for by
-        // its name.
+        // Step 5: versions, and every manifest that is retained. Missing objects are asked for by
+        // name.
         let registers = match repository.keeps(Rule::LeasesBeforeVersions) {
             true => survey.registers(&before, &leases).await?,
             false => before.registers.clone(),
@@ -169,8 +170,7 @@ impl Pass<'_> {
         let tasks = tasks.list().await?;
         let missing_containers = proposal.missing(needs.missing);
         if missing_containers > 0 {
-            // A later pass retired them, perhaps: what versions name of them is found through its
-            // index.
+            // A later pass may have retired them; its index has the new places of their chunks.
             if is_overtaken(repository, &self.base).await? {
                 return Err(PassError::Overtaken);
             }
@@ -193,7 +193,7 @@ impl Pass<'_> {
         };
         let report = PassReport {
             outcome: Outcome::Planned,
-            // What goes along with an index is not worth one.
+            // Deletions that only go along with an index are not worth one.
             plan: if has_news { decision.add_to(plan) } else { plan },
             kept,
             live_jobs,
@@ -211,8 +211,8 @@ impl Pass<'_> {
         Ok(Decided { report, decision, has_news, ledger, tasks, search, searched })
     }
 
-    /// A dry run: what would be done, as far as the index knows. It has chunks of new versions only
-    /// when a pass has taken them in.
+    /// A dry run: the plan, as far as the index knows. It has chunks of new versions only when a
+    /// pass has ingested them.
     async fn plan(&self) -> Result<PassReport, PassError> {
         let Decided { mut report, tasks, .. } = self.decide().await?;
         let (base, limits) = (self.base.clone(), self.index_work().limits);
@@ -272,8 +272,8 @@ impl Pass<'_> {
         queue_retired(&mut manifest, &done.retired, number);
         queue_superseded_runs(&mut manifest, &self.base.manifest, number);
 
-        // Step 6: the decision is published. As long as its index may still come to be created, the
-        // lease says what it belongs to.
+        // Step 6: the decision is published. While its index may still be created, the lease names
+        // that number.
         let unpublished = std::mem::replace(&mut self.ending, Ending::Open);
         if !repository.keeps(Rule::RedirectBeforeRemoval) {
             for container in &done.retired {
@@ -294,7 +294,7 @@ impl Pass<'_> {
             }
         }
 
-        // Step 7: deletions. To retire is to delete, from the moment on when the index is published
+        // Step 7: deletions. Retired containers may be deleted once the index is published
         // (`RedirectBeforeRemoval`).
         discard(repository, left_over).await?;
         decision.containers.extend(done.retired);
@@ -314,8 +314,8 @@ impl Pass<'_> {
     }
 }
 
-/// How a pass ends whose index is settled. Containers that it wrote and that no index has are found
-/// by its lease.
+/// The end of a pass whose index is settled. Its containers that no index has are found by its
+/// lease.
 fn ending(may_leave_containers: bool) -> Ending {
     if may_leave_containers { Ending::Closed(Done::task_over()) } else { Ending::Removed }
 }

@@ -1,4 +1,4 @@
-//! What a pass sees, in the order that makes it worth something.
+//! The observations of a pass, in the order that makes them safe.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -24,22 +24,23 @@ const CONCURRENT_READS: usize = 32;
 /// Manifests that are read at once. One of a terabyte has some ten megabytes.
 const MANIFESTS_AHEAD: usize = 4;
 
-/// Who looks, and how.
+/// The context of the observations.
 pub(super) struct Survey<'a> {
     pub(super) repository: &'a Repository,
     /// The pass itself, once it has a lease.
     pub(super) own: Option<JobId>,
     pub(super) base: &'a IndexSnapshot,
-    /// The indexes and runs that there were when the base was looked for: before all else, so what came since is nobody's business.
+    /// The indexes and runs that existed when the base was looked for. That was first, so newer
+    /// ones are ignored.
     pub(super) index: &'a (Vec<u64>, Vec<(RunId, u64)>),
     /// The number that the next index has.
     pub(super) number: u64,
     pub(super) listing: Listing,
-    /// A job that has not renewed its lease for so long is considered dead.
+    /// A job that has not renewed its lease for this long is considered dead.
     pub(super) dead_after: Duration,
-    /// What no index ever had is not deleted before it is so old.
+    /// Containers that no index ever had are not deleted before this age.
     pub(super) min_age: Duration,
-    /// The time for a pass that leaves no trace by which the store could tell it.
+    /// The time for a pass that leaves no trace to which the store could give a time.
     pub(super) now_ms: u64,
     /// Whether jobs that are considered dead are only counted as if they had been fenced.
     pub(super) is_dry: bool,
@@ -77,7 +78,8 @@ impl Survey<'_> {
         self.expect_own(&jobs)?;
         let now_ms = self.store_now(&jobs);
         self.own.map(|own| jobs.remove(&own));
-        // Whether each of these registers opens shows when the versions are read; one that does not stops the pass.
+        // Whether each of these registers opens is checked when the versions are read; one that
+        // does not stops the pass.
         before.settled = registers.keys().map(|pin| pin.job).collect();
         let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
         let looks = open.map(|(job, listed)| self.is_settled(*job, listed, &registers, now_ms));
@@ -110,7 +112,7 @@ impl Survey<'_> {
             generations.sort_unstable();
             generations.dedup();
         }
-        // A mark counts only if it opens: who may only create objects hides nothing.
+        // A mark counts only if it opens, so a client that may only create objects hides nothing.
         let marks = repository.list_marks().await?;
         let reads = marks.into_iter().map(|pin| async move {
             match repository.forgotten(pin).await {
@@ -131,7 +133,7 @@ impl Survey<'_> {
         Ok((before, SeenJobs { jobs, now_ms, fenced, ended }))
     }
 
-    /// Step 3: containers, all or those that no index can know.
+    /// Step 3: containers, all or those that no index may know.
     pub(super) async fn containers(&self, before: &mut Before, seen: &SeenJobs) -> Result<(), PassError> {
         let (repository, now_ms) = (self.repository, seen.now_ms);
         let (registers, marks) = (&before.registers, &before.marks);
@@ -182,7 +184,8 @@ impl Survey<'_> {
         Ok(containers)
     }
 
-    /// Until when something waits that was made then; `None`: it is old enough (`OldEnough`). A store that does not say when keeps it.
+    /// Until when an object of this age waits; `None`: it is old enough (`OldEnough`). Without a
+    /// time from the store it is kept.
     pub(super) fn waits_until(&self, made_ms: u64, now_ms: u64) -> Option<u64> {
         let min_age_ms = u64::try_from(self.min_age.as_millis()).unwrap_or(u64::MAX);
         let until_ms = if made_ms == 0 { u64::MAX } else { made_ms.saturating_add(min_age_ms) };
@@ -190,13 +193,14 @@ impl Survey<'_> {
         (!is_old && self.repository.keeps(Rule::OldEnough)).then_some(until_ms)
     }
 
-    /// A listing of the jobs that lacks the pass itself lacks who knows what.
+    /// A listing of the jobs that lacks the pass itself may lack anything.
     fn expect_own(&self, jobs: &BTreeMap<JobId, ListedJob>) -> Result<(), PassError> {
         let is_there = self.own.is_none_or(|own| jobs.contains_key(&own));
         if is_there || !self.repository.keeps(Rule::AskedTwice) { Ok(()) } else { Err(PassError::Overtaken) }
     }
 
-    /// Whether nothing new can come of a job that has no register; if it is considered dead, nothing can from now on (`Fence`).
+    /// Whether a job without a register can create nothing new. If it is considered dead, the fence
+    /// ensures this from now on (`Fence`).
     async fn is_settled(
         &self,
         job: JobId,
@@ -210,7 +214,8 @@ impl Survey<'_> {
         let SeenLease::Open(lease) = self.repository.see_lease(job, &listed.renewals).await? else {
             return Ok(Settled::No);
         };
-        // The key whose creation makes its work count. A task that claims an index is over when there is one with that number.
+        // The key whose creation commits its work. A task that claims an index is over when there
+        // is one with that number.
         let register = match lease.kind {
             JobKind::Read => return Ok(Settled::No),
             JobKind::Backup => (Pin { series: self.repository.keys().series_key(&lease.series), job }, 0),
@@ -229,7 +234,8 @@ impl Survey<'_> {
             if !has_ended {
                 return Ok(Settled::No);
             }
-            // Nothing new comes of it. What it uploaded is worth keeping for the next backup of the series, and no longer.
+            // It creates nothing new. Its uploads are worth keeping for the next backup of the
+            // series, and no longer.
             let until_ms = self.waits_until(listed.renewed_ms, now_ms);
             let is_awaited = lease.kind == JobKind::Backup && !self.has_later(version, registers).await?;
             if let Some(until_ms) = until_ms.filter(|_| is_awaited) {
@@ -261,7 +267,7 @@ impl Survey<'_> {
         Ok(false)
     }
 
-    /// How a job says that it ended, if it does.
+    /// The closing mark of a job, if it has one.
     async fn done(&self, job: JobId, listed: &ListedJob) -> Result<Option<Done>, PassError> {
         if !listed.has_done {
             return Ok(None);
@@ -293,7 +299,7 @@ impl Survey<'_> {
             }
             let mut seen = self.repository.see_lease(*job, &listed.renewals).await?;
             if matches!(seen, SeenLease::Gone) && self.repository.keeps(Rule::AskedTwice) {
-                // What it names is not known otherwise.
+                // The versions that it names are not known otherwise.
                 seen = self.repository.see_lease(*job, &listed.renewals).await?;
             }
             Ok::<_, PassError>((*job, SeenJob::Lease(seen, self.is_dead(listed, now_ms))))
@@ -313,7 +319,8 @@ impl Survey<'_> {
                 (_, SeenJob::Lease(SeenLease::Unreadable { name, error }, _)) => {
                     return Err(PassError::UnreadableLease { name, source: error });
                 }
-                // Closed since, or cleaned up by another pass. It was there, so its containers are not touched this time.
+                // Closed since, or cleaned up by another pass. It was there, so its containers are
+                // not touched this time.
                 (_, SeenJob::Lease(SeenLease::Gone, _)) => {}
             }
         }
@@ -321,7 +328,8 @@ impl Survey<'_> {
         Ok(leases)
     }
 
-    /// Step 5: reads every manifest that is retained and that the index does not know, and strikes out what retained versions use.
+    /// Step 5: reads every retained manifest that the index does not know. Containers that retained
+    /// versions use are no longer candidates for deletion.
     pub(super) async fn versions(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
@@ -342,7 +350,7 @@ impl Survey<'_> {
                 continue;
             }
             let (newest, is_alone) = (generations.last().copied().unwrap_or(0), generations.len() == 1);
-            // What counts of a version that a lease names is more than its newest generation.
+            // If a lease names a version, more than its newest generation counts.
             if ledger.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
                 ledger.retain(*pin);
                 proposal.retain(*pin, []);
@@ -351,8 +359,9 @@ impl Survey<'_> {
                 plans.push((*pin, proposal.generations(pin, generations)));
             }
         }
-        // Without an index, or with one that was rebuilt, nobody knows what was retired of older generations: a job that read one may
-        // still come to need it, and what is missing then says that it lies in what no version names.
+        // Without an index, or with a rebuilt one, retired containers of older generations are
+        // unknown. A job that read such a generation may still need them. If they are missing,
+        // their chunks are in containers that no version names.
         let knows_all = self.base.number > 0 && self.base.manifest.head.rebuilt.is_none();
         let mut manifests_read = 0;
         let reads = plans.into_iter().map(|(pin, generations)| self.generations(pin, generations));
@@ -371,10 +380,11 @@ impl Survey<'_> {
             });
             let committed: Vec<_> = committed.collect();
             for (at, (generation, contents)) in committed.iter().enumerate() {
-                // They come from the newest down.
+                // They are ordered from the newest down.
                 let holds = at == 0 && !proposal.is_marked(&pin);
                 let why = if holds || !knows_all { Retained::Holds } else { Retained::Named };
-                // What was retired is kept for nobody; the ledger keeps what it forwards to.
+                // Retired containers are kept for no version; the ledger keeps their forward
+                // targets.
                 let there = contents.containers.iter().map(|usage| usage.container);
                 let there = there.filter(|container| !ledger.is_retired(container));
                 proposal.retain_generation(pin, *generation, why, there, |container| ledger.has_record(container));
@@ -385,7 +395,8 @@ impl Survey<'_> {
             if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
                 proposal.supersede(pin, generation);
             }
-            // Several generations, and what only a lease retains, are read again next time.
+            // Manifests of several generations, and those that only a lease retains, are read again
+            // next time.
             match committed.len() {
                 1 if !proposal.is_marked(&pin) => {
                     for (generation, contents) in committed {
@@ -427,7 +438,8 @@ impl Survey<'_> {
         Ok((pin, manifests))
     }
 
-    /// What is seen after the leases instead of before them, where tests take a rule away.
+    /// The observations that are made after the leases instead of before them, where tests disable
+    /// a rule.
     pub(super) async fn look_late(&self, before: &mut Before) -> Result<(), PassError> {
         let keeps = |rule| self.repository.keeps(rule);
         let [settled, marks, containers, superseded] = [
@@ -481,11 +493,11 @@ enum Settled {
     /// By its closing mark.
     Closed(JobId, Done),
     Fenced(AbortedJob),
-    /// It was to be fenced, and its register has this generation.
+    /// It was considered dead, but its register has this generation.
     Committed(JobId, Pin, u32),
 }
 
-/// What is seen of a job that was not settled before.
+/// The state of a job that was not settled before.
 enum SeenJob {
     Closed(Done),
     /// And whether it looks dead.

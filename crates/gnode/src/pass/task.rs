@@ -5,8 +5,8 @@
 //! draft. To add a task: implement [`MaintenanceTask`], add its numbers to [`TaskPlan`] and
 //! [`TaskReport`], and put it into the list.
 //!
-//! What a task retires may be deleted as soon as the draft is published. What it wrote and no index
-//! has is found by the lease of its pass.
+//! Containers that a task retires may be deleted as soon as the draft is published. Containers that
+//! it wrote and no index has are found by the lease of its pass.
 
 use larder_index::{Draft, IndexPass};
 use larder_lifecycle::arrange::{self, ArrangePlan, Arranged};
@@ -16,27 +16,27 @@ use crate::reclaim::{self, ReclaimError, ReclaimPlan, ReclaimReport};
 
 /// See the module header.
 pub(super) trait MaintenanceTask: Send {
-    /// What it would do, as far as the index knows. Changes nothing.
+    /// The plan, as far as the index knows. Changes nothing.
     fn plan(&self, pass: &IndexPass, draft: &Draft<'_>) -> Result<TaskPlan, ReclaimError>;
 
-    /// Does it, and changes the draft. The data containers that it writes have numbers from
+    /// Runs the task, and changes the draft. The data containers that it writes have numbers from
     /// `first_number` on.
     fn run(&self, pass: &IndexPass, draft: &mut Draft<'_>, first_number: u32) -> Result<TaskOutcome, ReclaimError>;
 }
 
-/// What a task would do, for the report.
+/// The plan of a task, for the report.
 pub(super) enum TaskPlan {
     Reclaim(ReclaimPlan),
     Arrange(ArrangePlan),
 }
 
-/// What a task did, for the report.
+/// The result of a task, for the report.
 pub(super) enum TaskReport {
     Reclaim(ReclaimReport),
     Arrange(Arranged),
 }
 
-/// What a task did, for its pass.
+/// The outcome of a task, for its pass.
 pub(super) struct TaskOutcome {
     pub(super) report: TaskReport,
     /// Containers that may be deleted when the draft is published.
@@ -53,7 +53,7 @@ pub(super) struct TaskOutcome {
     pub(super) next_number: u32,
 }
 
-/// What all tasks did.
+/// The outcome of all tasks.
 #[derive(Default)]
 pub(super) struct TaskOutcomes {
     pub(super) reports: Vec<TaskReport>,

@@ -1,4 +1,4 @@
-//! The list of tasks of a pass, made from what the pass saw.
+//! The list of tasks of a pass, made from its observations.
 
 use larder_format::ids::JobId;
 use larder_format::index_manifest::IndexHead;
@@ -14,7 +14,7 @@ use crate::known_versions::Ledger;
 use crate::reclaim::{self, RetentionView, Search};
 use crate::tables::copying;
 
-/// What tasks are made from.
+/// The input from which tasks are made.
 pub(super) struct TaskInput<'a> {
     pub(super) context: &'a JobContext,
     pub(super) options: &'a PassOptions,
@@ -64,7 +64,7 @@ impl TaskInput<'_> {
                 None => u32::from(repository.settings(unarranged.series).await?.arrange_every),
             };
         }
-        // Where nothing may be left over, there may be something of whatever went.
+        // Where no leftovers are allowed, any deleted version may have left some.
         series.retain(|unarranged| unarranged.is_due() || unarranged.holes_percent <= 0.0);
         if series.is_empty() {
             return Ok(None);

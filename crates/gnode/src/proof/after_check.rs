@@ -1,5 +1,5 @@
-//! Compares the index after a check of versions and containers. Damage is reported once: what the
-//! check has reported does not count as an error of the index.
+//! Compares the index after a check of versions and containers. Damage is reported once: damage in
+//! the report of the check does not count as an error of the index.
 
 use larder_format::names;
 use larder_index::IndexError;
@@ -12,7 +12,7 @@ use super::{Proof, prove};
 use crate::error::PassError;
 use crate::index_check::{IndexCheck, IndexFinding};
 
-/// What a check found out about the index.
+/// The result for the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexState {
     /// It was not compared.
@@ -84,8 +84,8 @@ fn lost_manifest(found: IndexFinding) -> Option<Damage> {
     Some(Damage { object: name, why, affected: vec![version] })
 }
 
-/// The damaged object that kept the index from being read, and what is wrong with it; `None`: the
-/// error is no damage.
+/// The damaged object because of which the index cannot be read, and its damage; `None`: the error
+/// is no damage.
 fn damage_of(error: &PassError) -> Option<(String, String)> {
     match error {
         PassError::Index(error) if error.is_damage() => Some(match error {

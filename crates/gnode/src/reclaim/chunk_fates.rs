@@ -1,6 +1,6 @@
-//! Of each chunk that is listed more than once, or that nobody needs, in a container that is
-//! retired: where it is found from then on, and what changes in the tables of chunks. Of all other
-//! chunks in these containers the copy there is the only one, and a new one has to be made.
+//! The fates of chunks in a container that is retired, if they are listed more than once or are not
+//! needed. A fate says where the chunk is found afterwards, and what changes in the tables of
+//! chunks. All other chunks in these containers have no other copy, so they are copied.
 
 use larder_format::index_tables::{ChunkPlace, CopyKey};
 use larder_format::run::{RecordLayout, ValueWidth};
@@ -11,23 +11,22 @@ use super::copies::{Group, Marks, all, duplicates};
 use super::eligibility::Eligibility;
 use super::select::Selection;
 
-/// By container and number in it, both big-endian: 8 bytes that say what becomes of the chunk
-/// there.
+/// By container and number in it, both big-endian: 8 bytes with the fate of the chunk there.
 const VERDICTS: RecordLayout = RecordLayout { key_len: 8, value: ValueWidth::Fixed(8) };
 
-/// Stands in the place of a chunk number.
+/// Used in the place of a chunk number.
 const FOLLOWS: u32 = u32::MAX;
-/// Stands in the place of a container number.
+/// Used in the place of a container number.
 const DROPPED: u32 = u32::MAX;
 
-/// What becomes of a chunk. Without a fate it is copied.
+/// The fate of a chunk. Without a fate it is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkFate {
     /// It is found here.
     Redirect(ChunkPlace),
     /// Another container that is retired has it too, and it is copied from there.
     MovedWith(u32),
-    /// Nobody needs it.
+    /// It is not needed.
     Drop,
 }
 
@@ -50,7 +49,7 @@ impl ChunkFate {
     }
 }
 
-/// What changes in the tables of chunks before new containers are listed.
+/// The changes in the tables of chunks before new containers are listed.
 pub(super) struct TableChanges {
     pub(super) chunks: Changes<Chunks>,
     pub(super) copies: Changes<Copies>,
@@ -91,9 +90,9 @@ fn key_of(place: ChunkPlace) -> [u8; 8] {
 
 /// Decides on all of them.
 ///
-/// When some of the selection are [put off](Selection::put_off), and these have the highest
-/// numbers, it decides on the others what it did when all were to go: of several that have a chunk it is copied
-/// from the lowest, and what is put off is no more a redirect target than before.
+/// If some of the selection are [put off](Selection::put_off), they have the highest numbers. Then
+/// the fates of the others are the same as when all were to go. A chunk that several have is copied
+/// from the lowest. A container that is put off is no redirect target, as before.
 pub(super) fn chunk_fates(
     pass: &IndexPass,
     draft: &Draft<'_>,
@@ -146,7 +145,7 @@ impl Deciding<'_> {
                 && !is_put_off(place)
                 && eligibility.redirect_targets.contains(place.container)
         };
-        // What lookups find stays what it is if it may; else what stays longest.
+        // Lookups keep their place if it may stay. Otherwise a copy that stays longest replaces it.
         let winner = match group.entry.filter(|entry| relied_on(entry)) {
             None => {
                 let others = group.copies.iter().copied().filter(|place| relied_on(place));
@@ -157,7 +156,7 @@ impl Deciding<'_> {
         let any = || group.copies.iter().copied().find(stays);
         let new_entry = match (group.is_needed, winner) {
             (true, Some(winner)) => Some(winner),
-            // The copy that is made becomes the entry.
+            // The new copy becomes the entry.
             (true, None) => None,
             (false, _) if entry_stays => group.entry,
             (false, winner) => winner.or_else(any),

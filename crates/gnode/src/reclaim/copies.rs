@@ -24,7 +24,7 @@ impl Group<'_> {
     }
 }
 
-/// Sorted keys of chunks, and what it means to be among them.
+/// Sorted keys of chunks, and their meaning.
 pub(crate) enum Marks<'a> {
     /// They are needed, and no others.
     Needed(&'a mut dyn Cursor),
@@ -32,8 +32,8 @@ pub(crate) enum Marks<'a> {
     Unneeded(&'a mut dyn Cursor),
 }
 
-/// Goes over the chunks that are listed more than once. Costs what the table of copies and their
-/// entries cost.
+/// Reads the chunks that are listed more than once. Costs the table of copies and the entries of
+/// these chunks.
 pub(crate) fn duplicates(
     pass: &IndexPass,
     draft: &Draft<'_>,
@@ -53,7 +53,7 @@ pub(crate) fn duplicates(
     Ok(())
 }
 
-/// Goes over all chunks.
+/// Reads all chunks.
 pub(crate) fn all(
     pass: &IndexPass,
     draft: &Draft<'_>,

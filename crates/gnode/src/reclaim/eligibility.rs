@@ -1,6 +1,6 @@
-//! Which containers may be retired, and which of them chunks may be redirected to. What the rules
-//! of `docs/concurrency.md` say of containers is decided here, from what the pass saw and what the
-//! index says.
+//! Decides which containers may be retired, and which may be redirect targets. The rules of
+//! `docs/concurrency.md` for containers are applied here, to the observations of the pass and the
+//! facts of the index.
 
 use std::collections::HashSet;
 
@@ -13,14 +13,14 @@ use larder_lifecycle::arrange::ContainerRights;
 use crate::ingest::Numbers;
 use crate::lifespans::{self, is_used};
 
-/// What the pass saw.
+/// The observations of the pass.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RetentionView {
     /// The versions that the index has and that are retained: not marked, in their newest
     /// generation, the only one that counts.
     pub(crate) retained: lifespans::Numbers,
-    /// Of those the newest of each series, and those on which running backups and compactions
-    /// build. They need no index.
+    /// The newest of each series among them, and the bases of running backups and defragmentation.
+    /// They need no index.
     pub(crate) spared: lifespans::Numbers,
     /// Of the versions in `retained` those of the layout `lifecycle`.
     pub(crate) arranged: lifespans::Numbers,
@@ -34,14 +34,14 @@ pub(crate) struct RetentionView {
     pub(crate) leased: HashSet<JobId>,
     /// Jobs that live leases adopt.
     pub(crate) adopted: HashSet<JobId>,
-    /// Of containers with lower numbers it is not known whether they were retired before.
+    /// Containers with lower numbers may have been retired before.
     pub(crate) rebuilt: u32,
 }
 
 impl RetentionView {
-    /// Whether a retained version uses a container that is of another layout than the container:
-    /// such a container is neither arranged nor retired (`LayoutsApart`). Arranging asks recipes of
-    /// one layout, and collection chunk by chunk those of the other.
+    /// Whether a retained version uses a container that is of another layout than the container.
+    /// Such a container is neither arranged nor retired (`LayoutsApart`): arranging reads recipes
+    /// of one layout, and chunk-wise collection those of the other.
     pub(crate) fn is_apart(&self, facts: &ContainerFacts) -> bool {
         let others = match facts.layout {
             Layout::Standard => &self.arranged,
@@ -85,7 +85,7 @@ pub(super) struct Candidate {
     pub(super) object_bytes: u64,
 }
 
-/// Those that may be retired. They grow with the repository, so a map of them would be dear.
+/// Those that may be retired. They grow with the repository, so a map of them would be expensive.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     all: Vec<(u32, Candidate)>,
@@ -109,18 +109,18 @@ impl Candidates {
     }
 }
 
-/// What may become of containers, by their numbers.
+/// The eligibility of containers, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Eligibility {
     /// Those that may be retired.
     pub(super) candidates: Candidates,
     /// Those that chunks may be redirected to.
     pub(super) redirect_targets: Numbers,
-    /// Of those the ones that newest versions use, and that therefore stay longest.
+    /// Those of them that newest versions use, and that therefore stay longest.
     pub(super) newest_targets: Numbers,
     /// Those that retained versions need, and that may not be retired for now.
     pub(super) in_use: Numbers,
-    /// Those that are there.
+    /// Those that exist.
     pub(super) known: Numbers,
     /// Uncompressed bytes of all data containers.
     pub(super) data_bytes: u64,
@@ -131,8 +131,8 @@ pub(super) struct Eligibility {
 }
 
 impl Eligibility {
-    /// Reads the table of containers as the draft has it. What cannot be trusted is neither retired
-    /// nor a redirect target.
+    /// Reads the table of containers as the draft has it. A container that cannot be relied on is
+    /// neither retired nor a redirect target.
     pub(super) fn read(
         pass: &IndexPass,
         draft: &Draft<'_>,
@@ -170,8 +170,8 @@ impl Eligibility {
                 false => unused.push((number, facts)),
             }
         }
-        // A redirect is a reference (`RedirectIsReference`): what was written for a container that
-        // was retired counts as used.
+        // A redirect is a reference (`RedirectIsReference`): a container that was written for a
+        // retired one counts as used.
         for (number, facts) in unused.into_iter().filter(|(number, _)| redirected_to.contains(*number)) {
             eligibility.place(number, &facts, rights);
         }
@@ -181,7 +181,7 @@ impl Eligibility {
     /// A data container that retained versions need and that can be relied on.
     fn place(&mut self, number: u32, facts: &ContainerFacts, rights: &RetentionView) {
         let is_spared = is_used(facts, &rights.spared);
-        // `RedirectToCommitted`, `RedirectToUnmarked`: `retained` has versions that count as they
+        // `RedirectToCommitted`, `RedirectToUnmarked`: the versions in `retained` count as they
         // are. `RebuiltKeepsCopies`.
         if number >= rights.rebuilt {
             self.redirect_targets.insert(number);

@@ -1,9 +1,9 @@
-//! Reading redirect targets, and copying what has no other copy. Changes nothing that anybody knows
-//! of: new containers belong to the pass, and count when its index does.
+//! Reads redirect targets, and copies chunks without another copy. Changes no object that others
+//! know: new containers belong to the pass, and count when its index does.
 //!
 //! Containers are read by rising numbers, so one that [moves with](ChunkFate::MovedWith) another
-//! comes after it: whatever was evacuated when time is up can go by itself. One container at least
-//! is, or short passes would begin again for ever.
+//! comes after it. So the containers that were evacuated when time is up can go by themselves. At
+//! least one is, or short passes would begin again for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -21,14 +21,14 @@ use super::{ReclaimError, Work};
 
 /// Tables of containers that are read at once.
 const CONCURRENT_READS: usize = 8;
-/// Bytes of containers (uncompressed) whose chunks are gone over together: their records take a
+/// Bytes of containers (uncompressed) whose chunks are processed together: their records take a
 /// fiftieth of that.
 const BATCH_BYTES: u64 = 256 << 20;
 
-/// Where chunks of containers that are retired are.
+/// The new places of chunks of containers that are retired.
 #[derive(Debug, Default)]
 pub(super) struct Evacuated {
-    /// Of each container where they went.
+    /// For each container the new places of its chunks.
     pub(super) forwards: BTreeMap<u32, Forwards>,
     pub(super) redirected_chunks: u64,
     pub(super) copied_chunks: u64,
@@ -44,18 +44,19 @@ pub(super) struct Forwards {
     pub(super) own: BTreeSet<ContainerId>,
 }
 
-/// How it ended.
+/// The outcome.
 #[derive(Debug)]
 pub(super) enum Ended {
     /// Every chunk has its place.
     Done(Evacuated),
     /// This container cannot be read.
     Unreadable(ContainerId),
-    /// It was told to stop: these, which have the lowest numbers, have theirs.
+    /// It was told to stop: the chunks of these containers, which have the lowest numbers, have
+    /// their places.
     Stopped(Evacuated),
 }
 
-/// Carries chunk_fates out.
+/// Executes the fates of chunks.
 pub(super) fn evacuate(
     pass: &IndexPass,
     draft: &Draft<'_>,
@@ -87,7 +88,7 @@ pub(super) fn evacuate(
             Err(error) => return Err(error.into()),
         };
         evacuation.evacuated.forwards.entry(number).or_default();
-        // Of equal chunks in one container the first is listed, and speaks for the others.
+        // Of equal chunks in one container the first is listed, and stands for the others.
         let mut met = HashSet::new();
         for (chunk, reference) in (0u32..).zip(index.chunk_refs()) {
             let fate = chunk_fates.on(ChunkPlace { container: number, chunk })?;
@@ -114,19 +115,19 @@ pub(super) fn evacuate(
     }
     let mut evacuated = evacuation.evacuated;
     for (container, other) in follows {
-        // Which of the containers with the other's chunks it is was not kept; to keep them all is
-        // safe.
+        // It was not kept which of the containers with the other's chunks it is. Keeping them all
+        // is safe.
         let own = evacuated.forwards.get(&other).map(|forwards| forwards.own.clone()).unwrap_or_default();
         evacuated.forwards.entry(container).or_default().own.extend(own);
     }
     Ok(if was_stopped { Ended::Stopped(evacuated) } else { Ended::Done(evacuated) })
 }
 
-/// Chunks that are gone over together.
+/// Chunks that are processed together.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: u64,
-    /// Of which container, where there is another copy, and the chunk.
+    /// The container, the place of the other copy, and the chunk.
     redirected: Vec<(u32, ChunkPlace, ChunkRef)>,
     copied: Vec<(u32, ChunkRef)>,
 }
@@ -140,7 +141,7 @@ struct Evacuation<'a> {
 }
 
 impl Evacuation<'_> {
-    /// Reads and copies what has come together. Gives a container that cannot be read.
+    /// Reads and copies the collected chunks. Returns a container that cannot be read.
     fn flush(&mut self) -> Result<Option<ContainerId>, ReclaimError> {
         let Batch { mut redirected, copied, .. } = std::mem::take(&mut self.batch);
         redirected.sort_unstable_by_key(|(_, place, _)| *place);
@@ -169,8 +170,8 @@ impl Evacuation<'_> {
         Ok(None)
     }
 
-    /// Reads the copies that chunks are redirected to. Gives a container that does not hold what it
-    /// should.
+    /// Reads the copies that chunks are redirected to. Returns a container that does not hold the
+    /// expected chunks.
     fn check(&self, redirected: &[(u32, ChunkPlace, ChunkRef)]) -> Result<Option<ContainerId>, ReclaimError> {
         let mut numbers: Vec<u32> = redirected.iter().map(|(_, place, _)| place.container).collect();
         numbers.dedup();
@@ -203,7 +204,8 @@ impl Evacuation<'_> {
     }
 }
 
-/// The chunks of a container that others are redirected to; `None` when one of them is another chunk.
+/// The chunks of a container that others are redirected to; `None` when one of them is another
+/// chunk.
 fn found(redirected: &[(u32, ChunkPlace, ChunkRef)], index: &ContainerIndex) -> Option<Vec<ChunkRef>> {
     let there: Vec<ChunkRef> = index.chunk_refs().collect();
     let find = |(_, place, chunk): &(u32, ChunkPlace, ChunkRef)| {

@@ -1,24 +1,25 @@
-//! When a pass looks for what no version needs, chunk by chunk. Pure.
+//! When a pass searches for unneeded chunks. Pure.
 //!
-//! That reads all recipes, so it is done when many versions were forgotten since the last time.
-//! What then lies in containers that newest versions use stays, and when that is much, there is
-//! more to come: compaction makes newest versions leave containers of which they use little, and
-//! others take their places. So it is looked for once more when versions were taken in since; once,
-//! or a repository in which something is always left would have all recipes read by every pass.
+//! The search reads all recipes, so it runs when many versions were forgotten since the last one.
+//! Unneeded chunks in containers of newest versions stay. If there are many, another search will
+//! find more. Defragmentation makes newest versions leave containers of which they use little, and
+//! others replace the newest versions. So the search is repeated once after new versions were
+//! ingested. Without that limit, a repository with permanent leftovers would have all recipes read
+//! by every pass.
 
 use larder_format::index_manifest::IndexHead;
 
 use super::{Exact, Remains};
 
-/// What no version needs is looked for when one in so many was forgotten since the last time.
+/// The search runs when one version in this number was forgotten since the last time.
 const ONE_IN: u64 = 4;
 
-/// What says whether it is time.
+/// The facts that decide whether it is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Search {
     /// Versions that were dropped since the last time.
     pub(crate) dropped: u64,
-    /// The number that the next version had when much was left.
+    /// The number that the next version had when many unneeded chunks were left.
     pub(crate) left: Option<u32>,
     /// Versions that there are.
     pub(crate) versions: u64,
@@ -27,7 +28,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Notes for the next index that nothing was looked for.
+    /// Notes for the next index that there was no search.
     pub(crate) fn keep(&self, head: &mut IndexHead) {
         self.note(Exact::Never, None, head);
     }
@@ -40,7 +41,7 @@ impl Search {
         self.is_worth_it() || self.left.is_some_and(|left| self.next_version > left)
     }
 
-    /// Whether it is looked for now.
+    /// Whether the search runs now.
     pub(crate) fn is_wanted(&self, exact: Exact) -> bool {
         match exact {
             Exact::Never => false,
@@ -49,12 +50,12 @@ impl Search {
         }
     }
 
-    /// Notes for the next index. `found` is what was left of what was looked for; `None` when
-    /// nothing was.
+    /// Notes for the next index. `found` is how much of the searched chunks was left; `None`
+    /// without a search.
     pub(super) fn note(&self, exact: Exact, found: Option<Remains>, head: &mut IndexHead) {
         let dropped = Some(self.dropped).filter(|dropped| *dropped > 0);
         (head.dropped, head.left) = match found {
-            // Whatever asks for it goes on asking.
+            // The reason for the search remains.
             None | Some(Remains::Unfinished) => (dropped, self.left),
             Some(Remains::Few) => (None, None),
             Some(Remains::Much) if self.is_worth_it() || exact == Exact::Always => (None, Some(self.next_version)),

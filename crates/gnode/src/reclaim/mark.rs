@@ -11,14 +11,14 @@ use larder_rewrite::chunk_copier::RewriteError;
 
 use super::{ReclaimError, Work};
 
-/// Keys of chunks, and nothing with them.
+/// Keys of chunks, without values.
 pub(super) const KEYS: RecordLayout = RecordLayout { key_len: 20, value: ValueWidth::Fixed(0) };
 
 /// The keys of all chunks that these manifests need; `None` when one of them cannot be read, so
-/// that it is not known.
+/// that they are unknown.
 ///
-/// By fingerprint, not by place: a chunk that one version has here and another there is needed, and
-/// one copy of it enough.
+/// By fingerprint, not by place. Two versions may need a chunk in different places, and one copy of
+/// it is enough.
 pub(super) fn needed(pass: &IndexPass, work: &Work, walks: &[(Pin, u32)]) -> Result<Option<Sorted>, ReclaimError> {
     let repository = &pass.io.repository;
     let mut keys = Sorter::new(repository, KEYS, pass.memory / 2, &pass.folder)?;
@@ -27,7 +27,7 @@ pub(super) fn needed(pass: &IndexPass, work: &Work, walks: &[(Pin, u32)]) -> Res
         let manifest = match pass.io.executor.block_on(repository.read_register(*version, *generation)) {
             Ok(Some(Register::Committed(manifest))) => manifest,
             Ok(Some(Register::Aborted)) => continue,
-            // Another pass was faster, and this one will not publish anything.
+            // Another pass was faster, and this one will not publish.
             Ok(None) => return Ok(None),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "what is needed is not known, so nothing is collected chunk by chunk");

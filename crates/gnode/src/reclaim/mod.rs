@@ -1,29 +1,29 @@
-//! Reclaiming: chunks that are stored twice, or that no version needs any more, leave the
-//! repository although versions that stay name the containers they lie in (SlimStore sections V-A,
-//! reverse deduplication, and VI, stale containers; exact collection).
+//! Reclaiming: removes chunks that are stored twice, or that no version needs, although retained
+//! versions name their containers. It covers reverse deduplication (SlimStore section V-A), stale
+//! containers (section VI) and exact collection.
 //!
-//! Containers never change. One that no newest version uses, and of which enough is of no use, is
-//! retired as a whole: the table of chunks leads to another copy of what is needed of it, or to one
-//! that is written now. When that index is published, anybody may delete the container; readers of
-//! the versions that name it find its chunks through the index, one hop. Called by a pass, in the
+//! Containers never change. A container is retired as a whole if no newest version uses it and
+//! enough of it is useless. The table of chunks then names another copy of its needed chunks, or a
+//! new one. Once that index is published, any pass may delete the container. Readers of the
+//! versions that name it find its chunks through the index, in one hop. Called by a pass, in the
 //! draft of its index, after the chunks of new containers are listed.
 //!
 //! * `eligibility`: which containers may be retired, and which may be redirect targets. The rules
 //!   of "What tasks that move chunks must obey" (`docs/concurrency.md`) are kept there.
 //! * `copies`: every chunk with all its copies.
 //! * `mark`: every chunk that retained versions name, for exact collection.
-//! * `select`: how much of each container is of no use, and which are worth it.
-//! * `chunk_fates`: of each chunk of a container that goes, where it is found from then on.
-//! * `evacuate`: copies are read and checked, and made.
-//! * `tables`: what changes in the index.
-//! * `exact_trigger`: when what no version needs is looked for. Pure.
+//! * `select`: how much of each container is useless, and which are worth retiring.
+//! * `chunk_fates`: the new place of each chunk of a container that goes.
+//! * `evacuate`: reads and checks copies, and makes new ones.
+//! * `tables`: the changes in the index.
+//! * `exact_trigger`: when to search for unneeded chunks. Pure.
 //!
 //! Invariants
-//! * A chunk that a retained version needs has, at every moment, a copy that was read and had its
-//!   fingerprint, in a container that the index keeps as long as the version.
-//! * Whatever a record of a container that was retired forwards to is there, and is none that was
-//!   retired (`OneHop`).
-//! * What cannot be read is neither retired nor a redirect target.
+//! * A chunk that a retained version needs has a copy at every moment. That copy was read and had
+//!   its fingerprint, and the index keeps its container as long as the version.
+//! * A record of a retired container forwards only to containers that exist and were not retired
+//!   (`OneHop`).
+//! * A container that cannot be read is neither retired nor a redirect target.
 
 mod chunk_fates;
 pub(crate) mod copies;
@@ -55,20 +55,19 @@ use eligibility::Eligibility;
 use evacuate::Ended;
 use select::Selection;
 
-/// How often a pass begins again because something that it relied on cannot be read.
+/// How often a pass begins again because a container that it relied on cannot be read.
 const ATTEMPTS: u32 = 8;
 
-/// How much that is of no use may stay.
+/// How many useless bytes may stay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unused {
-    /// A container is retired when at least so much of it (percent of its bytes) is of no use.
+    /// A container is retired when at least this percentage of its bytes is useless.
     OfContainer(u8),
-    /// The worst go first, until of all containers together no more than this (percent) is of no
-    /// use.
+    /// The worst go first, until at most this percentage of all containers together is useless.
     OfRepository(f64),
 }
 
-/// When all recipes are read to find what no version needs.
+/// When all recipes are read to find unneeded chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exact {
     /// Never: chunks are retired for other copies only.
@@ -84,7 +83,7 @@ pub enum Exact {
 pub struct ReclaimOptions {
     /// How much may stay.
     pub unused: Unused,
-    /// When what no version needs is looked for.
+    /// When to search for unneeded chunks.
     pub exact: Exact,
     /// Bytes that are copied at most, uncompressed.
     pub max_rewrite: Option<u64>,
@@ -103,24 +102,24 @@ impl Default for ReclaimOptions {
     }
 }
 
-/// What would be retired.
+/// The plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReclaimPlan {
     /// Containers.
     pub containers: u64,
     /// Their bytes, as stored.
     pub container_bytes: ByteCount,
-    /// Bytes in them, uncompressed, that are needed and have no other copy: about so many are
-    /// copied.
+    /// Bytes in them, uncompressed, that are needed and have no other copy: about the number that
+    /// is copied.
     pub copied_bytes: ByteCount,
-    /// Bytes in all containers that are of no use, whether they go or not: about so many.
+    /// Useless bytes in all containers, whether they go or not: an estimate.
     pub unused_bytes: ByteCount,
-    /// Whether all recipes were read to find what no version needs.
+    /// Whether all recipes were read to find unneeded chunks.
     pub is_exact: bool,
 }
 
 impl ReclaimPlan {
-    /// Adds what was planned after it.
+    /// Adds a later plan.
     pub(crate) fn add(&mut self, next: Self) {
         self.containers += next.containers;
         self.container_bytes.0 += next.container_bytes.0;
@@ -130,12 +129,12 @@ impl ReclaimPlan {
     }
 }
 
-/// What was retired.
+/// The result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
-    /// What was planned.
+    /// The plan.
     pub plan: ReclaimPlan,
-    /// Chunks that are found in containers that were there.
+    /// Chunks that are found in existing containers.
     pub redirected_chunks: u64,
     /// Chunks that were copied.
     pub copied_chunks: u64,
@@ -149,12 +148,11 @@ pub struct ReclaimReport {
     pub written: u64,
     /// Their bytes.
     pub written_bytes: ByteCount,
-    /// Containers that cannot be read, and were left out of it.
+    /// Containers that cannot be read, and were left out.
     pub unreadable: Vec<ContainerId>,
-    /// Whether it was told to stop: what was carried out until then counts, and the next pass goes
-    /// on.
+    /// Whether it was told to stop: its work until then counts, and the next pass continues.
     pub was_stopped: bool,
-    /// What stays of what was looked for.
+    /// How much of the searched chunks stays.
     pub(crate) remains: Remains,
     /// The number that the next data container of its pass gets.
     pub(crate) next_number: u32,
@@ -162,20 +160,20 @@ pub struct ReclaimReport {
     pub(crate) containers: Vec<ListedContainer>,
 }
 
-/// How much stays of what no version needs, after it was looked for.
+/// How many unneeded chunks stay after a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Remains {
-    /// What is not worth it.
+    /// Too little to be worth it.
     #[default]
     Few,
-    /// Much, in containers that cannot go for now: newest versions use them, or jobs that run may.
+    /// Much, in containers that cannot go for now: newest versions or running jobs may use them.
     Much,
     /// No more was to be copied this time.
     Unfinished,
 }
 
 impl ReclaimReport {
-    /// Adds what was retired after it.
+    /// Adds a later result.
     pub(crate) fn add(&mut self, next: Self) {
         self.plan.add(next.plan);
         self.redirected_chunks += next.redirected_chunks;
@@ -203,7 +201,7 @@ pub enum ReclaimError {
 }
 
 impl ReclaimError {
-    /// What a caller can do about it.
+    /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Index(error) => error.kind(),
@@ -227,22 +225,21 @@ impl From<RepositoryError> for ReclaimError {
     }
 }
 
-/// All that is to be known for it.
+/// The input.
 pub(crate) struct Work {
     pub(crate) options: ReclaimOptions,
-    /// For reading and writing contents. Whether it is to stop is asked often.
+    /// For reading and writing contents. It is asked often whether to stop.
     pub(crate) context: JobContext,
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
     pub(crate) rights: RetentionView,
-    /// Every generation of every version that is retained, when what they need is to be found
-    /// exactly.
+    /// Every generation of every retained version, if their needs are to be found exactly.
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
-    /// Whether it is time for that, for notes in the next index.
+    /// Whether it is time for that search, for notes in the next index.
     pub(crate) search: Search,
 }
 
-/// What is worth retiring. Changes nothing.
+/// The containers that are worth retiring. Changes nothing.
 pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ReclaimPlan, ReclaimError> {
     Ok(select(pass, draft, work, &HashSet::new())?.0.plan)
 }
@@ -265,7 +262,7 @@ fn select(
     Ok((selection, eligibility))
 }
 
-/// Retires what is worth it: copies what has to be, and changes the draft. The containers of
+/// Retires containers that are worth it: copies chunks, and changes the draft. The containers of
 /// [`ReclaimReport`] may be deleted as soon as the draft is published.
 ///
 /// The data containers that are written have numbers from `first_number` on.
@@ -304,7 +301,7 @@ fn retire(
             return Ok(reclaimed);
         }
         let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?;
-        // One for all attempts: the names of what it writes are used once.
+        // One for all attempts: the names of new objects are used once.
         let mut writing = match copier.take() {
             Some(copier) => copier,
             None => {

@@ -1,4 +1,4 @@
-//! How much of each container is of no use, and which of them are retired.
+//! How much of each container is useless, and which of them are retired.
 //!
 //! Counted in chunks: the bytes of single chunks are in the containers, and these are read when
 //! they are retired.
@@ -13,10 +13,10 @@ use super::eligibility::{Candidate, Eligibility};
 use super::mark::KEYS;
 use super::{ReclaimOptions, ReclaimPlan, Remains, Unused};
 
-/// Of all chunks, one in so many is much to be left because its container cannot go for now.
+/// One chunk in this number is much, if left because containers cannot go for now.
 const MUCH_ONE_IN: u64 = 50;
 
-/// What is retired.
+/// The containers to retire.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
     pub(super) containers: BTreeMap<u32, Candidate>,
@@ -40,7 +40,7 @@ pub(super) fn select(
     // 4 bytes a container.
     let mut unused = vec![0u32; eligibility.next_container as usize];
     let mut unneeded = None;
-    // Chunks that nobody needs where nothing can go for now.
+    // Unneeded chunks in containers that cannot go for now.
     let mut left_chunks = 0;
     match needed {
         None => duplicates(pass, draft, |group| {
@@ -88,7 +88,7 @@ pub(super) fn select(
     let is_much = left_chunks > 0 && left_chunks.saturating_mul(MUCH_ONE_IN) >= eligibility.data_chunks;
     selection.remains = match (is_cut, is_much) {
         (true, _) if !selection.containers.is_empty() => Remains::Unfinished,
-        // Where nothing fits, another pass would do no better.
+        // If nothing fits, another pass would do no better.
         (true, _) | (false, true) => Remains::Much,
         (false, false) => Remains::Few,
     };
@@ -124,7 +124,7 @@ impl Row {
     }
 }
 
-/// Counts the copies of a chunk that could go: all of one that nobody needs, all but one of any
+/// Counts the copies of a chunk that could go: all copies of an unneeded one, all but one of any
 /// other.
 fn count(group: &Group<'_>, eligibility: &Eligibility, unused: &mut [u32]) {
     let is_candidate = |container: u32| eligibility.candidates.contains_key(&container);

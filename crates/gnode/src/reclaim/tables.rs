@@ -1,4 +1,4 @@
-//! What changes in the index when containers are retired.
+//! The changes in the index when containers are retired.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) fn apply(
 ) -> Result<(), IndexError> {
     let first_new = draft.manifest.head.next_container;
     let mut numbers: BTreeMap<ContainerId, u32> = BTreeMap::new();
-    // Of an attempt that failed nothing is kept: containers without a record are collected.
+    // Nothing of a failed attempt is kept: containers without a record are collected.
     let mut own: Vec<ContainerId> = evacuated.forwards.values().flat_map(|forwards| &forwards.own).copied().collect();
     own.sort_unstable();
     own.dedup();
@@ -44,7 +44,7 @@ pub(super) fn apply(
     let forwards: BTreeMap<u32, Vec<u32>> =
         evacuated.forwards.iter().map(|(number, forwards)| (*number, numbers_of(forwards, &numbers))).collect();
     change_containers(pass, draft, selection, &forwards, &numbers, written)?;
-    // The copies take the places of the chunks whose containers count for nothing now.
+    // The copies replace the chunks whose containers no longer count.
     let known = Known::read(pass, draft, first_new)?;
     // Not those that could not be read before: they wait for the next pass.
     let own: Vec<_> = known.new.into_iter().filter(|(number, _)| *number >= first_new).collect();
@@ -71,8 +71,8 @@ fn numbers_of(forwards: &Forwards, own: &BTreeMap<ContainerId, u32>) -> Vec<u32>
     numbers.into_iter().collect()
 }
 
-/// Records of containers that were retired stay, as long as versions name them
-/// (`LaterReferencesInherit`), and say where to; records that forwarded to them forward to the same
+/// Records of retired containers stay, as long as versions name them (`LaterReferencesInherit`),
+/// and name their forward targets. Records that forwarded to them forward to the same targets
 /// (`OneHop`).
 fn change_containers(
     pass: &IndexPass,

@@ -1,9 +1,11 @@
-//! Where the chunks of containers went that versions name and that are gone: into others of versions, or into such that no version
-//! names. An index that is lost was alone in knowing it; here it is found out again, by fingerprint.
+//! The new places of chunks whose containers are gone, although versions name them. They moved to
+//! other containers of versions, or to containers that no version names. Only the lost index knew
+//! these places. Here they are found again, by fingerprint.
 //!
-//! What is more, a container that is there may have been retired as well, its delete being under way for as long as a store
-//! likes. So of every chunk all copies stay as long as one of them is needed (`RebuiltKeepsCopies`): each container forwards to
-//! those with copies of its chunks, though it is there.
+//! A container that is there may have been retired too, and its delete may be under way for as long
+//! as a store likes. So all copies of a chunk stay as long as one of them is needed
+//! (`RebuiltKeepsCopies`). Each container forwards to those with copies of its chunks, even though
+//! it is there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -35,18 +37,19 @@ const CONCURRENT_READS: usize = 16;
 const WANTED: RecordLayout = RecordLayout { key_len: 24, value: ValueWidth::Fixed(0) };
 const KEY_LEN: usize = 20;
 
-/// What has to be found out.
+/// The containers to examine.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     /// Containers that versions name and that are not there, with their numbers.
     gone: HashMap<ContainerId, u32>,
-    /// Containers of the layout `lifecycle` that versions name and that are there, with their numbers. Their chunks are in no table.
+    /// Containers of the layout `lifecycle` that versions name and that are there, with their
+    /// numbers. Their chunks are in no table.
     in_place: HashMap<ContainerId, u32>,
     /// Numbers of containers that no version names.
     unnamed: BTreeSet<u32>,
     /// Every generation that counts of every version.
     counting: Vec<(Pin, u32)>,
-    /// Of those that are gone the ones of the layout `lifecycle`.
+    /// Those that are gone and have the layout `lifecycle`.
     arranged_gone: HashSet<ContainerId>,
     /// Containers that no version names and that could not be read.
     unread: Vec<ContainerId>,
@@ -68,7 +71,8 @@ impl Search {
         self.unread.is_empty()
     }
 
-    /// Those that could not be read, which nobody may delete (`UnreadKept`). An error when they are more than the index can name.
+    /// Those that could not be read, which no pass may delete (`UnreadKept`). An error when they
+    /// are more than the index can name.
     pub(super) fn unread(&self) -> Result<Option<ContainerList>, PassError> {
         match (self.unread.first(), ContainerList::of(self.unread.iter().copied())) {
             (Some(_), None) => Err(PassError::TooMuchUnread { containers: self.unread.len() }),
@@ -77,31 +81,32 @@ impl Search {
     }
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Containers that are gone, and of which every chunk that is needed is elsewhere.
+    /// Containers that are gone, with all their needed chunks found elsewhere.
     pub(super) reclaimed: HashSet<ContainerId>,
     /// How many others are gone.
     pub(super) missing: u64,
-    /// Chunks that are nowhere.
+    /// Chunks that were not found.
     pub(super) lost_chunks: u64,
     /// Containers that no version names and that are kept.
     pub(super) unnamed: u64,
-    /// Whether every recipe could be read, so that it is known what was to be found.
+    /// Whether every recipe could be read, so that all needed chunks are known.
     pub(super) is_complete: bool,
 }
 
-/// Looks which of the containers that the ledger has are gone, and takes in those that no version names: what tasks wrote, and what
-/// backups did whose version is forgotten or was rewritten since others were led there. To be called when all versions are in.
+/// Finds which of the containers in the ledger are gone, and ingests those that no version names.
+/// Those are containers that tasks wrote, and of backups whose version is forgotten or was
+/// rewritten since chunks were redirected there. To be called when all versions are ingested.
 pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result<Search, PassError> {
     let named: HashMap<ContainerId, u32> = ledger.containers().map(|(number, id)| (id, number)).collect();
     let mut listed = list(repository).await?;
     let is_data = |id: &ContainerId| id.kind == ContainerKind::Data;
     let is_gone = |id: &ContainerId, listed: &HashSet<ContainerId>| is_data(id) && !listed.contains(id);
     let gone: BTreeSet<ContainerId> = named.keys().filter(|id| is_gone(id, &listed)).copied().collect();
-    // No single answer makes a container count as gone: neither of those that are named, nor of those that nobody names and that may
-    // have what was in these.
+    // No single answer makes a container count as gone. That holds for named ones, and for unnamed
+    // ones that may have the chunks of those.
     if repository.keeps(Rule::AskedTwice) {
         let look = repository.look_for_containers(gone, |id, presence| match presence {
             Presence::Absent | Presence::Unreadable => Ok(()),
@@ -144,7 +149,8 @@ async fn list(repository: &Repository) -> Result<HashSet<ContainerId>, PassError
     Ok(repository.list_containers().await?.into_iter().map(|listed| listed.id).collect())
 }
 
-/// Finds everything out, with the chunks of all containers in the draft, and changes the records of containers there.
+/// Finds the chunks, with those of all containers in the draft, and changes the records of
+/// containers there.
 pub(super) fn find(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -168,14 +174,14 @@ pub(super) fn find(
     let gone: HashSet<u32> = search.gone.values().copied().collect();
     let mut nothing = Sorter::new(&pass.io.repository, WANTED, 0, &pass.folder)?.finish()?;
     all(pass, draft, Marks::Unneeded(&mut nothing), |group| {
-        // A forward leads to what was read, and never to what is gone.
+        // A forward target was read, and is never gone.
         let is_there = |number: &u32| known.contains(*number) && !gone.contains(number);
         let there: Vec<u32> = group.places().map(|place| place.container).filter(is_there).collect();
         while has_wanted && wanted.key()[..KEY_LEN] <= group.key.0[..] {
             let number = number_of(wanted.key());
             let is_it = wanted.key()[..KEY_LEN] == group.key.0[..];
             if !gone.contains(&number) {
-                // It is led only to what no version names.
+                // It is redirected only to containers that no version names.
                 let mut copies = there.iter().filter(|copy| is_it && search.unnamed.contains(copy)).peekable();
                 if copies.peek().is_some() {
                     forwards.entry(number).or_default().extend(copies);
@@ -207,7 +213,7 @@ fn number_of(key: &[u8]) -> u32 {
     key.last_chunk().map_or(0, |number| u32::from_be_bytes(*number))
 }
 
-/// What versions need of containers that are gone, and whether that is all.
+/// The chunks of missing containers that versions need, and whether these are all.
 fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(Sorter, bool), ReclaimError> {
     let mut wanted = Sorter::new(&pass.io.repository, WANTED, pass.memory / 2, &pass.folder)?;
     let mut is_complete = true;
@@ -231,7 +237,7 @@ fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(So
             Ok::<_, ReclaimError>(wanted.push(&key, Some(&[]))?)
         });
         match walked {
-            // What it names further on is not known; what is known is kept.
+            // Its other references are unknown; the known ones are kept.
             Err(ReclaimError::Index(error)) if error.is_damage() => {
                 tracing::warn!(%error, "a recipe cannot be read whole; what it needs may not be found");
                 is_complete = false;
@@ -250,7 +256,8 @@ fn change_records(
     lost: &BTreeMap<u32, u64>,
 ) -> Result<Found, IndexError> {
     let mut found = Found { lost_chunks: lost.values().sum(), ..Found::default() };
-    // What no version names is kept for those that versions name; these are kept by their users.
+    // Containers that no version names are kept for those that versions name; these are kept by
+    // their users.
     forwards.retain(|number, _| !search.unnamed.contains(number));
     let kept: BTreeSet<u32> = forwards.values().flatten().copied().collect();
     let mut changes = pass.changes::<Containers>()?;

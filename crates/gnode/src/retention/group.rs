@@ -1,8 +1,8 @@
-//! What versions of one group have in common.
+//! The common properties of versions of one group.
 
 use larder_format::manifest::Summary;
 
-/// By what versions are put into groups. Without any, all are one group.
+/// The properties by which versions are grouped. Without any, all are one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupBy {
     /// The series.
@@ -21,7 +21,7 @@ impl Default for GroupBy {
     }
 }
 
-/// What the versions of a group share. What they are not grouped by is `None`.
+/// The common properties of a group. Those that are no criterion are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
     /// Their series.

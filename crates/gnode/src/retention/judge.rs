@@ -17,9 +17,10 @@ pub struct Candidate<'a> {
     pub time_ms: u64,
     /// Its tags.
     pub tags: &'a [String],
-    /// Whether it must be kept whatever the policy says.
+    /// Whether it must be kept under any policy.
     pub is_pinned: bool,
-    /// Bytes of the containers that it uses and no newer version of the group does. Only looked at for [`Policy::size`].
+    /// Bytes of the containers that it uses and no newer version of the group does. Only used for
+    /// [`Policy::size`].
     pub bytes: ByteCount,
 }
 
@@ -70,7 +71,7 @@ pub enum Reason {
     Tags(Vec<String>),
     /// It was named.
     Id,
-    /// It and all newer ones take no more than this.
+    /// It and all newer ones fit into this size.
     Size(ByteCount),
     /// It is pinned.
     Pinned,
@@ -92,7 +93,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A rule that keeps the newest version of each period, and where it stands on its way to older versions.
+/// A rule that keeps the newest version of each period, and its progress towards older versions.
 struct Rule {
     calendar: Calendar,
     limit: Limit,
@@ -148,8 +149,9 @@ impl Calendar {
     }
 }
 
-/// Says for each version, in the order given, why it is kept; without reasons it is to be forgotten. A policy without rules keeps
-/// nothing: the caller asks [`Policy::is_empty`] first. `now_ms` only tells which versions lie in the future.
+/// For each version, in the order given, the reasons for keeping it. Without reasons it is to be
+/// forgotten. A policy without rules keeps nothing: the caller asks [`Policy::is_empty`] first.
+/// `now_ms` only tells which versions are in the future.
 pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candidate<'_>]) -> Vec<Vec<Reason>> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|place| std::cmp::Reverse((candidates[*place].time_ms, candidates[*place].id)));
@@ -198,7 +200,7 @@ pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candid
         let is_oldest = number + 1 == order.len();
         reasons.extend(rules.iter_mut().filter_map(|rule| rule.look(&time, number, is_oldest)));
         if let Some(size) = policy.size {
-            // The first that does not fit ends it: a history with holes is not what was asked for.
+            // The first that does not fit ends it: the user did not ask for a history with holes.
             bytes = bytes.and_then(|sum| sum.checked_add(candidate.bytes.0)).filter(|sum| *sum <= size.0);
             reasons.extend(bytes.map(|_| Reason::Size(size)));
         }
@@ -212,7 +214,8 @@ fn zoned(time_ms: u64, zone: &TimeZone) -> Zoned {
     Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX).to_zoned(zone.clone())
 }
 
-/// The moment that lies a period before another, or `None` when that is before all time: then everything is after it.
+/// The moment one period before another; `None` if it is before the range of times: then everything
+/// is after it.
 fn before(time: &Zoned, period: Period) -> Option<Timestamp> {
     let calendar = Span::new()
         .try_years(period.years)

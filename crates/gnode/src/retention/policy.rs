@@ -1,4 +1,4 @@
-//! A policy as it is written: counts, periods of time, tags, ids, a size.
+//! The text form of a policy: counts, periods of time, tags, ids, a size.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub enum Keep {
     /// The rule is not asked for.
     #[default]
     None,
-    /// So many.
+    /// At most this number.
     AtMost(u32),
     /// All of them.
     All,
@@ -40,7 +40,7 @@ impl Keep {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a number of snapshots, nor \"unlimited\"")]
 pub struct ParseKeepError {
-    /// What was found.
+    /// The text.
     pub text: String,
 }
 
@@ -77,7 +77,7 @@ pub struct Period {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a period such as 2y5m7d3h (years, months, days, hours)")]
 pub struct ParsePeriodError {
-    /// What was found.
+    /// The text.
     pub text: String,
 }
 
@@ -116,7 +116,7 @@ impl fmt::Display for Period {
     }
 }
 
-/// What is to be kept. The default keeps nothing, and says so: [`Policy::is_empty`].
+/// The versions to keep. The default keeps none, which [`Policy::is_empty`] tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The newest versions.
@@ -131,7 +131,7 @@ pub struct Policy {
     pub monthly: Keep,
     /// The same for years.
     pub yearly: Keep,
-    /// Everything that is so much older than the newest version, or younger.
+    /// Every version that is at most this much older than the newest one, or newer.
     pub within: Option<Period>,
     /// Of those, the newest of each hour.
     pub within_hourly: Option<Period>,
@@ -147,12 +147,12 @@ pub struct Policy {
     pub tags: Vec<Vec<String>>,
     /// These versions.
     pub ids: Vec<JobId>,
-    /// The newest versions that together take no more than this.
+    /// The newest versions that together fit into this size.
     pub size: Option<ByteCount>,
 }
 
 impl Policy {
-    /// Whether it has no rule at all: then it was not meant to decide anything.
+    /// Whether it has no rule at all: then it cannot decide.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

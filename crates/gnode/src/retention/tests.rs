@@ -218,7 +218,7 @@ fn a_size_keeps_the_newest_versions_that_fit() {
     table.keeps(&size(29), &[]);
     table.keeps(&size(30), &["2024-01-04T10:00"]);
     table.keeps(&size(50), &["2024-01-03T10:00", "2024-01-04T10:00"]);
-    // The oldest would fit, but what lies between does not.
+    // The oldest would fit, but one between them does not.
     table.keeps(&size(60), &["2024-01-03T10:00", "2024-01-04T10:00"]);
     table.keeps(&size(110), &table.times);
 }
@@ -240,8 +240,8 @@ fn policies_are_read_as_they_are_written() {
     assert!(Policy::default().is_empty());
 }
 
-/// What one counting rule keeps, said otherwise: the newest of each period, the first so many of these, and if they are fewer than
-/// that, the oldest of all.
+/// The result of one counting rule, computed differently. It is the newest of each period, up to
+/// the count. If these are fewer, it includes the oldest of all.
 fn kept_by_count(times: &BTreeSet<u64>, count: usize, period: impl Fn(u64) -> String) -> BTreeSet<u64> {
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();
     for time in times {
@@ -334,10 +334,10 @@ proptest! {
         prop_assert_eq!(kept(&last, &all), times.iter().rev().take(count).copied().collect::<BTreeSet<_>>());
     }
 
-    /// Forgetting twice by one policy forgets no more than once, whatever came back from the first time.
+    /// Forgetting twice by one policy forgets no more than once, for any result of the first time.
     #[test]
     fn a_policy_keeps_what_it_kept(times in times(), policy in policy()) {
-        // What a version adds to the size depends on the others; without that it is so.
+        // The size of a version depends on the others; without a size rule the property holds.
         let policy = Policy { size: None, ..policy };
         let first = kept(&policy, &times.iter().copied().collect::<Vec<_>>());
         let second = kept(&policy, &first.iter().copied().collect::<Vec<_>>());

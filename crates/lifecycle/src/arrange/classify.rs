@@ -1,4 +1,4 @@
-//! Until when each stretch of a container is needed.
+//! The last version that needs each stretch of a container.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -13,7 +13,7 @@ use super::references::{Use, Uses};
 use super::series::Series;
 use super::{Unarranged, Work};
 
-/// What is to be known of versions to say until when something is needed.
+/// The facts about versions that decide until when bytes are needed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers<'a> {
     /// Versions that are arranged now, rising. All that were arranged before have lower numbers.
@@ -23,15 +23,16 @@ pub(super) struct Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    /// Whether a retained version may need what versions from `first` to `last` used.
+    /// Whether a retained version may need bytes that versions from `first` to `last` used.
     fn need(&self, first: u32, last: Option<u32>) -> bool {
         let last = last.unwrap_or(u32::MAX);
         first <= last && self.retained.range(first..=last).next().is_some()
     }
 }
 
-/// Writes the records again of all containers of which something was used no more, or again. Says whether that could be done: references
-/// to what is not there are damage, and nothing of such a series is changed.
+/// Rewrites the records of all containers with bytes that are no longer used, or used again.
+/// Returns whether it could: references to missing bytes are damage, and then the series is not
+/// changed.
 pub(super) fn classify(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -49,7 +50,7 @@ pub(super) fn classify(
         pass_over(uses, &series.others, Some(container))?;
         lost = lost.or(uses.container().filter(|next| *next < container));
         let used = uses.of(&container)?;
-        // A job that runs may adopt it and use what nobody else does.
+        // A running job may adopt it and use unneeded bytes.
         let is_held = work.rights.is_held(&container) || known.is_apart;
         let may_drop = work.rights.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
@@ -73,7 +74,7 @@ pub(super) fn classify(
     Ok(true)
 }
 
-/// Passes over uses of containers that are not arranged, up to this one (`LayoutsApart`).
+/// Skips uses of containers that are not arranged, up to this one (`LayoutsApart`).
 fn pass_over(uses: &mut Uses, others: &HashSet<ContainerId>, until: Option<ContainerId>) -> Result<(), IndexError> {
     let is_other = |next: &ContainerId| until.is_none_or(|until| *next < until) && others.contains(next);
     while let Some(next) = uses.container().filter(is_other) {
@@ -82,7 +83,8 @@ fn pass_over(uses: &mut Uses, others: &HashSet<ContainerId>, until: Option<Conta
     Ok(())
 }
 
-/// The extents of one name after versions were arranged that use it like this; `None` when they use what is in none of its extents.
+/// The extents of one name after versions with these uses were arranged; `None` when they use bytes
+/// that are in none of its extents.
 pub(super) fn extents_of(
     before: &Extents,
     uses: &[Use],
@@ -97,7 +99,8 @@ pub(super) fn extents_of(
             (Some(newest), _) if numbers.new.last() == Some(&newest) => None,
             (Some(newest), Some(last)) => Some(newest.max(last)),
             (Some(newest), None) => Some(newest),
-            // The newest that was arranged before used it; between that one and the first new one there is none of this series.
+            // The newest version that was arranged before used it. Between that one and the first
+            // new one there is none of this series.
             (None, None) => numbers.new.first().map(|first| first.saturating_sub(1)),
             (None, last) => last,
         };
@@ -111,7 +114,7 @@ pub(super) fn extents_of(
     for extent in &before.0 {
         let mut at = extent.from;
         while at < extent.end() {
-            // What is used and lies before it is in no extent.
+            // Used bytes before it are in no extent.
             let Some(next) = stretches.peek_mut().filter(|next| next.from < extent.end()) else {
                 push(extent, at, extent.end(), None);
                 break;
@@ -142,9 +145,9 @@ struct Stretch {
     version: u32,
 }
 
-/// Stretches apart from one another, in order, of uses that may overlap.
+/// Disjoint stretches, in order, from uses that may overlap.
 fn newest_of(uses: &[Use]) -> Vec<Stretch> {
-    // Where uses begin and end, and of which version.
+    // Beginnings and ends of uses, with their versions.
     let mut borders: Vec<(u32, bool, u32)> = Vec::with_capacity(uses.len() * 2);
     for used in uses.iter().filter(|used| used.length > 0) {
         borders.push((used.from, true, used.version));
@@ -206,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle keeps for each byte who uses it.
+        /// The oracle keeps the users of each byte.
         #[test]
         fn each_byte_has_its_last_version(
             first in 1u32..4,

@@ -1,7 +1,9 @@
-//! Copies what is needed of containers that are retired, each extent into the container of its volume that is open.
+//! Copies the needed extents of containers that are retired, each into the open container of its
+//! volume.
 //!
-//! Names are gone over in the order of categories, and every volume keeps that order, so one reading of what is retired fills all volumes.
-//! Only so many containers can be open at once; when there are more volumes, it is done in rounds.
+//! Names are processed in the order of categories, and every volume keeps that order. So one
+//! reading of the retired containers fills all volumes. The number of open containers is limited;
+//! more volumes need several rounds.
 
 use std::collections::{BTreeSet, HashSet};
 use std::num::NonZeroUsize;
@@ -19,23 +21,23 @@ use super::ArrangeError;
 use super::series::{Known, Series, place_of, rank};
 use super::{Arranged, Work};
 
-/// Bytes of chunks whose records are gone over together.
+/// Bytes of chunks whose records are processed together.
 const BATCH_BYTES: u64 = 64 << 20;
-/// Tables of containers that are kept: some hundred kilobytes each.
+/// Tables of containers that are cached: some hundred kilobytes each.
 const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// How it ended.
+/// The outcome.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// Everything has its place.
+    /// All extents were moved.
     Done,
-    /// It was told to stop. What has its place has it.
+    /// It was told to stop. Extents that were moved stay moved.
     Stopped,
     /// This container cannot be read.
     Distrusted(ContainerId),
 }
 
-/// Copies what is needed of the selected containers, and changes the records of their extents.
+/// Copies the needed extents of the selected containers, and changes their records.
 pub(super) fn evacuate(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -71,7 +73,7 @@ pub(super) fn evacuate(
         let ended = Series::extents(pass, draft, &names, |name, extents| round.name(name, extents));
         let ended = ended.and_then(|()| round.flush());
         if ended.is_err() {
-            // What was copied in vain has containers to itself.
+            // Copies of an interrupted round get containers of their own.
             round.copier.close_writers()?;
         }
         match ended {
@@ -89,7 +91,7 @@ pub(super) fn evacuate(
     Ok(Ended::Done)
 }
 
-/// Why a round did not come to its end.
+/// Why a round did not end normally.
 enum Cut {
     Distrusted(ContainerId),
     Stopped,
@@ -144,7 +146,7 @@ impl Tables {
     }
 }
 
-/// The extents of so many last versions.
+/// The extents of a number of last versions.
 struct Round<'a> {
     pass: &'a IndexPass,
     work: &'a Work,
@@ -153,7 +155,7 @@ struct Round<'a> {
     selected: &'a HashSet<ContainerId>,
     writers: &'a [u32],
     changes: Changes<ContainerExtents>,
-    /// Names of which something moves, with their extents.
+    /// Names with extents that move, and these extents.
     names: Vec<(ContainerId, Vec<Moving>)>,
     /// The chunks of these that move, in order, with their writers.
     chunks: Vec<(ChunkRef, usize)>,
@@ -195,7 +197,7 @@ impl Round<'_> {
         if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Copies what has come together.
+    /// Copies the collected chunks.
     fn flush(&mut self) -> Result<(), Cut> {
         let (names, chunks) = (std::mem::take(&mut self.names), std::mem::take(&mut self.chunks));
         let copies = match self.copier.copy_apart(&chunks) {

@@ -1,27 +1,32 @@
-//! Arranging: chunks of series in the layout `lifecycle` come to lie together with those that are needed by the same versions (MFDedup
-//! section 3.3, AVAR). `docs/lifecycle.md` says what extents, categories and volumes are.
+//! Arranging: moves chunks of series in the layout `lifecycle` so that those that the same versions
+//! need are together (MFDedup section 3.3, AVAR). `docs/lifecycle.md` explains extents, categories
+//! and volumes.
 //!
-//! Called by a pass, in the draft of its index, after it has taken in new versions. Nothing that anybody reads changes before the
-//! index is published; then the containers that were retired may be deleted, as when chunks are retired (`reclaim`).
+//! Called by a pass, in the draft of its index, after it ingested new versions. Readers see no
+//! change before the index is published. Then the retired containers may be deleted, as in
+//! `reclaim`.
 //!
-//! * `series`: what the index knows of one series: its containers, and the records of their extents.
+//! * `series`: the index's knowledge of one series: its containers, and the records of their
+//!   extents.
 //! * `series_changes`: which series have something to arrange.
 //! * `references`: which stretches of containers new versions use.
-//! * `classify`: until when each stretch is needed. Pure.
+//! * `classify`: the last version that needs each stretch. Pure.
 //! * `select`: which containers are worth retiring. Pure.
-//! * `evacuate`: copies what is still needed of those, volume by volume.
-//! * `plan`: what of this would be done, for a dry run; changes nothing.
-//! * `needs_rebuild`: which series an index that was rebuilt keeps from being arranged.
-//! * `publish_extents`: what the table of containers says then.
+//! * `evacuate`: copies their needed extents, volume by volume.
+//! * `plan`: the plan, for a dry run; changes nothing.
+//! * `needs_rebuild`: the series that cannot be arranged because the index was rebuilt.
+//! * `publish_extents`: the resulting table of containers.
 //!
 //! Invariants
-//! * An extent that a retained version uses, or a version that was not arranged yet, has bytes that are there and were read, with their
-//!   fingerprints, before they were retired elsewhere.
+//! * An extent that a retained version uses, or one that was not arranged yet, has bytes that
+//!   exist. Before they are retired elsewhere, they were read, with their fingerprints.
 //! * A container has a lifespan that covers those of its extents.
-//! * What cannot be read is not retired. Of a series of which a recipe cannot be read nothing changes.
+//! * A container that cannot be read is not retired. A series with an unreadable recipe is not
+//!   changed.
 //!
-//! Beyond the paper: what stays is not copied; a container is retired only when too much of it has gone; several versions
-//! are arranged at once, whatever the order in which they are forgotten, and versions that were made at the same time.
+//! Beyond the paper: Data that stays is not copied. A container is retired only when too much of it
+//! is useless. Several versions are arranged at once, in any order of forgetting. Versions may be
+//! made at the same time.
 
 mod classify;
 mod evacuate;
@@ -57,18 +62,20 @@ use needs_rebuild::is_disordered;
 use references::References;
 use series::Series;
 
-/// How often a series begins again because something in it cannot be read.
+/// How often a series begins again because one of its containers cannot be read.
 const ATTEMPTS: u32 = 8;
 
 /// How series in the layout `lifecycle` are arranged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrangeOptions {
-    /// A container is retired when more than this share of its bytes (percent) is of other versions than most of it; half of that is
-    /// enough when nobody needs them. 0 is MFDedup's own layout. `None`: as is set for each series.
+    /// A container is retired when more than this share of its bytes (percent) has another last
+    /// version than most of it. Half of that is enough for bytes that are not needed. 0 is
+    /// MFDedup's own layout. `None`: the setting of each series.
     pub holes_percent: Option<f64>,
-    /// Containers are retired after so many versions; until then only the records say what left. `None`: as is set for each series.
+    /// Containers are retired after this number of versions; until then only the records change.
+    /// `None`: the setting of each series.
     pub every: Option<u32>,
-    /// Do it now, and look also at series of which nothing new is known.
+    /// Arrange now, and also look at series without news.
     pub all: bool,
     /// How copies are compressed.
     pub compression: Compression,
@@ -80,7 +87,7 @@ impl Default for ArrangeOptions {
     }
 }
 
-/// What arranging did.
+/// The result of arranging.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arranged {
     /// Versions that were arranged.
@@ -95,9 +102,9 @@ pub struct Arranged {
     pub written_bytes: ByteCount,
     /// Containers that cannot be read, and were left as they are.
     pub unreadable: Vec<ContainerId>,
-    /// Series that were left as they are, because a recipe cannot be read, or leads to what is not there.
+    /// Series that were not changed, because a recipe cannot be read or refers to missing bytes.
     pub damaged_series: u64,
-    /// Whether it was told to stop: the next pass goes on.
+    /// Whether it was told to stop: the next pass continues.
     pub was_stopped: bool,
     /// Containers that are to be deleted, and their bytes.
     pub reclaimed: u64,
@@ -105,7 +112,7 @@ pub struct Arranged {
     pub retired_bytes: ByteCount,
     /// The containers that may be deleted when the index is published.
     pub containers: Vec<ListedContainer>,
-    /// Whether the index says now of a series that it was looked at and is in order, which it did not say before.
+    /// Whether the index newly says of a series that it was checked.
     pub(crate) has_noted: bool,
     /// The number that the pass's next container gets.
     pub next_number: u32,
@@ -122,7 +129,7 @@ impl Arranged {
         self.was_stopped || !self.unreadable.is_empty()
     }
 
-    /// Adds what was done after it.
+    /// Adds a later result.
     pub fn add(&mut self, next: Self) {
         self.versions += next.versions;
         self.moved_chunks += next.moved_chunks;
@@ -145,11 +152,11 @@ pub struct Unarranged {
     pub series: SeriesKey,
     /// Its versions that are retained, by rising number.
     pub versions: Vec<IndexedVersion>,
-    /// Whether versions went of which there are older ones, so that not all of what they had goes by itself.
+    /// Whether versions were removed that have older ones, so that some of their bytes remain.
     pub has_left: bool,
-    /// Whether any went.
+    /// Whether any versions were removed.
     pub has_lost: bool,
-    /// Whether it was asked for.
+    /// Whether the caller asked for it.
     pub is_wanted: bool,
     /// Percent, as in [`ArrangeOptions`].
     pub holes_percent: f64,
@@ -158,7 +165,8 @@ pub struct Unarranged {
 }
 
 impl Unarranged {
-    /// Whether there is something to arrange, however much may be left over. A pass that was cut off left no version that was carried.
+    /// Whether there is something to arrange, for any limit of leftovers. After an interrupted pass
+    /// no version has `is_carried`.
     pub fn is_due(&self) -> bool {
         self.has_new() || self.has_left || self.is_wanted || self.passes_since_arranged().is_none()
     }
@@ -167,13 +175,14 @@ impl Unarranged {
         self.versions.iter().any(|version| !version.is_arranged)
     }
 
-    /// How many versions came after the newest one after which containers were retired, if that is still there.
+    /// The number of versions after the newest one after which containers were retired, if that is
+    /// still there.
     fn passes_since_arranged(&self) -> Option<usize> {
         self.versions.iter().rev().position(|version| version.is_carried)
     }
 
-    /// Whether containers are retired now. Else what is new is only noted, which moves nothing. When no version came this may be the last
-    /// pass for long.
+    /// Whether containers are retired now. Otherwise new uses are only noted, which moves nothing.
+    /// If no version was added, this may be the last pass for long.
     fn retires(&self) -> bool {
         let is_time = self.passes_since_arranged().is_none_or(|since| since >= self.every as usize);
         is_time || self.is_wanted || !self.has_new()
@@ -189,22 +198,23 @@ impl Unarranged {
     }
 }
 
-/// All that is to be known for it.
+/// The input.
 pub struct Work {
     /// How it is done.
     pub options: ArrangeOptions,
-    /// For reading and writing contents. Whether it is to stop is asked often.
+    /// For reading and writing contents. It is asked often whether to stop.
     pub context: JobContext,
     /// The pass, to which new containers belong.
     pub job: JobId,
-    /// What the pass knows of containers.
+    /// The pass's knowledge of containers.
     pub rights: Box<dyn ContainerRights>,
     /// The series to arrange.
     pub series: Vec<Unarranged>,
 }
 
-/// Arranges what is to be arranged, and changes the draft. The containers of [`Arranged`] may be deleted as soon as the draft is
-/// published. The data containers that are written have numbers from `first_number` on.
+/// Arranges the series, and changes the draft. The containers of [`Arranged`] may be deleted as
+/// soon as the draft is published. The data containers that are written have numbers from
+/// `first_number` on.
 pub fn arrange(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -241,10 +251,11 @@ pub fn arrange(
     Ok(arranged)
 }
 
-/// `None` when nothing of it is to change.
+/// `None` when it is not to be changed.
 ///
-/// What versions use is noted for each of them; containers are retired after every so many, in one merge. That it waits is no state that
-/// anybody would have to know of but this pass: it is as if holes did not matter yet.
+/// The uses by versions are noted for each of them. Containers are retired at intervals of
+/// versions, in one merge. The waiting is no state outside this pass: it is as if holes did not
+/// matter yet.
 fn arrange_series(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -255,7 +266,8 @@ fn arrange_series(
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, ArrangeError> {
     let series = Series::read(pass, draft, unarranged.series, &*work.rights)?;
-    // Neither what is gone nor what may go at any time can be relied on (`RebuiltKeepsCopies`).
+    // Containers that are gone, or that may go at any time, cannot be relied on
+    // (`RebuiltKeepsCopies`).
     if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt())) {
         tracing::warn!(
             "a series is not arranged: the index was rebuilt, and does not know where its containers' bytes went; \
@@ -271,7 +283,8 @@ fn arrange_series(
             return Ok(None);
         }
         Err(ArrangeError::ChunkCopier(RewriteError::Interrupted)) => {
-            // Nothing of it has changed. What the pass knows of other series, and of what may go, is worth its index.
+            // It has not changed. The pass's knowledge of other series, and of removals, is worth
+            // its index.
             arranged.was_stopped = true;
             return Ok(None);
         }
@@ -321,7 +334,7 @@ fn arrange_series(
         arranged.versions += u64::from(!version.is_arranged);
         version.is_arranged = true;
         if was_cut {
-            // The next pass goes on, whatever else is due.
+            // The next pass continues in any case.
             version.is_carried = false;
         } else if retires {
             version.is_carried = Some(version.number) == newest;

@@ -1,7 +1,9 @@
-//! Series that passes do not arrange any more, because the index was rebuilt and does not know where bytes of theirs went.
+//! Series that passes no longer arrange, because the index was rebuilt and does not know where some
+//! of their bytes went.
 //!
-//! Such a series loses nothing: its chunks are found by their fingerprints. Converting it within its layout ([`crate::convert_layout`]) lays
-//! every version that names such containers out again, and then it is arranged as any. For that, and for people; a pass finds out by
+//! Such a series loses nothing: its chunks are found by their fingerprints. Converting it within
+//! its layout ([`crate::convert_layout`]) rewrites every version that names such containers, and
+//! then it is arranged as usual. This module serves that conversion and users; a pass checks by
 //! itself (`series`).
 
 use std::collections::{BTreeMap, HashSet};
@@ -15,14 +17,14 @@ use larder_store::Repository;
 /// Bytes of memory for reading the table of containers.
 const SCAN_MEMORY: usize = 4 << 20;
 
-/// Whether names of a container lead nowhere that could be relied on: to what is gone, or to what may go at any time
+/// Whether the extents of a container refer to a container that is gone, or that may go at any time
 /// (`RebuiltKeepsCopies`).
 pub(super) fn is_disordered(number: u32, facts: &ContainerFacts, rebuilt: u32) -> bool {
     facts.state == ContainerState::Gone || (number < rebuilt && !facts.forwards.is_empty())
 }
 
-/// Of each series that is not arranged for that reason the containers because of which. Reads the newest index, and its table of
-/// containers only if that index was ever rebuilt.
+/// For each series that cannot be arranged for that reason, the containers that cause it. Reads the
+/// newest index, and its table of containers only if that index was ever rebuilt.
 pub async fn disordered(repository: &Repository) -> Result<BTreeMap<SeriesKey, HashSet<ContainerId>>, IndexError> {
     disordered_on(&Executor::threads(), repository).await
 }

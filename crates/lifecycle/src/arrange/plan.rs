@@ -1,8 +1,9 @@
-//! What arranging would do, as far as that can be known without doing it. Changes nothing.
+//! The plan of arranging, as far as it is known in advance. Changes nothing.
 //!
-//! New versions are not in the index that a dry run reads: which of their own containers would be rewritten, because some of what one
-//! of them brought the next one has no use for, shows when they are. Of all other containers it is known from the recipes of the new
-//! versions, which are read as arranging itself reads them.
+//! A dry run reads an index without the new versions. Some of their own containers would be
+//! rewritten because the next version does not use all of their bytes. These are unknown before the
+//! versions are ingested. For all other containers the recipes of the new versions are read, as in
+//! arranging itself.
 
 use std::collections::HashSet;
 
@@ -16,10 +17,11 @@ use super::references::{References, Uses, references};
 use super::series::{Contents, Series, add, place_of};
 use super::{Unarranged, Work, select};
 
-/// What would be arranged.
+/// The plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArrangePlan {
-    /// Versions that would be arranged. What moves of containers that only these have is not known.
+    /// Versions that would be arranged. It is unknown how much of the containers that only these
+    /// have would move.
     pub versions: u64,
     /// Containers that would be retired, of those that the index knows.
     pub containers: u64,
@@ -27,7 +29,7 @@ pub struct ArrangePlan {
     pub container_bytes: ByteCount,
     /// Bytes of these that would be copied, uncompressed.
     pub moved_bytes: ByteCount,
-    /// Series of which nothing can be said, because a recipe cannot be read.
+    /// Series with an unreadable recipe: their plan is unknown.
     pub damaged_series: u64,
 }
 
@@ -38,7 +40,7 @@ impl ArrangePlan {
     }
 }
 
-/// What would be arranged.
+/// The plan.
 pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangePlan, ArrangeError> {
     let mut plan = ArrangePlan::default();
     for unarranged in &work.series {
@@ -71,7 +73,8 @@ pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangeP
     Ok(plan)
 }
 
-/// What every container that the index knows would hold of what is needed; `None` when versions use what is not there.
+/// The needed content of every container that the index knows, after arranging. `None` when
+/// versions use missing bytes.
 fn content_after(
     pass: &IndexPass,
     draft: &Draft<'_>,

@@ -1,4 +1,5 @@
-//! What the table of containers says when extents have moved: who has them, until when that is needed, and what goes.
+//! The table of containers after extents have moved: their places, their last versions, and the
+//! containers that go.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -35,7 +36,8 @@ pub(super) fn settle(
                 arranged.retired_bytes.0 += after.object_bytes;
                 arranged.containers.push(ListedContainer { id: after.id, bytes: after.object_bytes });
             }
-            // Nobody names what arranging wrote, so nobody will ask where it went.
+            // No manifest names containers that arranging wrote, so no reader will ask where their
+            // chunks went.
             if after.state == ContainerState::Arranged && settling.written.contains(&after.id) {
                 facts.remove(&known.number)?;
                 records.remove(&after.id)?;
@@ -70,7 +72,8 @@ pub(super) fn settle(
     draft.apply(records)
 }
 
-/// Of a series that was converted, the last version that is of the layout; `None`: its newest one is.
+/// For a converted series, the last version in this layout; `None`: its newest one is in this
+/// layout.
 fn end_of_layout(draft: &Draft<'_>, series: SeriesKey) -> Option<u32> {
     let of_series = draft.manifest.versions.iter().filter(|version| version.series == series);
     let (of_layout, others): (Vec<&IndexedVersion>, Vec<&IndexedVersion>) =
@@ -85,7 +88,8 @@ fn converted(draft: &Draft<'_>, series: SeriesKey) -> BTreeSet<u32> {
     draft.manifest.versions.iter().filter(is_converted).map(|version| version.number).collect()
 }
 
-/// A lifespan without these numbers: parts that rise and are apart. The whole one if nothing were left, for every container has a user.
+/// A lifespan without these numbers: rising, disjoint parts. The whole one if nothing were left,
+/// because every container has a user.
 fn without(span: Lifespan, numbers: &BTreeSet<u32>) -> Vec<Lifespan> {
     let end = span.last.unwrap_or(u32::MAX);
     let mut parts = Vec::new();
@@ -104,22 +108,22 @@ fn without(span: Lifespan, numbers: &BTreeSet<u32>) -> Vec<Lifespan> {
 
 struct Settling {
     contents: Contents,
-    /// Of each name the containers that have extents of it, itself left out.
+    /// For each name the other containers that have extents of it.
     forwards: HashMap<ContainerId, HashSet<ContainerId>>,
-    /// Containers that were there and are no names.
+    /// Containers that existed and are no names.
     written: HashSet<ContainerId>,
-    /// Containers that were written now, and their numbers.
+    /// Containers that were written in this run, with their numbers.
     new: BTreeMap<ContainerId, u32>,
     numbers: HashMap<ContainerId, u32>,
     series: SeriesKey,
-    /// What is open ends here.
+    /// Open lifespans end here.
     end: Option<u32>,
     /// Versions of the series in the standard layout, which use nothing that was arranged.
     converted: BTreeSet<u32>,
 }
 
 impl Settling {
-    /// Until when a container is needed that was written by arranging.
+    /// The lifespans of a container that arranging wrote.
     fn users(&self, content: &Content) -> Vec<SeriesLifespans> {
         let last = content.last.or(self.end).map(|last| last.max(content.first));
         let lifespans = without(Lifespan { first: content.first, last }, &self.converted);
@@ -151,7 +155,7 @@ impl Settling {
         })
     }
 
-    /// Gives numbers to what was written.
+    /// Gives numbers to the written containers.
     fn number_new(&mut self, draft: &mut Draft<'_>) -> Result<(), IndexError> {
         let mut new: Vec<ContainerId> =
             self.contents.keys().filter(|id| !self.numbers.contains_key(*id)).copied().collect();
@@ -166,7 +170,7 @@ impl Settling {
         Ok(())
     }
 
-    /// What is known of a container from now on.
+    /// The new facts of a container.
     fn facts(&self, known: &Known, work: &Work) -> ContainerFacts {
         let mut facts = known.facts.clone();
         let others = self.forwards.get(&facts.id).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Which stretches of containers the versions use that are to be arranged: their recipes, sorted by container.
+//! The stretches of containers that new versions use: their recipes, sorted by container.
 
 use larder_format::extents::{decode_key, encode_key};
 use larder_format::ids::ContainerId;
@@ -10,7 +10,7 @@ use larder_index::{Cursor, IndexError, IndexPass, Sorted, Sorter};
 use super::ArrangeError;
 use super::{Unarranged, Work, interrupted};
 
-/// Container, where the stretch begins, the version, the length; and nothing with it.
+/// Container, beginning of the stretch, version, length; without a value.
 const USES: RecordLayout = RecordLayout { key_len: 33, value: ValueWidth::Fixed(0) };
 
 /// A stretch of a container that a version uses.
@@ -24,7 +24,7 @@ pub(super) struct Use {
 /// Uses in order of their containers.
 pub(super) struct Uses {
     sorted: Sorted,
-    /// The one that comes next, of another container.
+    /// The next one, of another container.
     next: Option<(ContainerId, Use)>,
 }
 
@@ -40,12 +40,13 @@ impl Uses {
         Ok(())
     }
 
-    /// The container whose uses come next.
+    /// The container of the next uses.
     pub(super) fn container(&self) -> Option<ContainerId> {
         self.next.map(|(container, _)| container)
     }
 
-    /// The uses of a container, in order; containers must be asked for in their order. What comes before it is passed over.
+    /// The uses of a container, in order; containers must be asked for in their order. Uses before
+    /// it are skipped.
     pub(super) fn of(&mut self, container: &ContainerId) -> Result<Vec<Use>, IndexError> {
         let mut uses = Vec::new();
         while let Some((next, used)) = self.next.filter(|(next, _)| next <= container) {
@@ -69,17 +70,17 @@ fn decode(key: &[u8]) -> Result<(ContainerId, Use), IndexError> {
     Ok((container, Use { from: number(0), version: number(4), length: number(8) }))
 }
 
-/// What versions use, if that is known.
+/// The uses by versions, if they are known.
 pub(super) enum References {
     /// Of all that are new.
     All(Uses),
-    /// One of them is not there any more: another pass was faster, and this one will not publish anything.
+    /// One of them is gone: another pass was faster, and this one will not publish.
     Overtaken,
     /// One of them cannot be read.
     Damaged,
 }
 
-/// What the versions that are new use.
+/// The uses by new versions.
 pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged) -> Result<References, ArrangeError> {
     let repository = &pass.io.repository;
     let mut sorter = Sorter::new(repository, USES, pass.memory / 2, &pass.folder)?;

@@ -1,4 +1,4 @@
-//! Why a series was not arranged, and what arranging asks of the pass that runs it.
+//! Why a series was not arranged, and the questions of arranging to its pass.
 
 use larder_format::ErrorKind;
 use larder_format::ids::ContainerId;
@@ -19,7 +19,7 @@ pub enum ArrangeError {
 }
 
 impl ArrangeError {
-    /// What a caller can do about it.
+    /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Index(error) => error.kind(),
@@ -34,7 +34,7 @@ impl From<RepositoryError> for ArrangeError {
     }
 }
 
-/// What the pass knows of containers. The rules are those of `docs/concurrency.md`.
+/// The pass's knowledge of containers. The rules are those of `docs/concurrency.md`.
 pub trait ContainerRights: Send + Sync {
     /// Whether a container could be deleted were it not for the versions that name it.
     fn is_free(&self, id: &ContainerId) -> bool;
@@ -45,6 +45,6 @@ pub trait ContainerRights: Send + Sync {
     /// Whether a retained version of another layout uses the container.
     fn is_apart(&self, facts: &ContainerFacts) -> bool;
 
-    /// Of containers with lower numbers than this it is not known whether they were retired before.
+    /// Containers with lower numbers than this may have been retired before.
     fn rebuilt(&self) -> u32;
 }

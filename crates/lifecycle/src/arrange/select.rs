@@ -8,7 +8,8 @@ use super::ContainerRights;
 use super::Unarranged;
 use super::series::{Content, Contents, Series};
 
-/// Those of which too much is of no use, or needed by other versions than the rest, so that whoever needs the rest reads it in vain.
+/// Those with too many bytes that are useless, or needed by other versions than the rest. Readers
+/// of the rest read these bytes in vain.
 pub(super) fn select(
     series: &Series,
     contents: &Contents,

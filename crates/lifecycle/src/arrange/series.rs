@@ -1,4 +1,4 @@
-//! What the index knows of one series: its data containers, and the extents of all names.
+//! The index's knowledge of one series: its data containers, and the extents of all names.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,7 +19,8 @@ const BATCH: usize = 256;
 pub(super) struct Known {
     pub(super) number: u32,
     pub(super) facts: ContainerFacts,
-    /// Whether versions of the standard layout use it too: nothing of it is dropped or moved (`LayoutsApart`).
+    /// Whether versions of the standard layout use it too: then it is neither dropped nor moved
+    /// (`LayoutsApart`).
     pub(super) is_apart: bool,
 }
 
@@ -40,14 +41,15 @@ impl Known {
 pub(super) struct Series {
     pub(super) key: SeriesKey,
     pub(super) containers: BTreeMap<ContainerId, Known>,
-    /// Containers that versions of the series use and that versions of the standard layout had first: they are not arranged.
+    /// Containers of the series that versions of the standard layout had first: they are not
+    /// arranged.
     pub(super) others: HashSet<ContainerId>,
 }
 
-/// What is needed of a container that is there.
+/// The needed content of an existing container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Bytes that are needed by anybody.
+    /// Bytes that any version needs.
     pub(super) needed: u64,
     /// The first version of any of its extents.
     pub(super) first: u32,
@@ -57,10 +59,10 @@ pub(super) struct Content {
     pub(super) at_last: u64,
 }
 
-/// The containers that are there, and what is needed of them.
+/// The existing containers, with their needed content.
 pub(super) type Contents = HashMap<ContainerId, Option<Content>>;
 
-/// The order of last versions: what is open comes last of all.
+/// The order of last versions: open ones are the highest.
 pub(super) fn rank(last: Option<u32>) -> u32 {
     last.unwrap_or(u32::MAX)
 }
@@ -94,7 +96,8 @@ impl Series {
         Ok(series)
     }
 
-    /// What arranging wrote is named by no manifest, so no version of the other layout uses it: its lifespan only covers one.
+    /// No manifest names containers that arranging wrote, so no version of the other layout uses
+    /// them. Their lifespan only covers one.
     fn note_names(&mut self, pass: &IndexPass, draft: &Draft<'_>) -> Result<(), IndexError> {
         let apart: Vec<&Known> = self.containers.values().filter(|known| known.is_apart).collect();
         let mut written = Vec::new();
@@ -124,9 +127,10 @@ impl Series {
         all
     }
 
-    /// Calls `each` with these containers and the extents that their names stand for.
+    /// Calls `each` with these containers and the extents of their names.
     ///
-    /// A container without a record is as it was written. Those that were written by arranging are no names: their records are empty.
+    /// A container without a record is as it was written. Containers that arranging wrote are no
+    /// names: their records are empty.
     pub(super) fn extents<E: From<IndexError>>(
         pass: &IndexPass,
         draft: &Draft<'_>,
@@ -144,7 +148,7 @@ impl Series {
         Ok(())
     }
 
-    /// What every container that is there holds of what is needed. Those of which nothing is are in it as well.
+    /// The needed content of every existing container, including those without any.
     pub(super) fn content(&self, pass: &IndexPass, draft: &Draft<'_>) -> Result<Contents, IndexError> {
         let there = self.containers.values().filter(|known| known.is_there());
         let mut content: Contents = there.map(|known| (known.facts.id, None)).collect();
@@ -179,7 +183,7 @@ pub(super) fn add(content: &mut Option<Content>, first: u32, extent: &Extent) {
     }
 }
 
-/// All of it in place, and used by the newest version.
+/// All bytes in place, and used by the newest version.
 fn as_written(known: &Known) -> Extents {
     match u32::try_from(known.facts.bytes) {
         Ok(length) if length > 0 && known.is_there() => Extents(vec![Extent { from: 0, length, last: None, to: None }]),

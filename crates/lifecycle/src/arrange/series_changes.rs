@@ -1,4 +1,4 @@
-//! What a pass learns of the versions of series, as far as it decides which series are arranged.
+//! The changes of versions in a pass that decide which series are arranged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use larder_format::layout::Layout;
 
 use super::Unarranged;
 
-/// See the module header. Told of versions of all layouts.
+/// See the module header. It gets versions of all layouts.
 #[derive(Debug, Default)]
 pub struct SeriesChanges {
     /// Series with generations that count and that the index does not have.
@@ -19,8 +19,8 @@ pub struct SeriesChanges {
 }
 
 impl SeriesChanges {
-    /// Nothing so far. `arranges_unsettled`: whether series with generations that the index does
-    /// not have are arranged all the same.
+    /// No changes so far. `arranges_unsettled`: whether series with generations that the index does
+    /// not have are arranged too.
     pub fn new(arranges_unsettled: bool) -> Self {
         Self { arranges_unsettled, ..Self::default() }
     }
@@ -39,9 +39,9 @@ impl SeriesChanges {
         }
     }
 
-    /// Series of which versions came or went, or all of them. Left out are those with generations
-    /// that the index does not have: what these need is not known. `retained`: the versions that
-    /// the index has, without those that were dropped.
+    /// Series of which versions were added or removed, or all of them. Series with generations that
+    /// the index does not have are left out, because their needs are unknown. `retained`: the
+    /// versions that the index has, without those that were dropped.
     pub fn unarranged<'a>(
         &self,
         retained: impl Iterator<Item = &'a IndexedVersion>,

@@ -1,4 +1,5 @@
-//! Reads the categories of series: tables of the newest index, and manifests of versions that it does not know.
+//! Reads the categories of series: tables of the newest index, and manifests of versions that it
+//! does not know.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -23,8 +24,9 @@ const SCAN_MEMORY: usize = 4 << 20;
 /// Records of extents that are looked up at once.
 const BATCH: usize = 256;
 
-/// The categories of every series in the layout `lifecycle` that one of these versions is of. They are all that are retained. Memory:
-/// some hundred bytes for each container and each category of which it holds anything.
+/// The categories of every series in the layout `lifecycle` that has one of these versions. These
+/// are all that are retained. Memory: some hundred bytes for each container and each category in
+/// it.
 pub async fn categories(
     repository: &Repository,
     retained: &[Version],
@@ -52,7 +54,7 @@ pub async fn categories(
     Ok(all.into_iter().map(|(series, draft)| (series, draft.finish())).collect())
 }
 
-/// What the tables of the index say of the containers of series.
+/// Reads the tables of the index for the containers of series.
 async fn read_tables(
     repository: &Repository,
     mut all: BTreeMap<SeriesKey, Draft>,
@@ -80,8 +82,8 @@ async fn read_tables(
     Executor::threads().run(repository, read).await
 }
 
-/// The series of these versions, with what the manifest of the index says about them, and of versions that it does not know their own
-/// manifests.
+/// The series of these versions, from the manifest of the index, and from the manifests of versions
+/// that it does not know.
 async fn drafts(
     repository: &Repository,
     versions: &[&Version],
@@ -115,7 +117,7 @@ fn with_versions(versions: &[&Version], snapshot: &IndexSnapshot) -> BTreeMap<Se
     let mut versions = versions.to_vec();
     versions.sort_by_key(|version| version.id());
     for version in &versions {
-        // A row of another generation says nothing about what this one uses.
+        // A row of another generation does not apply to this one.
         let row = rows.get(&(version.series, version.id())).filter(|row| row.generation == version.generation);
         let (number, progress) = match row {
             Some(row) if row.is_arranged => (row.number, Progress::Arranged),
@@ -131,15 +133,16 @@ fn with_versions(versions: &[&Version], snapshot: &IndexSnapshot) -> BTreeMap<Se
     all.into_iter().map(|(series, versions)| (series, Draft::new(snapshot.number, series, versions))).collect()
 }
 
-/// The versions with which a version may share what it names; `None` when that is not known.
+/// The versions with which a version may share containers; `None` when they are unknown.
 fn bases_of(version: &Version) -> Option<Vec<JobId>> {
-    // Who rewrote it may have shared what others have too.
+    // The job that rewrote it may have shared containers of others too.
     let Version { summary: Summary { base, more_bases, .. }, generation: 0, .. } = version else { return None };
     Some(base.iter().chain(more_bases).copied().collect())
 }
 
-/// The lowest number of a version that was arranged, among those that a version is built on, be it through others that were not.
-/// `None` when there is none, or when one of all these is not known any more: then it may use anything.
+/// The lowest number of an arranged version on which a version is built, directly or through
+/// versions that were not arranged. `None` when there is none, or when one of these is unknown:
+/// then it may use anything.
 pub(super) fn oldest_arranged_base(
     version: JobId,
     arranged: impl Fn(JobId) -> Option<u32>,
@@ -158,7 +161,8 @@ pub(super) fn oldest_arranged_base(
     oldest
 }
 
-/// Extents that have the same fate: their container, category, whether arranged versions count, and the versions that name it.
+/// Extents that have the same fate: their container, category, whether arranged versions count, and
+/// the versions that name it.
 type PieceKey = (usize, Category, bool, usize);
 
 /// Categories that are being read: containers first, then the extents of each.
@@ -167,13 +171,13 @@ pub(super) struct Draft {
     index: u64,
     series: SeriesKey,
     versions: Vec<CategorizedVersion>,
-    /// Of versions that were not arranged the number of the oldest arranged one that they are built on, if all are known: of what was
-    /// arranged they use only what one of these uses.
+    /// For versions that were not arranged, the number of the oldest arranged one that they are
+    /// built on, if all are known. Of arranged data they use only what one of these uses.
     since: Vec<Option<u32>>,
     containers: BTreeMap<ContainerId, Known>,
-    /// Containers that versions name that no index knows.
+    /// Containers that versions outside the index name.
     named: HashMap<ContainerId, BTreeSet<usize>>,
-    /// Containers in which others' extents are. They are no names.
+    /// Containers with extents of others. They are no names.
     moved_to: HashSet<ContainerId>,
     /// Containers without records of extents.
     as_written: Vec<ContainerId>,
@@ -184,7 +188,7 @@ pub(super) struct Draft {
     pieces: BTreeMap<PieceKey, (u64, u64)>,
 }
 
-/// What is known of a container.
+/// The facts about a container.
 #[derive(Debug, Clone)]
 struct Known {
     first: u32,
@@ -216,7 +220,7 @@ impl Draft {
         }
     }
 
-    /// Where a version is among the others, if no index knows it.
+    /// The place of a version among the others, if no index knows it.
     fn place_of_unknown(&self, version: &Version) -> Option<usize> {
         let is_it = |known: &CategorizedVersion| known.id == version.id() && known.progress == Progress::Committed;
         self.versions.iter().position(is_it)
@@ -227,7 +231,7 @@ impl Draft {
         let number = self.versions[version].number;
         for usage in containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data) {
             self.named.entry(usage.container).or_default().insert(version);
-            // Until the index says better: one that this version was the first to store.
+            // Until the index is read: a container that this version was the first to store.
             let known = self.containers.entry(usage.container).or_insert(Known {
                 first: number,
                 last: Last::Open,
@@ -290,7 +294,7 @@ impl Draft {
         }
     }
 
-    /// Versions that name a container, among those with which passes have come so far.
+    /// Versions that name a container, among those that passes have processed.
     fn versions_naming(&self, name: &ContainerId, known: &Known, counts: impl Fn(Progress) -> bool) -> BTreeSet<usize> {
         let by_manifest = self.named.get(name);
         let names = |(place, version): &(usize, &CategorizedVersion)| match version.progress {
@@ -314,7 +318,7 @@ impl Draft {
         let next = self.places.len();
         let number = *self.numbers.entry(place).or_insert(next);
         if number == next {
-            // What is not known has no size: it was collected while this was read.
+            // An unknown container has no size: it was collected during the reading.
             let (bytes, object_bytes) =
                 self.containers.get(&place).map_or((0, 0), |known| (known.bytes, known.object_bytes));
             self.places.push(Place { bytes, object_bytes });
@@ -339,7 +343,8 @@ impl Draft {
             .map(|version| version.number)
             .chain(self.containers.values().map(|known| known.first))
             .collect();
-        // Between two versions of a series there may be those of others; the last one that used something is of this series.
+        // Between two versions of a series there may be those of others. The last user is of this
+        // series.
         let of_series = |last: Last| match last {
             Last::Version(last) => Last::Version(known.range(..=last).next_back().copied().unwrap_or(last)),
             Last::Open => Last::Open,

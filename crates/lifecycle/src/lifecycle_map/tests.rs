@@ -1,4 +1,4 @@
-//! Categories of hand-made tables, and of random ones against a model that looks at each chunk.
+//! Categories of hand-made tables, and of random ones against a model that checks each chunk.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -26,7 +26,7 @@ fn data(job: u32, seq: u32) -> ContainerId {
     container(ContainerKind::Data, job, seq)
 }
 
-/// Objects are a tenth smaller than what is in them.
+/// Objects are a tenth smaller than their contents.
 fn object_bytes(bytes: u64) -> u64 {
     bytes - bytes / 10
 }
@@ -64,7 +64,8 @@ fn freed(bytes: u64, containers: u64, object_bytes: u64) -> Freed {
     Freed { bytes: ByteCount(bytes), containers, object_bytes: ByteCount(object_bytes) }
 }
 
-/// Three versions were arranged and a fourth taken in; numbers between them are those of other series.
+/// Three versions were arranged and a fourth ingested; numbers between them are those of other
+/// series.
 ///
 /// | container | has                                                                             |
 /// |-----------|---------------------------------------------------------------------------------|
@@ -73,7 +74,7 @@ fn freed(bytes: u64, containers: u64, object_bytes: u64) -> Freed {
 /// | 6/0       | as it was stored by 6, and used                                                 |
 /// | 8/0       | of 8, which was taken in only                                                   |
 ///
-/// 8 is built on what `since` says.
+/// 8 is built on `since`.
 fn scene(since: Option<u32>) -> Draft {
     let versions = [
         version(1, Progress::Arranged),
@@ -132,7 +133,7 @@ fn a_triangle_has_what_is_needed_by_first_and_last_version() {
     };
     let volumes = categories.volumes();
     assert_eq!(volumes[&Last::Version(3)], volume(1, 36, 40, 40));
-    // What nobody needs lies in the active container of version 3.
+    // Unneeded bytes are in the active container of version 3.
     assert_eq!(volumes[&Last::Open], volume(4, 54 + 90 + 45 + 18, 60 + 100 + 50 + 20, 60 + 90 + 50 + 20));
     assert_eq!(volumes.len(), 2);
 }
@@ -154,7 +155,8 @@ fn forgetting_frees_what_no_other_version_needs() {
     assert_eq!(together(&[1, 3, 6, 8]), freed(270 - 10, 5, 36 + 54 + 90 + 45 + 18));
 }
 
-/// What a version is built on may be known to no index, or be an older one than what was arranged since.
+/// The bases of a version may be unknown to every index, or older than versions that were arranged
+/// since.
 #[test]
 fn what_a_version_may_use_that_was_not_arranged_is_not_free() {
     for (since, expected) in [(Some(6), (30, 70)), (Some(5), (0, 40)), (Some(3), (0, 0)), (None, (0, 0))] {
@@ -165,7 +167,7 @@ fn what_a_version_may_use_that_was_not_arranged_is_not_free() {
     }
 }
 
-/// A version that no index knows needs all of what it names, and has containers of its own.
+/// A version that no index knows needs all containers that it names, and has containers of its own.
 #[test]
 fn what_no_index_knows_is_known_by_its_manifest() {
     let versions = [version(1, Progress::Arranged), version(2, Progress::Committed), version(3, Progress::Committed)];
@@ -199,8 +201,8 @@ struct Chunk {
     users: BTreeSet<u32>,
 }
 
-/// A history with some forgotten versions, arranged anyhow: chunks that are used no more lie together with others or do not, and what
-/// nobody needs was dropped or was not.
+/// A history with some forgotten versions, arranged arbitrarily. Chunks that are no longer used are
+/// together with others or not, and unneeded ones were dropped or not.
 #[derive(Debug, Clone)]
 struct History {
     retained: Vec<u32>,
@@ -290,7 +292,7 @@ impl History {
     }
 }
 
-/// Versions, each with bases among those before it, or with bases that nobody knows; and some that were arranged.
+/// Versions, each with bases among those before it, or with unknown bases; some were arranged.
 fn bases() -> impl Strategy<Value = Vec<(bool, Option<BTreeSet<usize>>)>> {
     let version = (any::<bool>(), prop::collection::btree_set(0usize..10, 0..4), prop::bool::weighted(0.9));
     prop::collection::vec(version, 1..10).prop_map(|versions| {
@@ -303,7 +305,8 @@ fn bases() -> impl Strategy<Value = Vec<(bool, Option<BTreeSet<usize>>)>> {
 }
 
 proptest! {
-    /// The oracle goes through all versions, newest first, and asks whether the last one may have anything through them.
+    /// The oracle visits all versions, newest first, and checks whether the last one may share data
+    /// through them.
     #[test]
     fn a_version_may_use_what_the_oldest_of_its_bases_uses(versions in bases()) {
         let place = |id: JobId| usize::from(id.0[0]);

@@ -1,4 +1,4 @@
-//! What a backup reads: a tree, standard input, a command, a device.
+//! The input of a backup: a tree, standard input, a command, a device.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,24 +27,24 @@ use crate::patterns::{Patterns, literally};
 use crate::refs::clean_path;
 use crate::signals::Interrupts;
 
-/// How often a wait for standard input looks whether it is still wanted.
+/// The interval at which a wait for standard input checks whether it should stop.
 const STDIN_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// The name of a stream that has none.
 const STREAM_NAME: &str = "stdin";
 
-/// What is read, and what it is called.
+/// The input, and its name.
 pub(super) struct Source {
     pub(super) input: Input,
-    /// What is written down as backed up.
+    /// The paths that the snapshot records.
     pub(super) paths: Vec<Vec<u8>>,
-    /// What the series is named after.
+    /// The names that determine the series.
     pub(super) default_name: Vec<Vec<u8>>,
-    /// The same tree once more, when somebody wants to know how much it is.
+    /// The same tree once more, if progress shows totals.
     pub(super) scan: Option<Walk>,
 }
 
-/// Refuses what makes no sense before anything is opened.
+/// Refuses invalid options before anything is opened.
 pub(super) fn check(args: &BackupArgs) -> Result<(), Failure> {
     let lists = args.files_from.len() + args.files_from_verbatim.len() + args.files_from_raw.len();
     let is_stream = args.stdin || args.stdin_from_command;
@@ -72,7 +72,7 @@ pub(super) fn check(args: &BackupArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens what is to be read.
+/// Opens the input.
 pub(super) fn open(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
     if args.stdin {
         let reader = Box::new(Stdin { interrupts: app.interrupts.clone() });
@@ -106,7 +106,7 @@ fn stream(path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64>) -> Res
     Ok(Source { input: Input::Stream { path, reader, size }, paths: vec![shown], default_name, scan: None })
 }
 
-/// Standard input that stops when the job is to stop, also while nothing comes.
+/// Standard input that stops when the job is to stop, even without data.
 struct Stdin {
     interrupts: Interrupts,
 }
@@ -128,7 +128,7 @@ impl Read for Stdin {
     }
 }
 
-/// The output of a command; its end counts only if the command ended well.
+/// The output of a command; its end counts only if the command succeeded.
 struct CommandOutput(Option<CommandStream>);
 
 impl Read for CommandOutput {
@@ -194,7 +194,7 @@ fn tree(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
     ] {
         for list in lists {
             paths.extend(listed(app, list, format, &base)?);
-            // Named after the list, not after what is in it: that changes from one backup to the next.
+            // Named after the list, not its entries: those change between backups.
             let is_stdin = list == Path::new("-");
             default_name.push(if is_stdin {
                 b"-".to_vec()
@@ -257,8 +257,8 @@ fn excludes(app: &App, args: &BackupArgs, roots: &Roots) -> Result<Excludes, Fai
     Ok(excludes)
 }
 
-/// The repository's own folder, when it lies inside what is backed up: a backup of itself would never come to an end that
-/// means anything.
+/// The repository's own folder, if it is inside the input. A backup of itself would never have a
+/// useful end.
 fn repository_inside(app: &App, roots: &Roots) -> Result<Option<Vec<u8>>, Failure> {
     let Location::Local(path) = environment::location(&app.global)? else { return Ok(None) };
     let Ok(real) = path.canonicalize() else { return Ok(None) };

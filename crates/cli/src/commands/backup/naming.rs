@@ -14,7 +14,8 @@ pub(super) fn default_series(host: &str, names: &[Vec<u8>]) -> String {
     format!("{host}:{}", names.join(","))
 }
 
-/// Whether the series is named after standard input: then all streams, or all lists of files, of a host share it.
+/// Whether the series is named after standard input. Then all streams, or all lists of files, of a
+/// host share it.
 pub(super) fn is_unnamed(args: &BackupArgs) -> bool {
     let is_stream = args.stdin || args.stdin_from_command;
     let lists = [&args.files_from, &args.files_from_verbatim, &args.files_from_raw];
@@ -23,7 +24,8 @@ pub(super) fn is_unnamed(args: &BackupArgs) -> bool {
         && if is_stream { args.stdin_filename.is_none() } else { lists.any(|list| list == Path::new("-")) }
 }
 
-/// Whether nine tenths of a snapshot are new to its series: of its chunks if it is a stream, else of its files.
+/// Whether nine tenths of a snapshot are new to its series: of its chunks for a stream, otherwise
+/// of its files.
 pub(super) fn is_nearly_new(statistics: &Statistics, is_stream: bool) -> bool {
     let (new, all) = match is_stream {
         true => (statistics.new_chunks, statistics.chunks),
@@ -32,10 +34,10 @@ pub(super) fn is_nearly_new(statistics: &Statistics, is_stream: bool) -> bool {
     new > 0 && new.saturating_mul(10) >= all.saturating_mul(9)
 }
 
-/// More paths than a person reads are written down as the folder that holds them all.
+/// Above this number of paths, only their common folder is recorded.
 const PATHS_MAX: usize = 256;
 
-/// What to write down of the given paths, all absolute.
+/// The paths to record for the given ones, all absolute.
 pub(super) fn recorded(paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     if paths.len() <= PATHS_MAX {
         return paths;

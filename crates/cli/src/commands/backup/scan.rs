@@ -1,7 +1,8 @@
-//! Finds out how much there is to do while the backup runs, so that the time left can be told: a second walk that opens nothing.
+//! Counts files and bytes while the backup runs, to estimate the remaining time: a second walk that
+//! opens nothing.
 //!
-//! Only started when somebody sees the progress. It may lag behind or see a tree that changes: then the estimate is off, nothing
-//! else.
+//! Only started when progress is shown. It may lag behind or see a changing tree: then only the
+//! estimate is wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ impl Scan {
             let stop = stop.clone();
             move || count(walk, &*progress, &stop)
         };
-        // Without this thread there is no estimate, and that is all.
+        // Without this thread there is only no estimate.
         let thread = std::thread::Builder::new().name("scan".to_owned()).spawn(count).ok();
         Self { stop, thread }
     }
@@ -37,7 +38,7 @@ impl Drop for Scan {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It panicked: the hook has said so, and the backup is none the worse.
+            // It panicked: the hook has reported it, and the backup is unaffected.
             let _ = thread.join();
         }
     }

@@ -1,9 +1,10 @@
-//! A folder as a tar archive in the pax format, with everything a version knows that the format can hold: long and odd names,
-//! times to the nanosecond, owners by name and number, extended attributes (and with them ACLs and capabilities), hard links,
-//! devices. Holes are written as zeros.
+//! A folder as a tar archive in the pax format, with all metadata that the format can hold. It
+//! holds long and odd names, times to the nanosecond, and owners by name and number. It also holds
+//! extended attributes (with ACLs and capabilities), hard links and devices. Holes are written as
+//! zeros.
 //!
-//! Names are relative to the folder, as `tar -C FOLDER -c .` writes them. Attributes follow GNU tar and star: a record
-//! `SCHILY.xattr.NAME` with `%` and `=` of the name escaped.
+//! Names are relative to the folder, as `tar -C FOLDER -c .` writes them. Attributes follow GNU tar
+//! and star: a record `SCHILY.xattr.NAME` with `%` and `=` of the name escaped.
 
 use std::io::Write;
 
@@ -87,7 +88,7 @@ impl Records {
     }
 }
 
-/// Puts text into a field of fixed width as far as it goes. What does not fit stands in a record.
+/// Puts text into a field of fixed width, up to its width. A record has text that does not fit.
 fn fill(header: &mut Header, text: &[u8], field: fn(&mut tar::UstarHeader) -> &mut [u8]) {
     if let Some(ustar) = header.as_ustar_mut() {
         let field = field(ustar);
@@ -184,7 +185,7 @@ fn text_field(
     fill(header, text, field);
     let is_text = std::str::from_utf8(text).is_ok();
     if text.len() > width || (is_text && !text.is_ascii()) {
-        // Names in records are UTF-8 unless said otherwise.
+        // Names in records are UTF-8 unless declared otherwise.
         if !is_text {
             records.put(b"hdrcharset", b"BINARY");
         }

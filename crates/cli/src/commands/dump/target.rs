@@ -1,4 +1,4 @@
-//! `dump --target`: a file that is complete or not there, or a device.
+//! `dump --target`: a file that is either complete or absent, or a device.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -62,7 +62,7 @@ impl Write for DumpTarget {
 impl Drop for DumpTarget {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
-            // Not complete, so nobody may take it for the file. If this fails its name says what it is.
+            // It is incomplete and must not pass for the file. If this fails, its name tells.
             drop(std::fs::remove_file(partial));
         }
     }

@@ -1,5 +1,5 @@
-//! A folder as a zip archive, for systems without tar: names, contents, times, modes and symbolic links. Owners, attributes,
-//! devices and FIFOs have no place in it; hard links become files of their own.
+//! A folder as a zip archive, for systems without tar: names, contents, times, modes and symbolic
+//! links. Owners, attributes, devices and FIFOs are left out; hard links become separate files.
 
 use std::io::{self, Write};
 
@@ -26,7 +26,7 @@ pub(super) fn write(reader: &VersionReader, top: &[u8], out: &mut dyn Write) -> 
     match written {
         Ok(()) => zip.finish().map(drop).map_err(zip_failed),
         Err(failure) => {
-            // Dropping it would write an end, and an archive that was cut short must not look complete.
+            // Dropping it would write an end, but a truncated archive must not look complete.
             std::mem::forget(zip);
             Err(failure)
         }
@@ -79,7 +79,8 @@ fn options(entry: &Entry) -> SimpleFileOptions {
         .large_file(entry.size() >= LARGE)
 }
 
-/// Local time in the format's resolution of two seconds; the least there is for what lies outside of its years.
+/// Local time in the format's resolution of two seconds; the minimum for years that it cannot
+/// express.
 fn modified(entry: &Entry) -> DateTime {
     let local = jiff::Timestamp::from_second(entry.mtime.seconds).ok().map(|time| time.to_zoned(TimeZone::system()));
     let date = local.and_then(|time| {

@@ -1,5 +1,6 @@
-//! Draws a [`Picture`]: a row for each first snapshot, a column for each last one, which is a volume; the active column at the right.
-//! Below the columns what each volume takes, right of the rows what forgetting each snapshot alone frees.
+//! Draws a [`Picture`]: a row for each first snapshot, and a column (a volume) for each last one.
+//! The active column is at the right. Below the columns is the size of each volume. Right of the
+//! rows is the space that forgetting each snapshot alone frees.
 
 use std::fmt::Write;
 
@@ -19,7 +20,7 @@ const BARS: f64 = 190.0;
 const GAP: f64 = 14.0;
 /// Room for the legend.
 const LEGEND: f64 = 64.0;
-/// All cells together are about so wide.
+/// Approximate width of all cells together.
 const GRID: f64 = 760.0;
 const CELL_MIN: f64 = 9.0;
 const CELL_MAX: f64 = 46.0;
@@ -51,7 +52,8 @@ struct Drawing<'a> {
 impl<'a> Drawing<'a> {
     fn of(picture: &'a Picture) -> Self {
         let rows = picture.firsts();
-        // Versions of which nothing ends have a column too: then the triangle is one.
+        // Versions that are not the last of any category have a column too, so that the shape is a
+        // triangle.
         let mut columns: Vec<Last> = rows.iter().map(|number| Last::Version(*number)).chain(picture.lasts()).collect();
         columns.sort_unstable();
         columns.dedup();
@@ -111,7 +113,7 @@ impl<'a> Drawing<'a> {
         ));
     }
 
-    /// Names of rows and columns, as many as have room.
+    /// Names of rows and columns that fit.
     fn axes(&mut self) {
         let step = (13.0 / self.cell).ceil().max(1.0) as usize;
         self.text(LEFT - 8.0, TOP - 30.0, "s e", "first snapshot");
@@ -153,7 +155,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// A square of which the area stands for bytes, and its color too, for those that are too small.
+    /// A square whose area shows the bytes. Its color shows them too, for small squares.
     fn category(&mut self, category: Category, x: f64, y: f64) {
         let Some(size) = self.picture.triangle.get(&category).filter(|size| size.bytes.0 > 0) else { return };
         let share = size.bytes.0 as f64 / self.most as f64;
@@ -178,7 +180,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Below each column what its volume takes, and how much of it is needed.
+    /// Below each column the size of its volume, and its needed part.
     fn volumes(&mut self) {
         let top = self.bottom() + GAP;
         let most = self.picture.volumes.values().map(|volume| volume.object_bytes.0).max().unwrap_or(0).max(1);
@@ -204,7 +206,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Right of each row what forgetting its snapshot alone frees.
+    /// Right of each row the space that forgetting its snapshot alone frees.
     fn free(&mut self) {
         let left = self.right() + GAP;
         let freed = |row: u32| self.picture.retained(row).and_then(|shown| Some((shown, shown.freed?)));
@@ -290,7 +292,7 @@ mod tests {
     use larder_format::ids::{ByteCount, JobId};
     use larder_lifecycle::lifecycle_map::{CategorizedVersion, CategorySize, Freed, Progress};
 
-    /// Some versions of which every second is retained.
+    /// Some versions; every second one is retained.
     pub(super) fn picture(newest: u32) -> Picture {
         let mut picture = Picture {
             series: "<&\"host\":/\u{1}".to_owned(),

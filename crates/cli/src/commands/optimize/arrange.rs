@@ -1,4 +1,4 @@
-//! The part of what `larder optimize` says about series in the layout `lifecycle`.
+//! The part of the report of `larder optimize` about series in the layout `lifecycle`.
 
 use larder_gnode::pass::{Outcome, PassReport};
 use larder_lifecycle::arrange::{ArrangePlan, Arranged};

@@ -1,4 +1,4 @@
-//! The part of what `larder optimize` says about newest snapshots that were rewritten.
+//! The part of the report of `larder optimize` about newest snapshots that were rewritten.
 
 use larder_gnode::maintenance::DefragmentReport;
 use larder_gnode::pass::cost::Prices;

@@ -1,4 +1,4 @@
-//! The part of what `larder optimize` says about containers that were retired.
+//! The part of the report of `larder optimize` about containers that were retired.
 
 use larder_format::ids::ContainerId;
 use larder_gnode::pass::{Outcome, PassReport};

@@ -1,4 +1,4 @@
-//! What is said of a round of maintenance.
+//! The report of a round of maintenance.
 
 use larder_format::lease::JobKind;
 use larder_gnode::maintenance::{MaintenanceOptions, MaintenanceReport};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::{Output, safe, summary};
 use crate::{sizes, time};
 
-/// A round of maintenance and the options that shape what is said of it.
+/// A round of maintenance and the options that shape its report.
 pub(super) struct Shown<'a> {
     pub(super) report: &'a MaintenanceReport,
     pub(super) options: &'a MaintenanceOptions,
@@ -20,7 +20,7 @@ pub(super) struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Says what was planned and done.
+    /// Prints the plan and the result.
     pub(super) fn show(&self, out: &Output) -> Result<(), Failure> {
         if out.is_json() { out.json_now(&self.json()) } else { self.print(out) }
     }
@@ -163,7 +163,8 @@ impl Shown<'_> {
                     let snapshots = sizes::count(plan.versions_ingested, "new snapshot");
                     let new = sizes::count(plan.new_containers, "container");
                     out.info(format!("would index {snapshots} with {new}"))?;
-                    // What lies twice shows when their chunks are listed, and a dry run writes no list.
+                    // Duplicates are found when their chunks are listed, and a dry run writes no
+                    // list.
                     out.info(
                         "duplicates in these snapshots are not in this plan: they show once the snapshots are indexed",
                     )?;
@@ -218,7 +219,7 @@ fn kept_json(kept: &Kept) -> Value {
     json!({"snapshot": kept.version.job.to_string(), "job": kept.by.to_string(), "kind": kind, "host": kept.host})
 }
 
-/// Says how much space of interrupted jobs waits, until when, and how it is freed now.
+/// Prints how much space of interrupted jobs waits, until when, and how to free it now.
 fn print_waiting(report: &PassReport, out: &Output) -> Result<(), Failure> {
     let waiting = &report.waiting;
     if waiting.containers == 0 {
@@ -235,7 +236,7 @@ fn print_waiting(report: &PassReport, out: &Output) -> Result<(), Failure> {
     ))
 }
 
-/// Says what backups uploaded that run or were killed: a lease does not tell which.
+/// Prints uploads of backups that run or were killed: a lease does not tell which.
 fn print_open(report: &PassReport, args: &PassArgs, out: &Output) -> Result<(), Failure> {
     let dead_after_ms = u64::try_from(args.dead_after.as_millis()).unwrap_or(u64::MAX);
     for uploads in &report.open_uploads {

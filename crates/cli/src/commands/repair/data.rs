@@ -1,4 +1,4 @@
-//! `larder repair --from PATH`: says what `larder_rewrite::repair::heal` put back.
+//! `larder repair --from PATH`: reports the chunks that `larder_rewrite::repair::heal` restored.
 
 use std::os::unix::ffi::OsStringExt;
 

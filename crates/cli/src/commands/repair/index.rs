@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{safe, summary};
 use crate::sizes;
 
-/// IndexFindings that are shown to people.
+/// Findings that are shown.
 const SHOWN: usize = 20;
 
 pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {

@@ -1,4 +1,4 @@
-//! `larder repair snapshots`: says what `larder_rewrite::repair::salvage` saved.
+//! `larder repair snapshots`: reports the snapshots that `larder_rewrite::repair::salvage` saved.
 
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;

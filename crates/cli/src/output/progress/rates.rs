@@ -7,7 +7,7 @@ use serde_json::json;
 use super::MeterKind;
 use crate::{sizes, time};
 
-/// Over what time the shown rate is averaged.
+/// The time over which the shown rate is averaged.
 const RATE_SECONDS: f64 = 5.0;
 
 /// The rate of a job, averaged over the last seconds.
@@ -23,7 +23,7 @@ impl Rate {
         Self { bytes: 0, at: start, bytes_a_second: 0.0 }
     }
 
-    /// So much was done at `now`.
+    /// This much was done at `now`.
     pub(super) fn update(&mut self, bytes: u64, now: Instant) {
         let seconds = now.duration_since(self.at).as_secs_f64();
         if seconds < 0.05 {
@@ -55,7 +55,7 @@ impl Moment {
         if self.bytes_total > 0 { (self.bytes_done as f64 / self.bytes_total as f64).min(1.0) } else { 0.0 }
     }
 
-    /// One line for people.
+    /// One line for users.
     pub(super) fn text(&self) -> String {
         let mut text = format!("[{}] ", time::show_duration(self.elapsed));
         if self.total_is_known {

@@ -1,4 +1,4 @@
-//! What is chosen keeps to its limits, whatever there is to choose from.
+//! The choice keeps its limits for any input.
 
 use larder_format::ids::{ContainerKind, JobId, SeriesKey};
 use larder_format::manifest::{SourceKind, Statistics, Summary};
@@ -36,7 +36,8 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
     Newest { version, bytes, containers, metadata: Vec::new() }
 }
 
-/// Containers by the bytes they hold; versions by their generation and how much of each container (percent) they use.
+/// Containers by the bytes they hold; versions by their generation and how much of each container
+/// (percent) they use.
 type Scene = (Vec<u64>, Vec<(u32, Vec<u8>)>, Vec<(u32, u32, u8)>);
 
 fn scene() -> impl Strategy<Value = Scene> {
@@ -82,7 +83,8 @@ proptest! {
             .collect();
         let uses = Uses::of_all(&all);
         let sparse = sparse(&all, &uses, &uses.containers().collect(), &options);
-        // Copies lie in higher containers that nobody leaves for another reason, and not all of one is elsewhere twice.
+        // Copies are in higher containers that no version leaves for another reason, and each
+        // container has copies in at most one.
         let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
         let mut duplicates = Duplicates::default();
         let losers: HashSet<u32> = pairs.iter().map(|(a, b, _)| *a.min(b)).collect();
@@ -153,12 +155,14 @@ fn small_containers_go_by_fours() {
     };
     assert_eq!(of(&[70_000, 80_000, 90_000]), [0u64; 0]);
     assert_eq!(of(&[70_000, 80_000, 90_000, 100_000]), [70_000, 80_000, 90_000, 100_000]);
-    // The large one waits for three more of its size; the fourth of the small ones is too small to be one.
+    // The large one waits for three more of its size; the fourth of the small ones is too small to
+    // be one.
     assert_eq!(of(&[70_000, 80_000, 1000, 90_000, 500_000]), [0u64; 0]);
     assert_eq!(of(&[70_000, 500_000, 80_000, 90_000, 100_000, 3 << 20]), [70_000, 80_000, 90_000, 100_000]);
 }
 
-/// The worst first, by all who use it or by none, and never what an older version uses.
+/// The worst come first. All users leave a container or none does, and nothing that an older
+/// version uses is left.
 #[test]
 fn unused_bytes_go_until_few_enough_are_left() {
     let usage = |seq: u32, bytes_used: u64| ContainerUsage {
@@ -184,7 +188,8 @@ fn unused_bytes_go_until_few_enough_are_left() {
     assert_eq!(of(0.0, &[0]), [vec![1], vec![]]);
 }
 
-/// One container for one: worth it when most of the old one is free then, and not for a small part of a large version.
+/// One container for one: worth it when most of the old one is free then, and not for a small part
+/// of a large version.
 #[test]
 fn one_sparse_container_goes_when_that_frees_much() {
     let of = |shares: &[(u64, u64)]| {
