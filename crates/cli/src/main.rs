@@ -1,9 +1,9 @@
 //! The `larder` binary: arguments, progress, tables, JSON and exit codes only.
 //!
 //! A run: the command line becomes an [`args::Command`], and [`app::App`] opens the repository. The
-//! verb's module in `commands` calls the crates below and prints, and `exit` chooses the exit code.
-//! Everything useful to other programs is in the crates below: `gnode`, `rewrite`, `lnode`,
-//! `reader`, `source`, `store`.
+//! verb's module in `commands` calls the crates below and prints, and `exit` gives kinds of errors
+//! their exit codes. Everything useful to other programs is in the crates below: `gnode`,
+//! `rewrite`, `lnode`, `reader`, `source`, `store`.
 
 mod allocator;
 mod app;

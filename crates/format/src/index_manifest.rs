@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use minicbor::{Decode, Encode};
 
 pub use container_list::{ContainerList, LIST_MAX};
-pub use queue::{Doomed, Queued, Reason};
+pub use queue::{Queued, QueuedObject, Reason};
 
 use crate::cbor;
 use crate::ids::{JobId, RunId, SeriesKey};

@@ -344,16 +344,16 @@ impl Defragmenter {
             Lease { pins, generation: Some(generation), ..context.lease(JobKind::Task, &plan.version.summary.series) };
         let job = JobId::new(lease.written_ms, random(repository.entropy())?);
         let keeper = LeaseKeeper::open(&context, job, lease)?;
-        let compacted = self.compact_announced(plan, &others, job, generation);
+        let defragmented = self.compact_announced(plan, &others, job, generation);
         // Uploads of a task are never adopted, so a failed task may be over too. It is not over
         // while its generation may still appear.
-        keeper.end(match &compacted {
+        keeper.end(match &defragmented {
             Ok((Defragmented::Done { .. }, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
             Ok((_, true)) => Ending::Closed(Done::nothing()),
             Err(_) => Ending::Ended,
             _ => Ending::Open,
         });
-        compacted.map(|(compacted, _)| compacted)
+        defragmented.map(|(defragmented, _)| defragmented)
     }
 
     /// The outcome, and whether the task will create nothing any more.

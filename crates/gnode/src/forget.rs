@@ -193,7 +193,7 @@ pub struct Forgot {
 }
 
 /// Forgets versions, several at once. A failure of one does not stop the others.
-pub async fn carry_out(repository: &Repository, versions: Vec<(Pin, Forgotten)>) -> Forgot {
+pub async fn create_marks(repository: &Repository, versions: Vec<(Pin, Forgotten)>) -> Forgot {
     let marks = versions
         .into_iter()
         .map(|(version, mark)| async move { (version.job, repository.forget(version, &mark).await) });

@@ -13,7 +13,7 @@
 //! * Every container that the index has can be read. For one that cannot, the versions that need it
 //!   are reported.
 //! * Every chunk of every one of these containers is listed, once, and every listed chunk is there
-//!   (`agreement::copies`). For a container that cannot be read, only that is reported.
+//!   (`copies`). For a container that cannot be read, only that is reported.
 
 mod copies;
 
@@ -210,7 +210,7 @@ pub(crate) fn index_check_watched(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<Option<IndexCheck>, IndexError> {
-    let mut agreement = IndexCheck::default();
+    let mut check = IndexCheck::default();
     let table: TableView<Containers> = TableView::new(pass.io.clone(), &index.manifest.runs, LookupOptions::default());
     let mut containers: BTreeMap<u32, ContainerFacts> = BTreeMap::new();
     let mut numbers: HashMap<ContainerId, u32> = HashMap::new();
@@ -219,12 +219,12 @@ pub(crate) fn index_check_watched(
         let Some(facts) = facts else { continue };
         if let Some(first) = numbers.insert(facts.id, number) {
             let container = names::container(facts.id);
-            agreement.found(IndexFinding::TwoNumbers { container, first, second: number });
+            check.found(IndexFinding::TwoNumbers { container, first, second: number });
         }
         containers.insert(number, facts);
     }
-    agreement.containers = containers.len() as u64;
-    compare_versions(pass, index, &containers, &mut agreement)?;
+    check.containers = containers.len() as u64;
+    compare_versions(pass, index, &containers, &mut check)?;
     let mut retained = Numbers::new();
     for version in index.manifest.versions.iter().filter(|version| version.state == VersionState::Retained) {
         retained.entry(version.series).or_default().insert(version.number);
@@ -236,19 +236,19 @@ pub(crate) fn index_check_watched(
         let is_there = |forward: &u32| containers.get(forward).is_some_and(|to| to.state == ContainerState::Live);
         for forward in facts.forwards.iter().filter(|forward| !is_there(forward)) {
             let container = names::container(facts.id);
-            agreement.found(IndexFinding::ForwardGone { container, forward: *forward });
+            check.found(IndexFinding::ForwardGone { container, forward: *forward });
         }
     }
     compare_extents(pass, index, &containers, |container, place| {
         let (container, place) = (names::container(container), names::container(place));
-        agreement.found(IndexFinding::ExtentGone { container, place });
+        check.found(IndexFinding::ExtentGone { container, place });
     })?;
     let needs = Needs::of(index, containers.values().filter(forwarding));
     containers.retain(|_, facts| facts.state == ContainerState::Live);
     progress.expect(0, containers.values().map(|facts| facts.object_bytes).sum());
     progress.expectation_is_complete();
-    let finished = copies::compare(pass, index, containers, &needs, &mut agreement, progress, cancel)?;
-    Ok(finished.then_some(agreement))
+    let finished = copies::compare(pass, index, containers, &needs, &mut check, progress, cancel)?;
+    Ok(finished.then_some(check))
 }
 
 /// Which versions need which containers.
@@ -290,7 +290,7 @@ fn compare_versions(
     pass: &IndexPass,
     index: &IndexSnapshot,
     containers: &BTreeMap<u32, ContainerFacts>,
-    agreement: &mut IndexCheck,
+    check: &mut IndexCheck,
 ) -> Result<(), IndexError> {
     let (repository, runtime) = (&pass.io.repository, &pass.io.executor);
     let (registers, marks) = runtime.block_on(async {
@@ -310,20 +310,20 @@ fn compare_versions(
             Some(row) if row.generation == generation => {
                 compared.insert(pin);
                 let first_told = index.manifest.head.rebuilt.unwrap_or(0);
-                compare_version(pin, *row, &used, containers, first_told, agreement);
+                compare_version(pin, *row, &used, containers, first_told, check);
             }
-            _ => agreement.not_ingested += 1,
+            _ => check.not_ingested += 1,
         }
     }
     for (pin, row) in rows.iter().filter(|(pin, _)| !compared.contains(*pin) && !marks.contains(*pin)) {
         let generations = registers.get(pin).map_or(&[][..], Vec::as_slice);
         if generations.first() != Some(&0) || generations.last() < Some(&row.generation) {
             let name = names::version(pin.series, pin.job, row.generation);
-            agreement.found(IndexFinding::ManifestLost { version: *pin, name });
+            check.found(IndexFinding::ManifestLost { version: *pin, name });
         }
     }
-    agreement.versions = compared.len() as u64;
-    agreement.outlived = (rows.len() - compared.len()) as u64;
+    check.versions = compared.len() as u64;
+    check.outlived = (rows.len() - compared.len()) as u64;
     Ok(())
 }
 
@@ -351,7 +351,7 @@ fn compare_version(
     used: &[ContainerUsage],
     containers: &BTreeMap<u32, ContainerFacts>,
     first_told: u32,
-    agreement: &mut IndexCheck,
+    check: &mut IndexCheck,
 ) {
     let holds = |facts: &&ContainerFacts| {
         let spans = facts.users.iter().filter(|user| user.series == pin.series).flat_map(|user| &user.lifespans);
@@ -363,18 +363,18 @@ fn compare_version(
         match held.get(&usage.container) {
             None => {
                 let container = names::container(usage.container);
-                agreement.found(IndexFinding::UseUnknown { version: pin, container });
+                check.found(IndexFinding::UseUnknown { version: pin, container });
             }
             Some(facts) => {
                 let is_data = usage.container.kind == ContainerKind::Data;
                 if is_data && facts.layout != layout && facts.state != ContainerState::Live {
                     let container = names::container(usage.container);
-                    agreement.found(IndexFinding::LayoutsMixed { version: pin, container });
+                    check.found(IndexFinding::LayoutsMixed { version: pin, container });
                 }
                 let said = (facts.chunks, facts.bytes, facts.object_bytes);
                 if said != (usage.chunks_held, usage.bytes_held, usage.object_bytes) {
                     let container = names::container(usage.container);
-                    agreement.found(IndexFinding::WrongFacts { container });
+                    check.found(IndexFinding::WrongFacts { container });
                 }
             }
         }
@@ -387,7 +387,7 @@ fn compare_version(
     for (number, facts) in containers.range(first_told..) {
         if holds(&facts) && !used.contains(&facts.id) && !is_moved_to.contains(number) {
             let container = names::container(facts.id);
-            agreement.found(IndexFinding::NotUsed { version: pin, container });
+            check.found(IndexFinding::NotUsed { version: pin, container });
         }
     }
 }

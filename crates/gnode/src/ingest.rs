@@ -1,9 +1,9 @@
 //! Ingests chunks: adds the places of the chunks of new containers to the index.
 //!
-//! The pass knows which versions and containers exist, and the lifespans of containers (`pass`:
-//! ledger). Here the tables of chunks [`follow`] the table of containers. A pass calls this before
-//! it publishes, and all of it changes only its [`Draft`]. Its parts are [`ingest`],
-//! [`ingest_streams`], and [`sweep`] when enough chunks are gone.
+//! The pass knows which versions and containers exist, and the lifespans of containers
+//! (`known_versions`, `lifespans`). Here the tables of chunks [`follow`] the table of containers. A
+//! pass calls this before it publishes, and all of it changes only its [`Draft`]. Its parts are
+//! [`ingest`], [`ingest_streams`], and [`sweep`] when enough chunks are gone.
 //!
 //! Invariants
 //! * Every copy of a chunk in a container that the index has is listed once. It is in the table of

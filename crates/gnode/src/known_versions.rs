@@ -43,7 +43,7 @@ impl From<Manifest> for Contents {
 
 /// Versions and containers.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct KnownVersions {
     versions: BTreeMap<Pin, IndexedVersion>,
     lifespans: Lifespans,
     next_version: u32,
@@ -80,7 +80,7 @@ pub(crate) struct Written {
     pub(crate) ids: PassRuns,
 }
 
-impl Ledger {
+impl KnownVersions {
     /// Reads the index.
     pub(crate) async fn load(work: IndexWork<'_>, base: &IndexSnapshot) -> Result<Self, PassError> {
         let manifest = &base.manifest;
@@ -195,7 +195,7 @@ impl Ledger {
     }
 
     /// Ingests the containers of a generation that only a lease retains, so that the index can say
-    /// where their chunks went. After [`Ledger::prune`].
+    /// where their chunks went. After [`KnownVersions::prune`].
     pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
         self.lifespans.ingest_named(containers, layout)
     }
@@ -254,7 +254,7 @@ impl Ledger {
         self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go)
     }
 
-    /// The containers that retained versions need. After [`Ledger::prune`].
+    /// The containers that retained versions need. After [`KnownVersions::prune`].
     pub(crate) fn used(&self) -> impl Iterator<Item = ContainerId> {
         self.lifespans.used(&numbers_of(&self.versions), &self.held)
     }
@@ -295,15 +295,15 @@ impl Ledger {
 
     /// Series of the layout `lifecycle` of which versions were added or removed, or all of them.
     /// Series with manifests that count but were not ingested are left out: their needs are
-    /// unknown. After [`Ledger::prune`].
+    /// unknown. After [`KnownVersions::prune`].
     pub(crate) fn unarranged(&self, all_series: bool) -> Vec<Unarranged> {
         self.series.unarranged(self.versions.values(), all_series)
     }
 
-    /// The rights that follow from the retained versions. They hold their numbers, those of the
+    /// The view that follows from the retained versions. They hold their numbers, those of the
     /// newest of each series and of `bases`, and containers that are named otherwise. After
-    /// [`Ledger::prune`].
-    pub(crate) fn rights(&self, bases: &BTreeSet<Pin>) -> RetentionView {
+    /// [`KnownVersions::prune`].
+    pub(crate) fn retention_view(&self, bases: &BTreeSet<Pin>) -> RetentionView {
         let mut spared: BTreeMap<Pin, IndexedVersion> = BTreeMap::new();
         for of_series in self.versions.iter().collect::<Vec<_>>().chunk_by(|(a, _), (b, _)| a.series == b.series) {
             // They come by rising id, as in the catalog.

@@ -31,7 +31,7 @@ pub struct Proof {
     /// Its number; 0: there is none, or passes kept publishing, and nothing was compared.
     pub number: u64,
     /// The result of the comparison.
-    pub agreement: IndexCheck,
+    pub check: IndexCheck,
 }
 
 /// Compares the newest index with containers and versions, as the store has them.
@@ -53,7 +53,7 @@ pub async fn prove(context: &JobContext) -> Result<Proof, PassError> {
                 index_check_watched(&pass, &index, &*progress, &cancel)
             })
             .await;
-        let is_clean = matches!(&compared, Ok(Some(agreement)) if agreement.count == 0);
+        let is_clean = matches!(&compared, Ok(Some(check)) if check.count == 0);
         if !is_clean && !context.cancel.is_cancelled() {
             let newest = Current::look(&repository).await?.base()?;
             match newest.number != number {
@@ -63,7 +63,7 @@ pub async fn prove(context: &JobContext) -> Result<Proof, PassError> {
             }
         }
         return match compared? {
-            Some(agreement) => Ok(Proof { number, agreement }),
+            Some(check) => Ok(Proof { number, check }),
             None => Err(PassError::Interrupted),
         };
     }

@@ -34,7 +34,7 @@ use larder_store::{Repository, RepositoryError};
 
 use crate::error::{PassError, stop_if_asked};
 use crate::index_check::{IndexCheck, index_check};
-use crate::known_versions::{Contents, Ledger};
+use crate::known_versions::{Contents, KnownVersions};
 use crate::retries::until_won;
 use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, copying, index_pass};
 use crate::tables::{WithChunks, discard, with_chunks};
@@ -161,21 +161,21 @@ async fn rebuild_announced(
     let mut rebuilt = Rebuilt::default();
     let work = IndexWork { executor: &context.executor, repository, limits: Limits::of_memory(memory) };
     let base = without_tables(&old.manifest);
-    let mut ledger = Ledger::load(work, &base).await?;
-    let named = ingest_versions(repository, &mut ledger, &context.cancel, &mut rebuilt).await?;
-    ledger.prune(&|_| true);
+    let mut known_versions = KnownVersions::load(work, &base).await?;
+    let named = ingest_versions(repository, &mut known_versions, &context.cancel, &mut rebuilt).await?;
+    known_versions.prune(&|_| true);
     for (layout, containers) in named {
-        ledger.ingest_named(&containers, layout).ok_or(PassError::UnknownTables)?;
+        known_versions.ingest_named(&containers, layout).ok_or(PassError::UnknownTables)?;
     }
     stop_if_asked(&context.cancel)?;
     // After the versions, or uploads of a new one would look as if they were gone.
-    let search = moved::look(repository, &mut ledger).await?;
+    let search = moved::look(repository, &mut known_versions).await?;
     let gone: HashSet<ContainerId> = search.gone().collect();
     let arranged: HashSet<ContainerId> = search.arranged_gone().collect();
     let is_complete = search.is_complete() && rebuilt.unreadable_versions.is_empty();
     let unread = search.unread()?;
     stop_if_asked(&context.cancel)?;
-    let mut written = ledger.write(work, job, &base.manifest).await?;
+    let mut written = known_versions.write(work, job, &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
     manifest.head.pass = job;
     manifest.head.time_ms = context.clock.now_ms();
@@ -265,7 +265,7 @@ async fn named_versions(repository: &Repository) -> Result<BTreeSet<Pin>, Reposi
 /// Returns the other manifests that count: all generations of versions that leases name.
 async fn ingest_versions(
     repository: &Repository,
-    ledger: &mut Ledger,
+    known_versions: &mut KnownVersions,
     cancel: &Cancel,
     rebuilt: &mut Rebuilt,
 ) -> Result<Vec<Named>, PassError> {
@@ -316,10 +316,10 @@ async fn ingest_versions(
         let (pin, committed, unreadable) = read?;
         for (at, (generation, contents)) in committed.into_iter().enumerate() {
             if at == 0 && !marks.contains(&pin) {
-                ledger.ingest(pin, generation, contents);
+                known_versions.ingest(pin, generation, contents);
                 rebuilt.versions += 1;
             } else {
-                ledger.hold(pin, generation, &contents);
+                known_versions.hold(pin, generation, &contents);
                 held.push((contents.layout, contents.containers));
             }
         }

@@ -14,9 +14,9 @@
 //! includes it.
 //!
 //! A series of the layout `lifecycle` whose index was rebuilt is not arranged
-//! ([`disordered`](crate::arrange::disordered)). Converting it to its own layout rewrites the
-//! versions that name the containers that cause it. It also rewrites all after the first of them,
-//! so that versions are ingested in their order.
+//! ([`needing_rebuild`](crate::arrange::needing_rebuild)). Converting it to its own layout rewrites
+//! the versions that name the containers that cause it. It also rewrites all after the first of
+//! them, so that versions are ingested in their order.
 //!
 //! Memory: that of the context, for any size of a version. The places of its chunks and those of
 //! its predecessor are kept in temporary files beyond that (`CopiedChunks`).

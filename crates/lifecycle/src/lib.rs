@@ -6,8 +6,9 @@
 //! * [`convert_layout`]: converts a series to another layout.
 //! * [`extents_check`]: whether the records of extents agree with the table of containers.
 //!
-//! This crate never deletes an object and never publishes an index: the pass that runs it does
-//! both. It asks that pass about containers through [`ContainerRights`](arrange::ContainerRights).
+//! This crate never deletes an object and never publishes an index: passes do both. A conversion
+//! commits new generations as a job of its own. Arranging asks its pass about containers through
+//! [`ContainerRetention`](arrange::ContainerRetention).
 //! Readers resolve moved chunks without it. Above: `gnode`, `cli`. Below: `rewrite`, `reader`,
 //! `writer`, `job`, `index`, `store`, `format`.
 

@@ -14,7 +14,7 @@
 //!   holes may free more, later.
 //!
 //! Not here: arranging ([`crate::arrange`]); metadata, and data that versions of the standard
-//! layout share (`gnode::shares`).
+//! layout share (`gnode::exclusive_bytes`).
 
 mod reading;
 #[cfg(test)]

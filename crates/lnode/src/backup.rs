@@ -13,13 +13,12 @@
 
 mod bases;
 mod batch;
-mod compare;
-mod comparison;
 mod feed;
 mod filters;
 mod job_chunks;
 mod layout_policy;
 mod overflow;
+mod paranoid;
 mod prediction;
 mod proof_prefetch;
 mod read_window;
@@ -30,6 +29,7 @@ mod sequence;
 mod similar;
 mod similar_series;
 mod skip_duplicates;
+mod unchanged_files;
 
 pub use run::backup;
 pub use scan_chunks::{GoOn, Show, collect};

@@ -2,7 +2,8 @@
 //!
 //! * [`backup()`]: source, cutter, fingerprinter, duplicate filter, frames, containers, recipes,
 //!   commit.
-//! * [`restore()`]: recipe, plan, each container read once, its chunks written to all their places.
+//! * [`restore()`]: recipe, plan, each container read once a window, its chunks written to all
+//!   their places in the window.
 //!
 //! Inputs: an opened repository, a source or a target, options. Outputs: a report, and progress
 //! while it runs. CPU work runs on plain threads, and requests to the store on the runtime of the

@@ -2,7 +2,7 @@
 //!
 //! The work of offline tasks with contents (SlimStore section V-B for sparse containers; rewriting
 //! of stale containers). Everything written belongs to the job of the task; nothing here commits or
-//! deletes. Called by the G-node.
+//! deletes. Called by passes, conversions and repairs.
 //!
 //! Invariants: a chunk is copied, or a record changed to another copy of it, only after its
 //! fingerprint was computed again from the bytes there. So damage is found before another copy is

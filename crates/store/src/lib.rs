@@ -7,7 +7,11 @@
 //! concurrency and bandwidth, counters, and a cache of metadata on disk.
 //!
 //! Input: names made by `larder_format::names` and sealed bytes. Output: the same bytes, or a
-//! [`StoreError`] whose kind gives the reaction. No code here knows the contents of objects.
+//! [`StoreError`] whose kind gives the reaction.
+//!
+//! The upper half is the [`Repository`]: a store whose master key is known. It seals and opens the
+//! small objects of the protocol: keys, leases, registers, marks, pins and settings. The contents
+//! of containers, recipes and the index are the matter of upper crates.
 //!
 //! Above this crate: `index`, `job` and everything that uses them. Below: `format`.
 

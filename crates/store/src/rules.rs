@@ -1,7 +1,7 @@
-//! The rules of the safety protocol by name, as `docs/concurrency.md` states them, and the switch
-//! that breaks one.
+//! The rules of the safety protocol by name, as `docs/concurrency.md` states them.
 //!
-//! Code asks [`Repository::keeps`](crate::Repository::keeps) at the place where a rule is kept.
+//! Code asks [`Repository::keeps`](crate::Repository::keeps) at the place where a rule is kept, if
+//! the rule can be broken in the real code. The others are broken in the models only.
 //! Without the feature `breakable-rules` the answer is the constant `true`, and the question costs
 //! nothing. Tests turn the feature on and take one rule away, to show that the simulation finds the
 //! loss which the rule prevents. No released program has the feature.

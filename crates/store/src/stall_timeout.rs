@@ -35,13 +35,13 @@ const DOUBLINGS_MAX: u32 = 5;
 
 /// The layer that ends stalled requests.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StallTimeout {
     pub(crate) inner: Arc<dyn Layer>,
     pub(crate) limit: Duration,
     pub(crate) waiting: Waiting,
 }
 
-impl Patience {
+impl StallTimeout {
     fn limit(&self, call: &Call) -> Duration {
         let Request::Create(bytes) = &call.request else { return self.limit };
         let transfer = Duration::from_secs(bytes.len() as u64 / UPLOAD_PACE);
@@ -58,7 +58,7 @@ fn transfer(call: &Call, pace: u64) -> Duration {
 }
 
 #[async_trait]
-impl Layer for Patience {
+impl Layer for StallTimeout {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
         let limit = self.limit(call);
         let last_transfer = transfer(call, LAST_UPLOAD_PACE);

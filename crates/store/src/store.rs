@@ -38,8 +38,8 @@ use crate::open::{self, Environment};
 use crate::options::{CacheOptions, StoreOptions};
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
-use crate::stall_timeout::Patience;
-use crate::tail_cache::{Kept, Tails};
+use crate::stall_timeout::StallTimeout;
+use crate::tail_cache::{Kept, TailCache};
 use crate::unlisted::Unlisted;
 use crate::waiting::Waiting;
 
@@ -116,7 +116,7 @@ impl Store {
     fn over(transport: Arc<dyn Layer>, shown: String, options: &StoreOptions, is_far: bool) -> Self {
         let counters = Arc::new(Counters::default());
         let waiting = Waiting::default();
-        let timed = Patience { inner: transport, limit: options.attempt_timeout, waiting: waiting.clone() };
+        let timed = StallTimeout { inner: transport, limit: options.attempt_timeout, waiting: waiting.clone() };
         let counted = Counted { inner: Arc::new(timed), counters: counters.clone() };
         let limited = Limited::new(Arc::new(counted), options);
         let top: Arc<dyn Layer> = Arc::new(Retry::new(Arc::new(limited), options, waiting.clone(), is_far));
@@ -162,8 +162,8 @@ impl Store {
             return self.clone();
         }
         let kept = Arc::new(Kept::new(bytes));
-        let uncached = Arc::new(Tails::new(self.uncached.clone(), kept.clone()));
-        Self { top: Arc::new(Tails::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
+        let uncached = Arc::new(TailCache::new(self.uncached.clone(), kept.clone()));
+        Self { top: Arc::new(TailCache::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
     }
 
     /// The same store, whose listings skip entries that cannot be examined and note them here. An

@@ -67,18 +67,18 @@ impl Kept {
 }
 
 /// The layer that answers from memory where it can.
-pub(crate) struct Tails {
+pub(crate) struct TailCache {
     inner: Arc<dyn Layer>,
     kept: Arc<Kept>,
 }
 
-impl std::fmt::Debug for Tails {
+impl std::fmt::Debug for TailCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tails").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("TailCache").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-impl Tails {
+impl TailCache {
     pub(crate) fn new(inner: Arc<dyn Layer>, kept: Arc<Kept>) -> Self {
         Self { inner, kept }
     }
@@ -160,7 +160,7 @@ fn is_run(name: &str) -> bool {
 }
 
 #[async_trait]
-impl Layer for Tails {
+impl Layer for TailCache {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
         let is_run = is_run(&call.name);
         if !is_run && !call.name.starts_with(names::DATA) {

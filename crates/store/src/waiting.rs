@@ -4,8 +4,8 @@
 //! whether waiting has been ended. A report is not repeated for a while; that the store answers
 //! again is reported too.
 //!
-//! After the end, a request is still sent, so that a job can say that it ended. It has to be
-//! answered within a second. The first small one that is not ends all others at once.
+//! After the end, a request is still sent, so that a job can say that it ended. It must be
+//! answered within a second. If a small one is not, all other requests end at once.
 
 use std::sync::Arc;
 use std::time::Duration;

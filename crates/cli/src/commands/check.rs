@@ -68,15 +68,15 @@ fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Res
 }
 
 fn index_json(index: &IndexState) -> Value {
-    let IndexState::Compared(Proof { number, agreement }) = index else { return Value::Null };
-    let problems: Vec<_> = agreement.disagreements.iter().map(ToString::to_string).collect();
+    let IndexState::Compared(Proof { number, check }) = index else { return Value::Null };
+    let problems: Vec<_> = check.disagreements.iter().map(ToString::to_string).collect();
     json!({
         "number": number,
-        "snapshots": agreement.versions,
-        "snapshots_not_in_index": agreement.not_ingested,
-        "containers": agreement.containers,
-        "chunks": agreement.chunks,
-        "disagreements": agreement.count,
+        "snapshots": check.versions,
+        "snapshots_not_in_index": check.not_ingested,
+        "containers": check.containers,
+        "chunks": check.chunks,
+        "disagreements": check.count,
         "problems": problems,
     })
 }
@@ -179,21 +179,21 @@ impl Ended<'_> {
     }
 
     fn print_index(&self, out: &Output) -> Result<(), Failure> {
-        let IndexState::Compared(Proof { number, agreement }) = self.index else { return Ok(()) };
-        for disagreement in agreement.disagreements.iter().take(DISAGREEMENTS_SHOWN) {
+        let IndexState::Compared(Proof { number, check }) = self.index else { return Ok(()) };
+        for disagreement in check.disagreements.iter().take(DISAGREEMENTS_SHOWN) {
             out.line(format!("INDEX    {}", safe(&disagreement.to_string())))?;
         }
-        match agreement.count.saturating_sub(DISAGREEMENTS_SHOWN as u64) {
+        match check.count.saturating_sub(DISAGREEMENTS_SHOWN as u64) {
             0 => {}
             more => out.line(format!("INDEX    and {more} more"))?,
         }
-        if *number > 0 && agreement.count == 0 {
+        if *number > 0 && check.count == 0 {
             let [versions, containers, chunks] =
-                [(agreement.versions, "snapshot"), (agreement.containers, "container"), (agreement.chunks, "chunk")]
+                [(check.versions, "snapshot"), (check.containers, "container"), (check.chunks, "chunk")]
                     .map(|(count, what)| sizes::count(count, what));
             out.info(format!("index {number} agrees with {versions}, {containers}, {chunks}"))?;
-            if agreement.not_ingested > 0 {
-                let behind = sizes::count(agreement.not_ingested, "snapshot");
+            if check.not_ingested > 0 {
+                let behind = sizes::count(check.not_ingested, "snapshot");
                 out.info(format!("the next pass (`larder optimize`) will add {behind} to it"))?;
             }
         }

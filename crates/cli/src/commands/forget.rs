@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
-use larder_gnode::forget::{Judged, JudgedGroup, Question, carry_out, decide, pin_of};
+use larder_gnode::forget::{Judged, JudgedGroup, Question, create_marks, decide, pin_of};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
 use larder_job::JobContext;
 use larder_store::catalog::Version;
@@ -48,13 +48,13 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     if app.out.is_json() {
         // The output reports the result, so the marks are made first.
         if !args.dry_run {
-            refused = chosen.carry_out(app, &context)?;
+            refused = chosen.apply(app, &context)?;
         }
         chosen.write_json(app, args, free.as_deref(), &refused)?;
     } else {
         chosen.show(app, args, free.as_deref())?;
         if !args.dry_run {
-            refused = chosen.carry_out(app, &context)?;
+            refused = chosen.apply(app, &context)?;
         }
     }
     versions.warn_of_damage(app);
@@ -72,7 +72,7 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
 type Refused = BTreeMap<JobId, Failure>;
 
 /// The chosen action.
-struct Chosen {
+struct Selection {
     groups: Vec<JudgedGroup>,
     /// Unreadable versions, known only by their names.
     unreadable: Vec<Pin>,
@@ -120,7 +120,7 @@ fn by_policy(
     versions: &Versions,
     policy: &Policy,
     context: &JobContext,
-) -> Result<Chosen, Failure> {
+) -> Result<Selection, Failure> {
     let question = Question {
         policy,
         group_by: args.group_by,
@@ -143,10 +143,10 @@ fn by_policy(
         .advise("name the snapshots to forget them all, or use --unsafe-allow-remove-all"));
     }
     let reason = format!("{}: no rule of a policy keeps it", environment::user());
-    Ok(Chosen { groups, unreadable: Vec::new(), reason, is_by_name: false })
+    Ok(Selection { groups, unreadable: Vec::new(), reason, is_by_name: false })
 }
 
-fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Chosen, Failure> {
+fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Selection, Failure> {
     let (mut found, mut unreadable): (Vec<Version>, Vec<Pin>) = (Vec::new(), Vec::new());
     for text in &args.ids {
         match versions.find_unreadable(text) {
@@ -163,10 +163,10 @@ fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Chosen, 
     found.sort_by_key(|version| (version.summary.time_ms, version.id()));
     let versions = found.into_iter().map(|version| Judged { version, reasons: Vec::new() }).collect();
     let groups = vec![JudgedGroup { key: GroupKey::default(), versions }];
-    Ok(Chosen { groups, unreadable, reason: format!("{}: by name", environment::user()), is_by_name: true })
+    Ok(Selection { groups, unreadable, reason: format!("{}: by name", environment::user()), is_by_name: true })
 }
 
-impl Chosen {
+impl Selection {
     /// The space that forgetting each group would free, and finally all of them; `None` when it
     /// cannot be known.
     fn free(&self, app: &App, context: &JobContext, versions: &Versions) -> Result<Option<Vec<u64>>, Failure> {
@@ -225,12 +225,12 @@ impl Chosen {
     }
 
     /// Makes the marks. A failure of one does not stop the others.
-    fn carry_out(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
+    fn apply(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
         let pins = gone.map(|judged| pin_of(&judged.version)).chain(self.unreadable.iter().copied());
         let mark =
             Forgotten { time_ms: context.clock.now_ms(), host: environment::host(), reason: self.reason.clone() };
-        let forgot = app.block_on(carry_out(&context.repository, pins.map(|pin| (pin, mark.clone())).collect()));
+        let forgot = app.block_on(create_marks(&context.repository, pins.map(|pin| (pin, mark.clone())).collect()));
         if !app.out.is_json() {
             app.out.info(format!("forgot {}", sizes::count(forgot.done.len() as u64, "snapshot")))?;
         }
@@ -266,7 +266,7 @@ fn key_text(key: &GroupKey) -> String {
     if parts.is_empty() { String::new() } else { format!(" of {}", parts.join(", ")) }
 }
 
-fn json_of(group: &JudgedGroup, chosen: &Chosen, free: Option<Value>, refused: &Refused) -> Value {
+fn json_of(group: &JudgedGroup, chosen: &Selection, free: Option<Value>, refused: &Refused) -> Value {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
     let GroupKey { series, host, paths, tags } = &group.key;

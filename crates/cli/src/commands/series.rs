@@ -6,7 +6,7 @@ use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
 use larder_format::settings::SeriesSettings;
 use larder_job::{Clock, SystemClock};
-use larder_lifecycle::arrange::disordered;
+use larder_lifecycle::arrange::needing_rebuild;
 use larder_lifecycle::convert_layout::{Converted, convert};
 use larder_store::Repository;
 use larder_store::catalog::Version;
@@ -198,20 +198,20 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
     for set in all.values() {
         series.entry(set.series.clone()).or_default();
     }
-    let disordered = disordered_series(app, repository);
+    let needing_rebuild = series_needing_rebuild(app, repository);
     let known = series.into_iter().map(|(name, versions)| {
         let key = SettingsOf::Series(repository.keys().series_key(&name));
         let set = all.get(&key).cloned().unwrap_or_default();
         let holds = Settings::of(&set, &default);
-        let needs_rebuild = versions.first().is_some_and(|version| disordered.contains(&version.series));
+        let needs_rebuild = versions.first().is_some_and(|version| needing_rebuild.contains(&version.series));
         Known { name, versions, set, holds, needs_rebuild }
     });
     Ok((known.collect(), default, versions))
 }
 
 /// Series that passes cannot arrange, because the index was rebuilt. Unknown without an index.
-pub(super) fn disordered_series(app: &App, repository: &Repository) -> HashSet<SeriesKey> {
-    match app.block_on(disordered(repository)) {
+pub(super) fn series_needing_rebuild(app: &App, repository: &Repository) -> HashSet<SeriesKey> {
+    match app.block_on(needing_rebuild(repository)) {
         Ok(all) => all.into_keys().collect(),
         Err(error) => {
             tracing::warn!(%error, "the index cannot be read");

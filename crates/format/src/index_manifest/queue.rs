@@ -18,7 +18,7 @@ use crate::wire::{DecodeError, Put, Reader};
 
 /// An object to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Doomed {
+pub enum QueuedObject {
     /// A container.
     Container(ContainerId),
     /// A superseded generation of a version's manifest, never its register.
@@ -61,7 +61,7 @@ pub enum Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queued {
     /// The object.
-    pub what: Doomed,
+    pub what: QueuedObject,
     /// Why.
     pub reason: Reason,
     /// Number of the index with which it was decided.
@@ -71,26 +71,26 @@ pub struct Queued {
 impl Queued {
     pub(super) fn encode(&self, out: &mut Vec<u8>, places: &mut PlacesWriter, series_writer: &mut SeriesWriter) {
         match self.what {
-            Doomed::Container(id) => {
+            QueuedObject::Container(id) => {
                 out.put_u8(1);
                 out.put_varint(places.container(id));
             }
-            Doomed::Generation { series, job, generation } => {
+            QueuedObject::Generation { series, job, generation } => {
                 out.put_u8(2);
                 out.put_varint(series_writer.number(series));
                 out.put_varint(places.job(job));
                 out.put_varint(u64::from(generation));
             }
-            Doomed::Job { series, job } => {
+            QueuedObject::Job { series, job } => {
                 out.put_u8(3);
                 out.put_varint(series_writer.number(series));
                 out.put_varint(places.job(job));
             }
-            Doomed::Run(id) => {
+            QueuedObject::Run(id) => {
                 out.put_u8(4);
                 put_run_id(out, places, id);
             }
-            Doomed::Index(number) => {
+            QueuedObject::Index(number) => {
                 out.put_u8(5);
                 out.put_varint(number);
             }
@@ -105,17 +105,17 @@ impl Queued {
 
     pub(super) fn decode(places: &Places, series: &[SeriesKey], reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let what = match reader.u8()? {
-            1 => Doomed::Container(places.container(reader)?),
+            1 => QueuedObject::Container(places.container(reader)?),
             2 => {
                 let (series, job) = version(places, series, reader)?;
-                Doomed::Generation { series, job, generation: reader.varint_u32()? }
+                QueuedObject::Generation { series, job, generation: reader.varint_u32()? }
             }
             3 => {
                 let (series, job) = version(places, series, reader)?;
-                Doomed::Job { series, job }
+                QueuedObject::Job { series, job }
             }
-            4 => Doomed::Run(run_id(places, reader)?),
-            5 => Doomed::Index(reader.varint()?),
+            4 => QueuedObject::Run(run_id(places, reader)?),
+            5 => QueuedObject::Index(reader.varint()?),
             _ => return Err(reader.invalid("unknown kind of object in the queue")),
         };
         let reason = match reader.u8()? {

@@ -78,11 +78,11 @@ fn manifest() -> IndexManifest {
             run(Table::Extents, 2, 5, 5),
         ],
         queue: vec![
-            queued(Doomed::Container(container), Reason::Moved, 4),
-            queued(Doomed::Generation { series, job, generation: 1 }, Reason::Superseded, 5),
-            queued(Doomed::Job { series, job }, Reason::Collected, 5),
-            queued(Doomed::Run(RunId { job, seq: 3 }), Reason::Superseded, 5),
-            queued(Doomed::Index(3), Reason::Superseded, 4),
+            queued(QueuedObject::Container(container), Reason::Moved, 4),
+            queued(QueuedObject::Generation { series, job, generation: 1 }, Reason::Superseded, 5),
+            queued(QueuedObject::Job { series, job }, Reason::Collected, 5),
+            queued(QueuedObject::Run(RunId { job, seq: 3 }), Reason::Superseded, 5),
+            queued(QueuedObject::Index(3), Reason::Superseded, 4),
         ],
     }
 }

@@ -18,7 +18,7 @@ use larder_format::container::ChunkRef;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId, RunId, SeriesKey};
 use larder_format::index_manifest::{
-    Doomed, IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, Reason, RunRef, Table, VersionState,
+    IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, QueuedObject, Reason, RunRef, Table, VersionState,
 };
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::layout::Layout;
@@ -229,11 +229,11 @@ pub fn index_manifest() -> IndexManifest {
         ],
         runs: vec![run(Table::Chunks, 3), run(Table::Chunks, 11), run(Table::Streams, 2)],
         queue: vec![
-            queued(Doomed::Container(CONTAINER), Reason::Moved),
-            queued(Doomed::Generation { series: SERIES, job: JOB, generation: 1 }, Reason::Superseded),
-            queued(Doomed::Job { series: SERIES, job: BASE }, Reason::Collected),
-            queued(Doomed::Run(RUN), Reason::Superseded),
-            queued(Doomed::Index(3), Reason::Superseded),
+            queued(QueuedObject::Container(CONTAINER), Reason::Moved),
+            queued(QueuedObject::Generation { series: SERIES, job: JOB, generation: 1 }, Reason::Superseded),
+            queued(QueuedObject::Job { series: SERIES, job: BASE }, Reason::Collected),
+            queued(QueuedObject::Run(RUN), Reason::Superseded),
+            queued(QueuedObject::Index(3), Reason::Superseded),
         ],
     }
 }

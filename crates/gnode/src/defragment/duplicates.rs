@@ -141,7 +141,7 @@ pub(super) fn find(
     if !used.values().any(|used| used.may_leave) {
         return Ok(duplicates);
     }
-    let found = tables.winners(&used)?;
+    let found = tables.redirect_targets(&used)?;
     drop_into(context, &used, found, &mut duplicates)?;
     Ok(duplicates)
 }
@@ -272,7 +272,7 @@ impl Tables<'_> {
     }
 
     /// The other places of chunks of containers that may be left.
-    fn winners(&mut self, used: &BTreeMap<u32, Used>) -> Result<Vec<Found>, IndexError> {
+    fn redirect_targets(&mut self, used: &BTreeMap<u32, Used>) -> Result<Vec<Found>, IndexError> {
         let mut found = Vec::new();
         self.groups(|key, copies| {
             let stays = |copy: &&ChunkPlace| used.get(&copy.container).is_some_and(Used::stays);

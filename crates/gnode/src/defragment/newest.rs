@@ -43,7 +43,7 @@ pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>)
         match context.executor.block_on(repository.manifest(&version)) {
             Ok(manifest) => all.push(Newest::new(&version, &manifest)),
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a version cannot be read and is not compacted");
+                tracing::warn!(%error, "a version cannot be read and is not defragmented");
                 unreadable.push(version);
             }
             Err(error) => return Err(error),

@@ -26,13 +26,13 @@ pub(super) fn compare(
     index: &IndexSnapshot,
     mut containers: BTreeMap<u32, ContainerFacts>,
     needs: &Needs,
-    agreement: &mut IndexCheck,
+    check: &mut IndexCheck,
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<bool, IndexError> {
     let runs = &index.manifest.runs;
     let mut unreadable = Vec::new();
-    let Some(actual) = collect(pass, &containers, needs, agreement, progress, cancel, &mut unreadable)? else {
+    let Some(actual) = collect(pass, &containers, needs, check, progress, cancel, &mut unreadable)? else {
         return Ok(false);
     };
     // The container was reported as unreadable; the index may still be right about its chunks.
@@ -43,7 +43,7 @@ pub(super) fn compare(
     let mut actual = Groups::new(actual);
     let mut entries = chunks.scan(0..=u64::MAX, pass.memory / 8).into_cursor();
     let mut others = Groups::new(copies.scan(0..=u64::MAX, pass.memory / 8));
-    let mut comparing = Comparing { containers, agreement };
+    let mut comparing = Comparing { containers, check };
     let mut has = [actual.advance()?, entries.advance()?, others.advance()?];
     loop {
         let keys = [has[0].then(|| actual.key()), has[1].then(|| entries.key()), has[2].then(|| others.key())];
@@ -70,7 +70,7 @@ fn collect(
     pass: &IndexPass,
     containers: &BTreeMap<u32, ContainerFacts>,
     needs: &Needs,
-    agreement: &mut IndexCheck,
+    check: &mut IndexCheck,
     progress: &dyn Progress,
     cancel: &Cancel,
     unreadable: &mut Vec<u32>,
@@ -96,8 +96,8 @@ fn collect(
                     RepositoryError::Damaged { source, .. } => source.to_string(),
                     error => error.to_string(),
                 };
-                agreement.found(IndexFinding::ContainerUnreadable { container, reason, needed_by });
-                agreement.unreadable += 1;
+                check.found(IndexFinding::ContainerUnreadable { container, reason, needed_by });
+                check.unreadable += 1;
                 unreadable.push(number);
                 continue;
             }
@@ -105,7 +105,7 @@ fn collect(
         };
         let bytes: u64 = index.chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
         if (facts.chunks as usize, facts.bytes, facts.object_bytes) != (index.chunks.len(), bytes, index.object_len) {
-            agreement.found(IndexFinding::WrongFacts { container: names::container(facts.id) });
+            check.found(IndexFinding::WrongFacts { container: names::container(facts.id) });
         }
         // In the layout `lifecycle` chunks are found by their names.
         if facts.layout == Layout::Lifecycle {
@@ -116,7 +116,7 @@ fn collect(
             let place = u32::try_from(place).unwrap_or(u32::MAX);
             let key = CopyKey { chunk: ChunkKey::of(&chunk.fingerprint), container: number };
             actual.put(&key, &place)?;
-            agreement.chunks += 1;
+            check.chunks += 1;
         }
     }
     actual.sorted().map(Some)
@@ -124,7 +124,7 @@ fn collect(
 
 struct Comparing<'a> {
     containers: &'a BTreeMap<u32, ContainerFacts>,
-    agreement: &'a mut IndexCheck,
+    check: &'a mut IndexCheck,
 }
 
 impl Comparing<'_> {
@@ -135,26 +135,26 @@ impl Comparing<'_> {
         let entry = entry.map(ChunkPlace::decode).transpose().map_err(wrong)?;
         let mut missing: Vec<ChunkPlace> = places(there).collect::<Result<_, _>>()?;
         let everywhere = missing.clone();
-        self.agreement.different_chunks += u64::from(!missing.is_empty());
+        self.check.different_chunks += u64::from(!missing.is_empty());
         let is_known = |place: &ChunkPlace| self.containers.contains_key(&place.container);
         let entry = entry.filter(is_known);
         let listed: Vec<ChunkPlace> = places(copies).collect::<Result<_, _>>()?;
         let listed = listed.into_iter().filter(is_known);
-        self.agreement.waiting += u64::from(entry.is_none() && !missing.is_empty());
+        self.check.waiting += u64::from(entry.is_none() && !missing.is_empty());
         for place in entry.into_iter().chain(listed) {
             let container = names::container(self.containers[&place.container].id);
             let chunk = place.chunk;
             match missing.iter().position(|missing| *missing == place) {
                 Some(found) => drop(missing.swap_remove(found)),
                 None if everywhere.contains(&place) => {
-                    self.agreement.found(IndexFinding::ListedTwice { container, chunk });
+                    self.check.found(IndexFinding::ListedTwice { container, chunk });
                 }
-                None => self.agreement.found(IndexFinding::WrongPlace { container, chunk, key }),
+                None => self.check.found(IndexFinding::WrongPlace { container, chunk, key }),
             }
         }
         for place in missing {
             let container = names::container(self.containers[&place.container].id);
-            self.agreement.found(IndexFinding::ChunkUnknown { container, chunk: place.chunk });
+            self.check.found(IndexFinding::ChunkUnknown { container, chunk: place.chunk });
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 //!
 //! 1. Defragmentation rewrites newest versions. It is first, so that the pass deletes what they
 //!    leave.
-//! 2. A pass indexes, collects, reclaims and arranges. If another pass is faster, it starts again.
-//! 3. If the pass indexed or deleted something, both run once more: duplicates between series show
-//!    only in the new index.
+//! 2. A pass indexes, arranges, reclaims and deletes. If another pass is faster, it starts again.
+//! 3. If the pass published an index and finished, defragmentation runs once more: duplicates
+//!    between series show only in the new index. If it rewrites something, so does the pass.
 //!
 //! A round has one deadline. No task and no attempt starts after it, and the next round continues.
 //! A round also has one budget: bytes that one task copied are not left for the next. A version

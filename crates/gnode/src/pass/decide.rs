@@ -10,7 +10,7 @@ use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
-use super::delete_candidates::Doomed;
+use super::delete_candidates::DeleteCandidates;
 use super::plan::Plan;
 use super::report::{Kept, OpenUploads, WaitingSpace};
 use crate::known_versions::run_ids;
@@ -109,7 +109,7 @@ impl IndexNeeds {
         let (manifest, head) = (&base.manifest, &base.manifest.head);
         let superseded = manifest.queue.iter().filter(|queued| queued.reason == Reason::Superseded);
         let superseded = superseded.filter_map(|queued| match queued.what {
-            index_manifest::Doomed::Run(id) => Some(id),
+            index_manifest::QueuedObject::Run(id) => Some(id),
             _ => None,
         });
         Self {
@@ -218,7 +218,7 @@ pub(super) struct Proposal {
     /// Versions that live leases name (`NamedVersionsRetained`).
     named: BTreeSet<Pin>,
     /// Containers that may go unless a retained version references them.
-    doomed: Doomed,
+    candidates: DeleteCandidates,
     /// Those that were listed, of jobs with containers that the index may not know.
     unknown: Vec<ContainerId>,
     /// Jobs that live leases adopt.
@@ -256,11 +256,11 @@ impl Proposal {
         let uploads =
             listed.iter().filter(|container| is_open(&container.id.job) && !adopted.contains(&container.id.job));
         let uploads = uploads.map(|container| (container.id, container.bytes)).collect();
-        let doomed = Doomed::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job));
+        let candidates = DeleteCandidates::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job));
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
         let (missing, late) = (HashSet::new(), HashSet::new());
         let aborted = Vec::new();
-        Self { before, leases, named, doomed, unknown, adopted, uploads, missing, late, aborted, retained, holding }
+        Self { before, leases, named, candidates, unknown, adopted, uploads, missing, late, aborted, retained, holding }
     }
 
     /// Uploads of backups that run or were killed, without an end in their lease.
@@ -297,17 +297,17 @@ impl Proposal {
     /// To be called before versions are read: tells which of the listed containers the index has.
     pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
         self.uploads.retain(|id, _| !has_record(id));
-        self.doomed.note_recorded(has_record);
+        self.candidates.note_recorded(has_record);
     }
 
     /// Unneeded containers that no index ever had. References to them may only be hidden.
     pub(super) fn unrecorded(&self) -> Vec<ListedContainer> {
-        self.doomed.unrecorded().collect()
+        self.candidates.unrecorded().collect()
     }
 
     /// This one stays for now.
     pub(super) fn spare(&mut self, container: &ContainerId) {
-        self.doomed.strike(container);
+        self.candidates.strike(container);
     }
 
     /// The observations before the leases were listed.
@@ -322,7 +322,7 @@ impl Proposal {
 
     /// Unneeded containers that the index knew and that may go.
     pub(super) fn doom(&mut self, containers: Vec<ListedContainer>) {
-        self.doomed.extend(containers);
+        self.candidates.extend(containers);
     }
 
     /// Containers that retained versions use.
@@ -330,7 +330,7 @@ impl Proposal {
         for container in containers {
             self.uploads.remove(&container);
             let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-            let is_gone = !self.doomed.strike(&container) && was_listed && self.is_free(&container);
+            let is_gone = !self.candidates.strike(&container) && was_listed && self.is_free(&container);
             if is_gone && !self.late.contains(&container) {
                 self.missing.insert(container);
             }
@@ -352,10 +352,10 @@ impl Proposal {
     }
 
     /// Adds the facts about jobs that decide whether their containers may be retired.
-    pub(super) fn fill(&self, rights: &mut RetentionView) {
-        rights.settled.clone_from(&self.before.settled);
-        rights.leased = self.leases.jobs.keys().copied().collect();
-        rights.adopted.clone_from(&self.adopted);
+    pub(super) fn fill(&self, retention: &mut RetentionView) {
+        retention.settled.clone_from(&self.before.settled);
+        retention.leased = self.leases.jobs.keys().copied().collect();
+        retention.adopted.clone_from(&self.adopted);
     }
 
     /// Containers that retained versions need and that are gone. `before` is the index's number of
@@ -377,7 +377,7 @@ impl Proposal {
 
     /// Those that were listed, that may go and that are not known to be needed.
     pub(super) fn doomed_ids(&self) -> impl Iterator<Item = ContainerId> {
-        self.doomed.ids_unneeded()
+        self.candidates.ids_unneeded()
     }
 
     /// Whether a rebuild searched every container for the chunks of all that are missing.
@@ -455,7 +455,7 @@ impl Proposal {
             Retained::Named => {
                 self.retain(version, []);
                 for container in &containers {
-                    self.doomed.strike(container);
+                    self.candidates.strike(container);
                 }
             }
         }
@@ -525,7 +525,7 @@ impl Proposal {
     ) -> Decision {
         let missing = self.missing(needs.missing);
         let is_searched = self.is_searched(needs);
-        let Self { before, leases, doomed, unknown, holding, aborted, missing: unseen, .. } = self;
+        let Self { before, leases, candidates, unknown, holding, aborted, missing: unseen, .. } = self;
         // Only the index knows retired containers. If a container is missing, it is damaged, or
         // this index does not know where its chunks went. They may be in any container that no
         // version names, even of a version that was forgotten or rewritten since
@@ -537,7 +537,7 @@ impl Proposal {
         let is_told = is_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
         let is_known = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
         let may_go = |id: &ContainerId| is_known(id) && !needs.unread.contains(id);
-        let mut containers: Vec<_> = doomed.unneeded().filter(|container| may_go(&container.id)).collect();
+        let mut containers: Vec<_> = candidates.unneeded().filter(|container| may_go(&container.id)).collect();
         containers.sort_by_key(|container| container.id);
         let goes = |id: &ContainerId| containers.binary_search_by_key(id, |container| container.id).is_ok();
         let is_left = |id: &&ContainerId| !goes(id) && !has_record(id);

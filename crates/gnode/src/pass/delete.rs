@@ -99,7 +99,7 @@ fn chain(error: &dyn Error) -> String {
 ///
 /// Objects that cannot be deleted are left to the next pass, and named in the report. An error when
 /// the store refuses to delete anything.
-pub(super) async fn carry_out(
+pub(super) async fn delete(
     repository: &Repository,
     decision: Decision,
     cancel: &Cancel,

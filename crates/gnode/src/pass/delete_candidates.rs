@@ -10,7 +10,7 @@ use crate::ingest::Numbers;
 
 /// See the module header.
 #[derive(Debug, Default)]
-pub(super) struct Doomed {
+pub(super) struct DeleteCandidates {
     /// As they were listed, by id.
     listed: Vec<ListedContainer>,
     /// Places of those among them that are needed.
@@ -21,7 +21,7 @@ pub(super) struct Doomed {
     others: HashMap<ContainerId, (u64, bool)>,
 }
 
-impl Doomed {
+impl DeleteCandidates {
     /// The listed containers that may go.
     pub(super) fn new(mut listed: Vec<ListedContainer>, may_go: impl Fn(&ContainerId) -> bool) -> Self {
         listed.retain(|container| may_go(&container.id));
@@ -104,19 +104,19 @@ mod tests {
             steps in proptest::collection::vec((any::<bool>(), 0u32..25), 0..40),
         ) {
             let may_go = |id: &ContainerId| id.seq != 7;
-            let mut doomed = Doomed::new(listed.iter().map(|seq| container(*seq)).collect(), may_go);
+            let mut candidates = DeleteCandidates::new(listed.iter().map(|seq| container(*seq)).collect(), may_go);
             let mut expected: BTreeMap<u32, bool> =
                 listed.into_iter().filter(|seq| *seq != 7).map(|seq| (seq, false)).collect();
             for (is_strike, seq) in steps {
                 if is_strike {
                     let there = expected.get_mut(&seq).map(|is_needed| *is_needed = true).is_some();
-                    prop_assert_eq!(doomed.strike(&container(seq).id), there);
+                    prop_assert_eq!(candidates.strike(&container(seq).id), there);
                 } else {
-                    doomed.extend(vec![container(seq)]);
+                    candidates.extend(vec![container(seq)]);
                     expected.entry(seq).or_insert(false);
                 }
             }
-            let mut left: Vec<ListedContainer> = doomed.unneeded().collect();
+            let mut left: Vec<ListedContainer> = candidates.unneeded().collect();
             left.sort_by_key(|container| container.id.seq);
             let expected = expected.into_iter().filter(|(_, is_needed)| !is_needed).map(|(seq, _)| container(seq));
             prop_assert_eq!(left, expected.collect::<Vec<_>>());

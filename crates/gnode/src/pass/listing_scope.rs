@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::ids::JobId;
-use larder_format::index_manifest::{Doomed, IndexManifest};
+use larder_format::index_manifest::{IndexManifest, QueuedObject};
 use larder_format::lease::Pin;
 use larder_store::survey::ListedJob;
 
@@ -63,7 +63,7 @@ impl Scope {
         let may_have_new = |(job, listed): &(&JobId, &ListedJob)| !listed.renewals.is_empty() || !known.contains(job);
         let of_jobs = jobs.iter().filter(may_have_new).map(|(job, _)| *job);
         let queued = base.queue.iter().filter_map(|queued| match queued.what {
-            Doomed::Container(container) => Some(container.job),
+            QueuedObject::Container(container) => Some(container.job),
             _ => None,
         });
         let jobs: BTreeSet<JobId> = of_jobs.chain(queued).collect();
@@ -134,7 +134,7 @@ mod tests {
             is_carried: false,
         });
         let container = ContainerId { kind: ContainerKind::Data, job: job(9), seq: 0 };
-        base.queue.push(Queued { what: Doomed::Container(container), reason: Reason::Collected, decided: 6 });
+        base.queue.push(Queued { what: QueuedObject::Container(container), reason: Reason::Collected, decided: 6 });
         base
     }
 

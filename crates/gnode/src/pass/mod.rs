@@ -10,8 +10,8 @@
 //! * `lost_index`: step 1; a lost index is rebuilt first.
 //! * `survey`: steps 2 to 5, observations in the right order; `listing_scope`: which containers
 //!   have to be listed.
-//! * `by_name`, `asked`: ask by name for objects that a listing lacks, before a decision rests on
-//!   their absence.
+//! * `confirm_containers`, `confirm_registers`: ask by name for objects that a listing lacks,
+//!   before a decision rests on their absence.
 //! * `decide`: step 6, from the observations alone, with `delete_candidates`. Pure.
 //! * `task`: the interface of a task; `tasks`: the list of those of a pass.
 //! * `next_manifest`: the manifest that is published. Pure.
@@ -22,8 +22,8 @@
 //! Not here: the index's knowledge of versions and containers (`known_versions`, `lifespans`),
 //! access to index tables (`tables`), and the choice of forgotten versions (`forget`, `retention`).
 
-mod asked;
-mod by_name;
+mod confirm_containers;
+mod confirm_registers;
 pub mod cost;
 mod decide;
 mod delete;

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use larder_format::ids::{JobId, RunId};
-use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
+use larder_format::index_manifest::{IndexManifest, PassStatistics, Queued, QueuedObject, Reason};
 use larder_format::lease::Pin;
 use larder_job::Identity;
 use larder_store::survey::ListedContainer;
@@ -56,19 +56,19 @@ pub(super) fn next_manifest(
 }
 
 fn queue(decision: &Decision, number: u64) -> Vec<Queued> {
-    let containers = decision.containers.iter().map(|container| Doomed::Container(container.id));
+    let containers = decision.containers.iter().map(|container| QueuedObject::Container(container.id));
     let jobs = decision.removals.values().flat_map(|removal| &removal.registers);
-    let jobs = jobs.map(|(Pin { series, job }, _)| Doomed::Job { series: *series, job: *job });
-    let generations = decision.superseded.iter().map(|(pin, generation)| Doomed::Generation {
+    let jobs = jobs.map(|(Pin { series, job }, _)| QueuedObject::Job { series: *series, job: *job });
+    let generations = decision.superseded.iter().map(|(pin, generation)| QueuedObject::Generation {
         series: pin.series,
         job: pin.job,
         generation: *generation,
     });
-    let runs = decision.runs.iter().map(|(id, _)| Doomed::Run(*id));
-    let indexes = decision.indexes.iter().map(|number| Doomed::Index(*number));
-    let reason = |what: &Doomed| match what {
-        Doomed::Container(_) | Doomed::Job { .. } | Doomed::Run(_) => Reason::Collected,
-        Doomed::Generation { .. } | Doomed::Index(_) => Reason::Superseded,
+    let runs = decision.runs.iter().map(|(id, _)| QueuedObject::Run(*id));
+    let indexes = decision.indexes.iter().map(|number| QueuedObject::Index(*number));
+    let reason = |what: &QueuedObject| match what {
+        QueuedObject::Container(_) | QueuedObject::Job { .. } | QueuedObject::Run(_) => Reason::Collected,
+        QueuedObject::Generation { .. } | QueuedObject::Index(_) => Reason::Superseded,
     };
     let queued = |what| Queued { reason: reason(&what), what, decided: number };
     containers.chain(jobs).chain(generations).chain(runs).chain(indexes).map(queued).collect()
@@ -77,7 +77,7 @@ fn queue(decision: &Decision, number: u64) -> Vec<Queued> {
 /// Queues containers that tasks retired.
 pub(super) fn queue_retired(manifest: &mut IndexManifest, retired: &[ListedContainer], number: u64) {
     let moved = |container: &ListedContainer| Queued {
-        what: Doomed::Container(container.id),
+        what: QueuedObject::Container(container.id),
         reason: Reason::Moved,
         decided: number,
     };
@@ -93,6 +93,6 @@ pub(super) fn queue_superseded_runs(manifest: &mut IndexManifest, base: &IndexMa
     let before: HashSet<RunId> = run_ids(base).collect();
     let mut gone: Vec<_> = before.into_iter().filter(|id| !used.contains(id)).collect();
     gone.sort_unstable();
-    let superseded = |id| Queued { what: Doomed::Run(id), reason: Reason::Superseded, decided: number };
+    let superseded = |id| Queued { what: QueuedObject::Run(id), reason: Reason::Superseded, decided: number };
     manifest.queue.extend(gone.into_iter().map(superseded));
 }

@@ -14,10 +14,10 @@ use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 
-use super::by_name::{ask_for_forwards, ask_for_missing};
+use super::confirm_containers::{ask_for_forwards, ask_for_missing};
 use super::cost::Requests;
 use super::decide::{Decision, IndexNeeds, Proposal};
-use super::delete::carry_out;
+use super::delete::delete;
 use super::lost_index::{Beginning, begin};
 use super::next_manifest::{Publisher, next_manifest, queue_retired, queue_superseded_runs};
 use super::options::PassOptions;
@@ -28,7 +28,7 @@ use super::survey::Survey;
 use super::task::{MaintenanceTask, run_all};
 use super::tasks::TaskInput;
 use crate::error::{PassError, stop_if_asked};
-use crate::known_versions::{Ledger, run_ids};
+use crate::known_versions::{KnownVersions, run_ids};
 use crate::reclaim::{ReclaimError, Search};
 use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
 
@@ -97,7 +97,7 @@ struct Decided {
     decision: Decision,
     /// Whether the decision, or the ingested versions, are worth an index.
     has_news: bool,
-    ledger: Ledger,
+    known_versions: KnownVersions,
     tasks: Vec<Box<dyn MaintenanceTask>>,
     search: Search,
     /// Containers that a rebuild searched for, and that are still missing.
@@ -142,10 +142,10 @@ impl Pass<'_> {
         leases.break_rules(repository);
         let mut proposal = Proposal::new(before, leases);
         stop_if_asked(cancel)?;
-        let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
-        proposal.note_recorded(|container| ledger.has_record(container));
-        let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
-        ask_for_forwards(repository, &ledger, &mut proposal).await?;
+        let mut known_versions = KnownVersions::load(self.index_work(), &self.base).await?;
+        proposal.note_recorded(|container| known_versions.has_record(container));
+        let manifests_read = survey.versions(&registers, &mut known_versions, &mut proposal).await?;
+        ask_for_forwards(repository, &known_versions, &mut proposal).await?;
         ask_for_missing(repository, &proposal).await?;
 
         // Step 6: the decision.
@@ -155,15 +155,15 @@ impl Pass<'_> {
             false => proposal.closing().into_iter().collect(),
         };
         let needs = IndexNeeds::of(&self.base, repository);
-        ledger.note_dropped(proposal.dropped(&closed, &self.base.manifest.versions));
+        known_versions.note_dropped(proposal.dropped(&closed, &self.base.manifest.versions));
         let head = &self.base.manifest.head;
-        let search = ledger.search(head);
+        let search = known_versions.search(head);
         let tasks = TaskInput {
             context: self.context,
             options,
             job: self.own_job(),
             head,
-            ledger: &ledger,
+            known_versions: &known_versions,
             proposal: &proposal,
             search,
         };
@@ -181,14 +181,15 @@ impl Pass<'_> {
         }
         let searched = proposal.searched(&needs.searched);
         let (kept, live_jobs, open_uploads) = (proposal.kept(), proposal.live() as u64, proposal.open_uploads());
-        let mut decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
+        let mut decision =
+            proposal.decide(&registers, &closed, &needs, |container| known_versions.has_record(container));
         decision.index_marks = self.marks.iter().copied().filter(|number| *number < self.base.number).collect();
 
-        let has_news = !decision.is_empty() || ledger.has_new();
+        let has_news = !decision.is_empty() || known_versions.has_new();
         let plan = Plan {
             fenced: seen.fenced,
-            versions_ingested: ledger.ingested(),
-            new_containers: ledger.new_containers(&self.base.manifest),
+            versions_ingested: known_versions.ingested(),
+            new_containers: known_versions.new_containers(&self.base.manifest),
             ..Plan::default()
         };
         let report = PassReport {
@@ -201,14 +202,14 @@ impl Pass<'_> {
             missing_containers,
             waiting,
             open_uploads,
-            table_bytes: ledger.table_bytes(),
+            table_bytes: known_versions.table_bytes(),
             ..PassReport::without_pass()
         };
         if report.table_bytes > options.memory as u64 {
             let (bytes, memory) = (report.table_bytes, options.memory);
             tracing::warn!(bytes, memory, "the table of containers takes more memory than all other tables may");
         }
-        Ok(Decided { report, decision, has_news, ledger, tasks, search, searched })
+        Ok(Decided { report, decision, has_news, known_versions, tasks, search, searched })
     }
 
     /// A dry run: the plan, as far as the index knows. It has chunks of new versions only when a
@@ -232,7 +233,8 @@ impl Pass<'_> {
         let number = self.turn.number;
 
         // Steps 2 to 6, up to the decision.
-        let Decided { mut report, mut decision, has_news, ledger, tasks, search, searched } = self.decide().await?;
+        let Decided { mut report, mut decision, has_news, known_versions, tasks, search, searched } =
+            self.decide().await?;
         if !has_news && tasks.is_empty() && self.base.manifest.head.unlisted.is_none() {
             report.outcome = Outcome::Nothing;
             return Ok(report);
@@ -242,7 +244,7 @@ impl Pass<'_> {
         // Step 6: the next index is written, with new versions and containers. Tasks run in its
         // draft.
         let job = self.own_job();
-        let mut written = ledger.write(self.index_work(), job, &self.base.manifest).await?;
+        let mut written = known_versions.write(self.index_work(), job, &self.base.manifest).await?;
         let ids = std::mem::replace(&mut written.ids, PassRuns::new(job));
         let sketches = std::mem::take(&mut written.sketches);
         let time_ms = self.context.clock.now_ms();
@@ -298,7 +300,7 @@ impl Pass<'_> {
         // (`RedirectBeforeRemoval`).
         discard(repository, left_over).await?;
         decision.containers.extend(done.retired);
-        let end = carry_out(repository, decision, &self.context.cancel, &mut report).await?;
+        let end = delete(repository, decision, &self.context.cancel, &mut report).await?;
         report.is_unfinished |= end == ControlFlow::Break(());
         Ok(report)
     }

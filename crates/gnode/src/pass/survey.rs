@@ -16,7 +16,7 @@ use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::listing_scope::{Listing, Scope, Seen};
 use super::plan::AbortedJob;
 use crate::error::PassError;
-use crate::known_versions::{Contents, Ledger};
+use crate::known_versions::{Contents, KnownVersions};
 
 /// Small objects that are read at once.
 const CONCURRENT_READS: usize = 32;
@@ -333,10 +333,10 @@ impl Survey<'_> {
     pub(super) async fn versions(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
-        ledger: &mut Ledger,
+        known_versions: &mut KnownVersions,
         proposal: &mut Proposal,
     ) -> Result<u64, PassError> {
-        if let Some((Pin { series, job }, generation)) = ledger.lost(registers, |pin| proposal.is_marked(pin)) {
+        if let Some((Pin { series, job }, generation)) = known_versions.lost(registers, |pin| proposal.is_marked(pin)) {
             // Unless another pass published and removed it meanwhile.
             if Current::look(self.repository).await?.snapshot.number != self.base.number {
                 return Err(PassError::Overtaken);
@@ -351,8 +351,8 @@ impl Survey<'_> {
             }
             let (newest, is_alone) = (generations.last().copied().unwrap_or(0), generations.len() == 1);
             // If a lease names a version, more than its newest generation counts.
-            if ledger.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
-                ledger.retain(*pin);
+            if known_versions.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
+                known_versions.retain(*pin);
                 proposal.retain(*pin, []);
                 proposal.supersede(*pin, newest);
             } else {
@@ -383,11 +383,12 @@ impl Survey<'_> {
                 // They are ordered from the newest down.
                 let holds = at == 0 && !proposal.is_marked(&pin);
                 let why = if holds || !knows_all { Retained::Holds } else { Retained::Named };
-                // Retired containers are kept for no version; the ledger keeps their forward
-                // targets.
+                // Retired containers are kept for no version. Their forward targets are kept all
+                // the same.
                 let there = contents.containers.iter().map(|usage| usage.container);
-                let there = there.filter(|container| !ledger.is_retired(container));
-                proposal.retain_generation(pin, *generation, why, there, |container| ledger.has_record(container));
+                let there = there.filter(|container| !known_versions.is_retired(container));
+                proposal
+                    .retain_generation(pin, *generation, why, there, |container| known_versions.has_record(container));
             }
             if !self.repository.keeps(Rule::AbortedGenerationStays) {
                 proposal.drop_aborted(pin, &aborted);
@@ -400,14 +401,16 @@ impl Survey<'_> {
             match committed.len() {
                 1 if !proposal.is_marked(&pin) => {
                     for (generation, contents) in committed {
-                        ledger.ingest(pin, generation, contents);
+                        known_versions.ingest(pin, generation, contents);
                     }
                 }
-                _ => committed.iter().for_each(|(generation, contents)| ledger.hold(pin, *generation, contents)),
+                _ => {
+                    committed.iter().for_each(|(generation, contents)| known_versions.hold(pin, *generation, contents))
+                }
             }
         }
-        proposal.doom(ledger.prune(&|container| proposal.is_free(container)));
-        proposal.keep(ledger.used());
+        proposal.doom(known_versions.prune(&|container| proposal.is_free(container)));
+        proposal.keep(known_versions.used());
         Ok(manifests_read)
     }
 

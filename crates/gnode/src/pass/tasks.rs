@@ -10,7 +10,7 @@ use larder_store::rules::Rule;
 use super::decide::Proposal;
 use super::options::PassOptions;
 use super::task::MaintenanceTask;
-use crate::known_versions::Ledger;
+use crate::known_versions::KnownVersions;
 use crate::reclaim::{self, RetentionView, Search};
 use crate::tables::copying;
 
@@ -22,7 +22,7 @@ pub(super) struct TaskInput<'a> {
     pub(super) job: JobId,
     /// Of the index that the pass is based on.
     pub(super) head: &'a IndexHead,
-    pub(super) ledger: &'a Ledger,
+    pub(super) known_versions: &'a KnownVersions,
     pub(super) proposal: &'a Proposal,
     pub(super) search: Search,
 }
@@ -44,8 +44,8 @@ impl TaskInput<'_> {
             options,
             context: copying(self.context, self.options.threads),
             job: self.job,
-            rights: self.retention_view(),
-            walks: is_exact.then(|| self.ledger.walked(self.head.rebuilt.is_some())),
+            retention: self.retention_view(),
+            walks: is_exact.then(|| self.known_versions.walked(self.head.rebuilt.is_some())),
             search: self.search,
         })
     }
@@ -53,7 +53,7 @@ impl TaskInput<'_> {
     async fn arrange(&self) -> Result<Option<arrange::Work>, RepositoryError> {
         let Some(options) = self.options.arrange.clone() else { return Ok(None) };
         let repository = &self.context.repository;
-        let mut series = self.ledger.unarranged(options.all);
+        let mut series = self.known_versions.unarranged(options.all);
         for unarranged in &mut series {
             unarranged.holes_percent = match options.holes_percent {
                 Some(percent) => percent,
@@ -73,13 +73,13 @@ impl TaskInput<'_> {
             options,
             context: copying(self.context, self.options.threads),
             job: self.job,
-            rights: Box::new(self.retention_view()),
+            retention: Box::new(self.retention_view()),
             series,
         }))
     }
 
     fn retention_view(&self) -> RetentionView {
-        let mut view = self.ledger.rights(&self.proposal.bases());
+        let mut view = self.known_versions.retention_view(&self.proposal.bases());
         self.proposal.fill(&mut view);
         view.rebuilt = self.head.rebuilt.unwrap_or(0);
         let keeps = |rule| self.context.repository.keeps(rule);

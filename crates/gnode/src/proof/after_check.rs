@@ -27,7 +27,7 @@ impl IndexState {
     /// In how many ways the index is wrong.
     pub fn disagreements(&self) -> u64 {
         match self {
-            Self::Compared(proof) => proof.agreement.count,
+            Self::Compared(proof) => proof.check.count,
             Self::Skipped | Self::Unreadable => 0,
         }
     }
@@ -47,7 +47,7 @@ impl IndexState {
 pub async fn prove_after(context: &JobContext, report: &mut CheckReport) -> Result<IndexState, PassError> {
     match prove(context).await {
         Ok(mut proof) => {
-            merge(&mut proof.agreement, &mut report.damages);
+            merge(&mut proof.check, &mut report.damages);
             Ok(IndexState::Compared(proof))
         }
         Err(error) => {
@@ -62,18 +62,18 @@ pub async fn prove_after(context: &JobContext, report: &mut CheckReport) -> Resu
 ///
 /// The check has named the unreadable objects that versions need. The next pass deletes those that
 /// no version needs. Neither makes the index wrong.
-fn merge(agreement: &mut IndexCheck, damages: &mut Vec<Damage>) {
-    let found = agreement.disagreements.len();
-    let lost = agreement.disagreements.extract_if(.., |found| matches!(found, IndexFinding::ManifestLost { .. }));
+fn merge(check: &mut IndexCheck, damages: &mut Vec<Damage>) {
+    let found = check.disagreements.len();
+    let lost = check.disagreements.extract_if(.., |found| matches!(found, IndexFinding::ManifestLost { .. }));
     damages.extend(lost.filter_map(lost_manifest));
     let is_named = |name: &str| damages.iter().any(|damage| damage.object == name);
-    agreement.disagreements.retain(|found| match found {
+    check.disagreements.retain(|found| match found {
         // Moved chunks may be in a container that no version names, which the check has not read.
         IndexFinding::ContainerUnreadable { container, needed_by, .. } => !needed_by.is_empty() && !is_named(container),
         _ => true,
     });
-    let left_out = found - agreement.disagreements.len();
-    agreement.count = agreement.count.saturating_sub(left_out as u64);
+    let left_out = found - check.disagreements.len();
+    check.count = check.count.saturating_sub(left_out as u64);
 }
 
 /// A version that only the index knows.
@@ -135,22 +135,22 @@ mod tests {
         let own = IndexFinding::WrongFacts { container: "data/d".to_owned() };
         let told = [unreadable("data/a", &[NEEDING]), unreadable("data/b", &[])];
         let not_told = [unreadable("data/c", &[NEEDING]), own];
-        let mut agreement = found(told.into_iter().chain(not_told.clone()).collect());
+        let mut check = found(told.into_iter().chain(not_told.clone()).collect());
         // More were counted than are kept.
-        agreement.count += 1000;
+        check.count += 1000;
         let mut damages = vec![damage("data/a")];
-        merge(&mut agreement, &mut damages);
-        assert_eq!((agreement.count, &agreement.disagreements[..]), (1002, &not_told[..]));
+        merge(&mut check, &mut damages);
+        assert_eq!((check.count, &check.disagreements[..]), (1002, &not_told[..]));
         assert_eq!(damages, [damage("data/a")]);
     }
 
     #[test]
     fn a_lost_manifest_is_damage_of_its_version_and_not_of_the_index() {
         let version = Pin { series: SeriesKey([1; 16]), job: NEEDING };
-        let mut agreement = found(vec![IndexFinding::ManifestLost { version, name: "versions/x".to_owned() }]);
+        let mut check = found(vec![IndexFinding::ManifestLost { version, name: "versions/x".to_owned() }]);
         let mut damages = Vec::new();
-        merge(&mut agreement, &mut damages);
-        assert_eq!((agreement.count, agreement.disagreements.len()), (0, 0));
+        merge(&mut check, &mut damages);
+        assert_eq!((check.count, check.disagreements.len()), (0, 0));
         assert_eq!((damages[0].object.as_str(), damages[0].affected[0].id), ("versions/x", NEEDING));
     }
 

@@ -8,7 +8,7 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
-use larder_lifecycle::arrange::ContainerRights;
+use larder_lifecycle::arrange::ContainerRetention;
 
 use crate::ingest::Numbers;
 use crate::lifespans::{self, is_used};
@@ -58,7 +58,7 @@ impl RetentionView {
     }
 }
 
-impl ContainerRights for RetentionView {
+impl ContainerRetention for RetentionView {
     fn is_free(&self, id: &ContainerId) -> bool {
         Self::is_free(self, id)
     }
@@ -136,7 +136,7 @@ impl Eligibility {
     pub(super) fn read(
         pass: &IndexPass,
         draft: &Draft<'_>,
-        rights: &RetentionView,
+        retention: &RetentionView,
         unreadable: &HashSet<ContainerId>,
     ) -> Result<Self, IndexError> {
         let next_container = draft.manifest.head.next_container;
@@ -149,7 +149,7 @@ impl Eligibility {
             if facts.layout != Layout::Standard {
                 continue;
             }
-            let is_used = is_used(&facts, &rights.retained);
+            let is_used = is_used(&facts, &retention.retained);
             if is_used {
                 facts.forwards.iter().for_each(|forward| redirected_to.insert(*forward));
             }
@@ -166,30 +166,34 @@ impl Eligibility {
                 continue;
             }
             match is_used {
-                true => eligibility.place(number, &facts, rights),
+                true => eligibility.place(number, &facts, retention),
                 false => unused.push((number, facts)),
             }
         }
         // A redirect is a reference (`RedirectIsReference`): a container that was written for a
         // retired one counts as used.
         for (number, facts) in unused.into_iter().filter(|(number, _)| redirected_to.contains(*number)) {
-            eligibility.place(number, &facts, rights);
+            eligibility.place(number, &facts, retention);
         }
         Ok(eligibility)
     }
 
     /// A data container that retained versions need and that can be relied on.
-    fn place(&mut self, number: u32, facts: &ContainerFacts, rights: &RetentionView) {
-        let is_spared = is_used(facts, &rights.spared);
+    fn place(&mut self, number: u32, facts: &ContainerFacts, retention: &RetentionView) {
+        let is_spared = is_used(facts, &retention.spared);
         // `RedirectToCommitted`, `RedirectToUnmarked`: the versions in `retained` count as they
         // are. `RebuiltKeepsCopies`.
-        if number >= rights.rebuilt {
+        if number >= retention.rebuilt {
             self.redirect_targets.insert(number);
             if is_spared {
                 self.newest_targets.insert(number);
             }
         }
-        if !is_spared && !rights.is_apart(facts) && rights.is_free(&facts.id) && !rights.held.contains(&facts.id) {
+        if !is_spared
+            && !retention.is_apart(facts)
+            && retention.is_free(&facts.id)
+            && !retention.held.contains(&facts.id)
+        {
             let ContainerFacts { id, chunks, bytes, object_bytes, .. } = *facts;
             self.candidates.insert(number, Candidate { id, chunks, bytes, object_bytes });
         } else {

@@ -232,7 +232,7 @@ pub(crate) struct Work {
     pub(crate) context: JobContext,
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
-    pub(crate) rights: RetentionView,
+    pub(crate) retention: RetentionView,
     /// Every generation of every retained version, if their needs are to be found exactly.
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
     /// Whether it is time for that search, for notes in the next index.
@@ -253,7 +253,7 @@ fn select(
     if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
         return Ok(Default::default());
     }
-    let eligibility = Eligibility::read(pass, draft, &work.rights, unreadable)?;
+    let eligibility = Eligibility::read(pass, draft, &work.retention, unreadable)?;
     let needed = match &work.walks {
         Some(walks) => mark::needed(pass, work, walks)?,
         None => None,

@@ -26,7 +26,7 @@ use larder_store::rules::Rule;
 
 use crate::error::PassError;
 use crate::ingest::Numbers;
-use crate::known_versions::Ledger;
+use crate::known_versions::KnownVersions;
 use crate::reclaim::ReclaimError;
 use crate::reclaim::copies::{Marks, all};
 
@@ -96,11 +96,11 @@ pub(super) struct Found {
     pub(super) is_complete: bool,
 }
 
-/// Finds which of the containers in the ledger are gone, and ingests those that no version names.
-/// Those are containers that tasks wrote, and of backups whose version is forgotten or was
+/// Finds which of the containers in the known versions are gone, and ingests those that no version
+/// names. Those are containers that tasks wrote, and of backups whose version is forgotten or was
 /// rewritten since chunks were redirected there. To be called when all versions are ingested.
-pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result<Search, PassError> {
-    let named: HashMap<ContainerId, u32> = ledger.containers().map(|(number, id)| (id, number)).collect();
+pub(super) async fn look(repository: &Repository, known_versions: &mut KnownVersions) -> Result<Search, PassError> {
+    let named: HashMap<ContainerId, u32> = known_versions.containers().map(|(number, id)| (id, number)).collect();
     let mut listed = list(repository).await?;
     let is_data = |id: &ContainerId| id.kind == ContainerKind::Data;
     let is_gone = |id: &ContainerId, listed: &HashSet<ContainerId>| is_data(id) && !listed.contains(id);
@@ -117,10 +117,10 @@ pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result
     }
     let gone: HashMap<ContainerId, u32> =
         named.iter().filter(|(id, _)| is_gone(id, &listed)).map(|(id, number)| (*id, *number)).collect();
-    let counting = [ledger.counting(), ledger.counting_arranged()].concat();
-    let in_place = ledger.arranged().filter(|(_, id)| listed.contains(id)).map(|(number, id)| (id, number));
+    let counting = [known_versions.counting(), known_versions.counting_arranged()].concat();
+    let in_place = known_versions.arranged().filter(|(_, id)| listed.contains(id)).map(|(number, id)| (id, number));
     let in_place = in_place.collect();
-    let arranged_gone = ledger.arranged().map(|(_, id)| id).filter(|id| gone.contains_key(id)).collect();
+    let arranged_gone = known_versions.arranged().map(|(_, id)| id).filter(|id| gone.contains_key(id)).collect();
     let mut search = Search { gone, in_place, counting, arranged_gone, ..Search::default() };
     let is_unnamed = |id: &ContainerId| is_data(id) && !named.contains_key(id);
     let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(is_unnamed).collect();
@@ -132,7 +132,7 @@ pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result
             Ok(index) => {
                 let bytes = index.chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
                 let chunks = u32::try_from(index.chunks.len()).unwrap_or(u32::MAX);
-                search.unnamed.extend(ledger.ingest_unnamed(id, chunks, bytes, index.object_len));
+                search.unnamed.extend(known_versions.ingest_unnamed(id, chunks, bytes, index.object_len));
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container that no version names cannot be read");

@@ -12,7 +12,7 @@ use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_gnode::defragment::{DefragmentOptions, Defragmented, Defragmenter, plans};
-use larder_gnode::forget::carry_out;
+use larder_gnode::forget::create_marks;
 use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::{Listing, Outcome, PassError, PassOptions};
 use larder_gnode::reclaim::{Exact, ReclaimOptions, ReclaimReport, Unused};
@@ -74,14 +74,14 @@ fn context(node: &Node, death: Death) -> JobContext {
 /// Whether the index says of containers and versions what is so.
 pub async fn index_agrees(node: &Node) -> Result<(), String> {
     let context = context(node, Death::Certain);
-    let (number, agreement) = compare(&context).await.map_err(|error| error.to_string())?;
+    let (number, check) = compare(&context).await.map_err(|error| error.to_string())?;
     // What a rebuild does not find whole it does not call retired, also where nobody but a lease needs what is lost of it. Whether
     // versions restore is asked by others.
     let is_rebuilt = is_rebuilt(&node.repository).await.map_err(|error| error.to_string())?;
     let is_told = |found: &IndexFinding| is_rebuilt && matches!(found, IndexFinding::ContainerUnreadable { .. });
-    match agreement.disagreements.iter().all(is_told) && agreement.disagreements.len() as u64 == agreement.count {
+    match check.disagreements.iter().all(is_told) && check.disagreements.len() as u64 == check.count {
         true => Ok(()),
-        false => Err(format!("index {number}: {:?}", agreement.disagreements)),
+        false => Err(format!("index {number}: {:?}", check.disagreements)),
     }
 }
 
@@ -285,7 +285,7 @@ pub async fn forget(node: &Node) -> Result<(), Stop> {
         let mark = Forgotten { time_ms: node.now_ms(), host: "node".to_owned(), reason: "simulated".to_owned() };
         chosen.push((Pin { series: version.series, job: version.id() }, mark));
     }
-    let forgot = carry_out(&node.repository, chosen).await;
+    let forgot = create_marks(&node.repository, chosen).await;
     node.ledger.add("forgotten", forgot.done.len() as u64);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Which rules of the protocol the simulation shows to be needed: each is broken in the real code, alone, and a loss is found.
+//! Rules of the protocol that the simulation shows to be needed. Each is broken in the real code, and a loss is found:
+//! alone (`RULES`) or together with a rule that prevents the same loss (`TWINS`). `UNSEEN` lists the rules without a finding.
 
 use larder_store::rules::Rule;
 

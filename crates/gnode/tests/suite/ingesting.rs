@@ -27,10 +27,10 @@ impl Scene {
     /// Nothing is wrong, and nothing is missing; says what was compared.
     #[track_caller]
     fn agrees(&self, at: &str) -> IndexCheck {
-        let agreement = self.index_check();
-        assert_eq!(agreement.disagreements, [], "{at}");
-        assert_eq!((agreement.count, agreement.not_ingested, agreement.outlived), (0, 0, 0), "{at}");
-        agreement
+        let check = self.index_check();
+        assert_eq!(check.disagreements, [], "{at}");
+        assert_eq!((check.count, check.not_ingested, check.outlived), (0, 0, 0), "{at}");
+        check
     }
 
     fn newest_index(&self) -> IndexSnapshot {
@@ -100,12 +100,12 @@ fn every_chunk_of_every_container_is_known_after_a_pass() {
         scene.version("b", edition);
     }
     scene.pass().unwrap();
-    let agreement = scene.agrees("after the first pass");
-    assert_eq!(agreement.versions, 8);
-    assert!(agreement.chunks > 200 && agreement.containers >= 16, "{agreement:?}");
+    let check = scene.agrees("after the first pass");
+    assert_eq!(check.versions, 8);
+    assert!(check.chunks > 200 && check.containers >= 16, "{check:?}");
     let statistics = scene.newest_index().manifest.head.statistics.clone();
-    assert_eq!((statistics.chunks, statistics.chunks_ingested), (agreement.different_chunks, agreement.chunks));
-    assert_eq!(statistics.containers_ingested, agreement.containers);
+    assert_eq!((statistics.chunks, statistics.chunks_ingested), (check.different_chunks, check.chunks));
+    assert_eq!(statistics.containers_ingested, check.containers);
     // The samples of the newest version of each series lead to it.
     let (context, manifest) = (scene.context(), scene.newest_index().manifest);
     let newest = scene.runtime.block_on(context.repository.newest_of_every_series()).unwrap();
@@ -131,10 +131,10 @@ fn copies_are_listed_and_take_the_place_of_what_goes() {
         backup_alone(&scene.context(), &scene.source("a"), series).version.unwrap().id
     });
     scene.pass().unwrap();
-    let agreement = scene.agrees("twins");
+    let check = scene.agrees("twins");
     let copies = scene.records::<Copies>();
-    assert!(copies.len() > 20, "{} copies of {agreement:?}", copies.len());
-    assert_eq!(agreement.chunks, agreement.different_chunks + copies.len() as u64);
+    assert!(copies.len() > 20, "{} copies of {check:?}", copies.len());
+    assert_eq!(check.chunks, check.different_chunks + copies.len() as u64);
     // New versions, so that far less than a quarter is of no use when the one goes to whose copies the entries lead.
     scene.version("b", 1);
     for series in ["c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"] {
@@ -304,8 +304,8 @@ fn a_rebuild_goes_around_damage() {
     assert_eq!((rebuilt.versions, unreadable), (4, vec![broken]));
     let gone: Vec<_> = rebuilt.unreadable_containers.iter().map(|(id, _)| names::container(*id)).collect();
     assert!(gone.len() == 1 && gone[0] == container, "{gone:?}");
-    let agreement = scene.index_check();
-    let found = &agreement.disagreements[..];
+    let check = scene.index_check();
+    let found = &check.disagreements[..];
     assert!(matches!(found, [IndexFinding::ContainerUnreadable { container: named, .. }] if *named == container));
 }
 

@@ -51,8 +51,8 @@ pub(super) fn classify(
         lost = lost.or(uses.container().filter(|next| *next < container));
         let used = uses.of(&container)?;
         // A running job may adopt it and use unneeded bytes.
-        let is_held = work.rights.is_held(&container) || known.is_apart;
-        let may_drop = work.rights.is_free(&container) && !is_held;
+        let is_held = work.retention.is_held(&container) || known.is_apart;
+        let may_drop = work.retention.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
             Some(after) if after != before => changes.put(&container, &after),
             Some(_) => Ok(()),

@@ -34,7 +34,7 @@ pub(super) enum Ended {
     /// It was told to stop. Extents that were moved stay moved.
     Stopped,
     /// This container cannot be read.
-    Distrusted(ContainerId),
+    Unreadable(ContainerId),
 }
 
 /// Copies the needed extents of the selected containers, and changes their records.
@@ -78,7 +78,7 @@ pub(super) fn evacuate(
         }
         match ended {
             Ok(()) => {}
-            Err(Cut::Distrusted(container)) => return Ok(Ended::Distrusted(container)),
+            Err(Cut::Unreadable(container)) => return Ok(Ended::Unreadable(container)),
             Err(Cut::Stopped) => return Ok(Ended::Stopped),
             Err(Cut::Failed(error)) => return Err(error),
         }
@@ -93,7 +93,7 @@ pub(super) fn evacuate(
 
 /// Why a round did not end normally.
 enum Cut {
-    Distrusted(ContainerId),
+    Unreadable(ContainerId),
     Stopped,
     Failed(ArrangeError),
 }
@@ -122,7 +122,7 @@ impl Tables {
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container cannot be read and is not retired");
-                Err(Cut::Distrusted(container))
+                Err(Cut::Unreadable(container))
             }
             Err(error) => Err(error.into()),
         }
@@ -142,7 +142,7 @@ impl Tables {
         let chunks: Vec<ChunkRef> = table[first..].iter().take_while(|chunk| chunk.offset < end).copied().collect();
         let covers = chunks.first().is_some_and(|chunk| chunk.offset == from)
             && chunks.last().is_some_and(|chunk| chunk.offset.checked_add(chunk.size) == Some(end));
-        if covers { Ok(chunks) } else { Err(Cut::Distrusted(container)) }
+        if covers { Ok(chunks) } else { Err(Cut::Unreadable(container)) }
     }
 }
 
@@ -205,7 +205,7 @@ impl Round<'_> {
             Err(RewriteError::Repository(error)) if error.is_damage() => {
                 tracing::warn!(%error, "a container cannot be read and is not retired");
                 let container = damaged_container(&error);
-                return Err(container.map_or_else(|| Cut::from(RewriteError::Repository(error)), Cut::Distrusted));
+                return Err(container.map_or_else(|| Cut::from(RewriteError::Repository(error)), Cut::Unreadable));
             }
             Err(error) => return Err(error.into()),
         };

@@ -29,12 +29,12 @@
 //! made at the same time.
 
 mod classify;
+mod container_retention;
 mod evacuate;
 mod needs_rebuild;
 mod plan;
 mod publish_extents;
 mod references;
-mod rights;
 mod select;
 mod series;
 mod series_changes;
@@ -50,15 +50,15 @@ use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
 use larder_store::survey::ListedContainer;
 
-pub use needs_rebuild::disordered;
+pub use container_retention::{ArrangeError, ContainerRetention};
 pub(crate) use needs_rebuild::disordered_on;
+pub use needs_rebuild::needing_rebuild;
 pub use plan::ArrangePlan;
 pub use plan::plan;
-pub use rights::{ArrangeError, ContainerRights};
 pub use series_changes::SeriesChanges;
 
 use evacuate::Ended;
-use needs_rebuild::is_disordered;
+use needs_rebuild::needs_rebuild;
 use references::References;
 use series::Series;
 
@@ -207,7 +207,7 @@ pub struct Work {
     /// The pass, to which new containers belong.
     pub job: JobId,
     /// The pass's knowledge of containers.
-    pub rights: Box<dyn ContainerRights>,
+    pub retention: Box<dyn ContainerRetention>,
     /// The series to arrange.
     pub series: Vec<Unarranged>,
 }
@@ -240,7 +240,7 @@ pub fn arrange(
         }
         None => Default::default(),
     };
-    publish_extents::settle(pass, draft, work, settling, &written, &mut arranged)?;
+    publish_extents::publish_extents(pass, draft, work, settling, &written, &mut arranged)?;
     for table in [larder_format::index_manifest::Table::Extents, larder_format::index_manifest::Table::Containers] {
         draft.merge(table)?;
     }
@@ -254,8 +254,8 @@ pub fn arrange(
 /// `None` when it is not to be changed.
 ///
 /// The uses by versions are noted for each of them. Containers are retired at intervals of
-/// versions, in one merge. The waiting is no state outside this pass: it is as if holes did not
-/// matter yet.
+/// versions, in one merge. Waiting needs no stored state: until the interval is over, the pass
+/// ignores holes.
 fn arrange_series(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -265,10 +265,10 @@ fn arrange_series(
     copier: &mut Option<ChunkCopier>,
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, ArrangeError> {
-    let series = Series::read(pass, draft, unarranged.series, &*work.rights)?;
+    let series = Series::read(pass, draft, unarranged.series, &*work.retention)?;
     // Containers that are gone, or that may go at any time, cannot be relied on
     // (`RebuiltKeepsCopies`).
-    if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt())) {
+    if series.containers.values().any(|known| needs_rebuild(known.number, &known.facts, work.retention.rebuilt())) {
         tracing::warn!(
             "a series is not arranged: the index was rebuilt, and does not know where its containers' bytes went; \
              converting it within its layout puts it in order"
@@ -299,7 +299,7 @@ fn arrange_series(
     let retires = unarranged.retires();
     for _ in 0..if retires { ATTEMPTS } else { 0 } {
         let content = series.content(pass, draft)?;
-        let selected = select::select(&series, &content, unarranged, &*work.rights, &unreadable);
+        let selected = select::select(&series, &content, unarranged, &*work.retention, &unreadable);
         if selected.is_empty() {
             break;
         }
@@ -318,7 +318,7 @@ fn arrange_series(
                 was_cut = true;
                 break;
             }
-            Ended::Distrusted(container) => {
+            Ended::Unreadable(container) => {
                 arranged.unreadable.push(container);
                 unreadable.insert(container);
             }

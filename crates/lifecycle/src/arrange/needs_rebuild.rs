@@ -19,13 +19,13 @@ const SCAN_MEMORY: usize = 4 << 20;
 
 /// Whether the extents of a container refer to a container that is gone, or that may go at any time
 /// (`RebuiltKeepsCopies`).
-pub(super) fn is_disordered(number: u32, facts: &ContainerFacts, rebuilt: u32) -> bool {
+pub(super) fn needs_rebuild(number: u32, facts: &ContainerFacts, rebuilt: u32) -> bool {
     facts.state == ContainerState::Gone || (number < rebuilt && !facts.forwards.is_empty())
 }
 
 /// For each series that cannot be arranged for that reason, the containers that cause it. Reads the
 /// newest index, and its table of containers only if that index was ever rebuilt.
-pub async fn disordered(repository: &Repository) -> Result<BTreeMap<SeriesKey, HashSet<ContainerId>>, IndexError> {
+pub async fn needing_rebuild(repository: &Repository) -> Result<BTreeMap<SeriesKey, HashSet<ContainerId>>, IndexError> {
     disordered_on(&Executor::threads(), repository).await
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn disordered_on(
         for record in table.scan(0..=u64::MAX, SCAN_MEMORY) {
             let (number, Some(facts)) = record? else { continue };
             let is_data = facts.layout == Layout::Lifecycle && facts.id.kind == ContainerKind::Data;
-            if is_data && is_disordered(number, &facts, rebuilt) {
+            if is_data && needs_rebuild(number, &facts, rebuilt) {
                 for user in &facts.users {
                     all.entry(user.series).or_default().insert(facts.id);
                 }

@@ -12,7 +12,7 @@ use larder_index::{Draft, IndexError, IndexPass};
 
 use super::ArrangeError;
 use super::classify::{Numbers, extents_of};
-use super::needs_rebuild::is_disordered;
+use super::needs_rebuild::needs_rebuild;
 use super::references::{References, Uses, references};
 use super::series::{Contents, Series, add, place_of};
 use super::{Unarranged, Work, select};
@@ -44,8 +44,8 @@ impl ArrangePlan {
 pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangePlan, ArrangeError> {
     let mut plan = ArrangePlan::default();
     for unarranged in &work.series {
-        let series = Series::read(pass, draft, unarranged.series, &*work.rights)?;
-        if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt())) {
+        let series = Series::read(pass, draft, unarranged.series, &*work.retention)?;
+        if series.containers.values().any(|known| needs_rebuild(known.number, &known.facts, work.retention.rebuilt())) {
             continue;
         }
         let new = unarranged.new_numbers();
@@ -63,7 +63,7 @@ pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangeP
             continue;
         };
         plan.versions += new.len() as u64;
-        for id in select::select(&series, &content, unarranged, &*work.rights, &HashSet::new()) {
+        for id in select::select(&series, &content, unarranged, &*work.retention, &HashSet::new()) {
             let (known, content) = (series.containers.get(&id), content.get(&id).copied().flatten());
             plan.containers += 1;
             plan.container_bytes.0 += known.map_or(0, |known| known.facts.object_bytes);
@@ -91,8 +91,8 @@ fn content_after(
     Series::extents(pass, draft, &series.by_name(), |known, before| {
         let container = known.facts.id;
         let used = uses.of(&container)?;
-        let is_held = work.rights.is_held(&container) || known.is_apart;
-        let may_drop = work.rights.is_free(&container) && !is_held;
+        let is_held = work.retention.is_held(&container) || known.is_apart;
+        let may_drop = work.retention.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
             Some(after) => {
                 for extent in &after.0 {

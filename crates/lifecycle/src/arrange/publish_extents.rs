@@ -16,7 +16,7 @@ use super::{Arranged, Work};
 use larder_format::extents::Extents;
 
 /// Changes the draft.
-pub(super) fn settle(
+pub(super) fn publish_extents(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
     work: &Work,
@@ -184,7 +184,7 @@ impl Settling {
             Some(Some(_)) => {}
             // `RetireSettled`, `RetireNotAdopted`.
             _ if known.is_apart => {}
-            _ if !work.rights.is_free(&facts.id) || work.rights.is_held(&facts.id) => {}
+            _ if !work.retention.is_free(&facts.id) || work.retention.is_held(&facts.id) => {}
             _ => {
                 facts.state = ContainerState::Arranged;
                 (facts.retired_chunks, facts.retired_bytes) = (facts.chunks, facts.bytes);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use larder_format::ids::ContainerId;
 
-use super::ContainerRights;
+use super::ContainerRetention;
 use super::Unarranged;
 use super::series::{Content, Contents, Series};
 
@@ -14,10 +14,10 @@ pub(super) fn select(
     series: &Series,
     contents: &Contents,
     unarranged: &Unarranged,
-    rights: &dyn ContainerRights,
+    retention: &dyn ContainerRetention,
     unreadable: &HashSet<ContainerId>,
 ) -> HashSet<ContainerId> {
-    let may_go = |id: &ContainerId| rights.is_free(id) && !rights.is_held(id) && !unreadable.contains(id);
+    let may_go = |id: &ContainerId| retention.is_free(id) && !retention.is_held(id) && !unreadable.contains(id);
     let is_worth_it = |(id, content): &(&ContainerId, &Option<Content>)| {
         let (Some(known), Some(content)) = (series.containers.get(id), content) else { return false };
         !known.is_apart && may_go(id) && is_worth_it(known.facts.bytes, content, unarranged.holes_percent)

@@ -9,7 +9,7 @@ use larder_format::layout::Layout;
 use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass, LookupOptions};
 use larder_store::rules::Rule;
 
-use super::ContainerRights;
+use super::ContainerRetention;
 
 /// Records of extents that are looked up at once.
 const BATCH: usize = 256;
@@ -73,7 +73,7 @@ impl Series {
         pass: &IndexPass,
         draft: &Draft<'_>,
         key: SeriesKey,
-        rights: &dyn ContainerRights,
+        retention: &dyn ContainerRetention,
     ) -> Result<Self, IndexError> {
         let keeps = pass.io.repository.keeps(Rule::LayoutsApart);
         let mut others = HashSet::new();
@@ -85,7 +85,7 @@ impl Series {
                 continue;
             }
             if facts.layout == Layout::Lifecycle {
-                let is_apart = keeps && rights.is_apart(&facts);
+                let is_apart = keeps && retention.is_apart(&facts);
                 containers.insert(facts.id, Known { number, facts, is_apart });
             } else if keeps {
                 others.insert(facts.id);

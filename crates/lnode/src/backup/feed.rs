@@ -21,10 +21,10 @@ use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES, PoolHandle};
 
 use super::BackupError;
 use super::batch::{Batch, BatchDone, EntryChange, attribute_problem};
-use super::compare::{Comparison, Known};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
-use super::proof_prefetch::{Ahead, Proofs};
-use super::read_window::{Incoming, Supply};
+use super::proof_prefetch::{ProofPrefetch, Proofs};
+use super::read_window::{ReadWindow, Supply};
+use super::unchanged_files::{Comparison, Known};
 
 /// Files up to this size are read whole by the pool (bytes).
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;
@@ -244,7 +244,7 @@ impl Feeder {
         total: Option<u64>,
         known: Option<&Range<u64>>,
     ) -> Result<(), Gone> {
-        let mut incoming = Incoming::new(self.spare.try_recv().unwrap_or_default(), supply);
+        let mut incoming = ReadWindow::new(self.spare.try_recv().unwrap_or_default(), supply);
         let cutting = self.cutting.clone();
         let head = incoming.fill(HEAD_BYTES);
         let cutter = cutting.choose(&head[..head.len().min(HEAD_BYTES)], total);
@@ -258,7 +258,7 @@ impl Feeder {
             predictor.begin(known);
         }
         let mut ahead = elsewhere.filter(|_| predictor.is_some()).map(|file| {
-            let ahead = Ahead { file, cutter, cutting: cutting.clone(), pool: self.pool.clone() };
+            let ahead = ProofPrefetch { file, cutter, cutting: cutting.clone(), pool: self.pool.clone() };
             Proofs::new(ahead, max)
         });
         loop {

@@ -13,21 +13,21 @@ use larder_format::ids::JobId;
 use larder_store::RepositoryError;
 
 use super::bases::OrphanedContainers;
-use super::comparison::ByteComparison;
 use super::filters::BaseFilters;
 use super::layout_policy::LayoutPolicy;
 use super::overflow::Overflow;
+use super::paranoid::ByteComparison;
 
 /// The filters of this job's own chunks.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct JobChunks {
     /// Covers all own chunks.
     bloom: Bloom,
     newest: OwnChunks,
     older: OlderChunks<Overflow>,
 }
 
-impl Own {
+impl JobChunks {
     /// Filters that take about `budget` bytes of memory together. With the default of 12 MiB, the
     /// newest 60,000 chunks are found in memory and another 590,000 exactly in the file. Still
     /// older ones are found if they come in runs.
@@ -57,7 +57,7 @@ impl Own {
 /// whose chunks it has seen.
 pub(super) fn data_filters<'a>(
     base: &'a mut Option<BaseFilters>,
-    own: &'a mut Own,
+    own: &'a mut JobChunks,
     orphans: &'a mut Option<GroupFilter<OrphanedContainers>>,
     comparison: &'a mut Option<ByteComparison>,
 ) -> impl Iterator<Item = &'a mut (dyn Filter<RepositoryError> + 'a)> {

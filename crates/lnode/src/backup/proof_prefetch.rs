@@ -24,7 +24,7 @@ use super::read_window::STEP_BYTES;
 const SEGMENTS_MAX: usize = 12;
 
 /// The requirements of proofs.
-pub(super) struct Ahead {
+pub(super) struct ProofPrefetch {
     /// The file.
     pub(super) file: Elsewhere,
     /// How it is cut.
@@ -58,7 +58,7 @@ struct Coming {
 
 /// See the module header.
 pub(super) struct Proofs {
-    ahead: Ahead,
+    ahead: ProofPrefetch,
     /// The distance that cuts look ahead.
     max: usize,
     coming: VecDeque<Coming>,
@@ -67,7 +67,7 @@ pub(super) struct Proofs {
 
 impl Proofs {
     /// Proofs for a file, before the first question.
-    pub(super) fn new(ahead: Ahead, max: usize) -> Self {
+    pub(super) fn new(ahead: ProofPrefetch, max: usize) -> Self {
         Self { ahead, max, coming: VecDeque::new(), spare: Vec::new() }
     }
 

@@ -25,7 +25,7 @@ pub(super) trait Supply {
 
 /// See the module header. The buffer keeps its length and is filled in part, or zeroing it would
 /// cost as much as cutting.
-pub(super) struct Incoming<'a> {
+pub(super) struct ReadWindow<'a> {
     supply: &'a mut dyn Supply,
     chunks: Chunks,
     filled: usize,
@@ -34,13 +34,13 @@ pub(super) struct Incoming<'a> {
     pub(super) at: u64,
 }
 
-impl std::fmt::Debug for Incoming<'_> {
+impl std::fmt::Debug for ReadWindow<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Incoming").field("at", &self.at).field("filled", &self.filled).finish_non_exhaustive()
+        f.debug_struct("ReadWindow").field("at", &self.at).field("filled", &self.filled).finish_non_exhaustive()
     }
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> ReadWindow<'a> {
     /// `chunks` has buffers for reuse.
     pub(super) fn new(chunks: Chunks, supply: &'a mut dyn Supply) -> Self {
         Self { supply, chunks, filled: 0, at_end: false, at: 0 }

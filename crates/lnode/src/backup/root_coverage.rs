@@ -9,7 +9,7 @@ use larder_reader::is_at_or_below;
 
 /// See the module header.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct RootCoverage {
     /// The requested paths, relative to `/`; none: everything that comes.
     roots: Vec<Vec<u8>>,
     /// Requested folders in the version, perhaps without any readable content.
@@ -17,7 +17,7 @@ pub(super) struct Wanted {
     has_read: bool,
 }
 
-impl Wanted {
+impl RootCoverage {
     /// `paths`: absolute, as recorded in the version.
     pub(super) fn new(paths: &[Vec<u8>]) -> Self {
         let roots = paths.iter().filter_map(|path| path.strip_prefix(b"/")).map(<[u8]>::to_vec).collect();
@@ -83,13 +83,13 @@ mod tests {
 
     #[test]
     fn above_is_what_leads_to_what_was_asked_for() {
-        let wanted = Wanted::new(&[b"/a/b".to_vec(), b"/a/c/d".to_vec()]);
+        let wanted = RootCoverage::new(&[b"/a/b".to_vec(), b"/a/c/d".to_vec()]);
         let is_above = |path| wanted.is_above(&entry(path, EntryKind::Directory));
         assert!(is_above("a") && is_above("a/c"));
         assert!(!is_above("a/b") && !is_above("a/b/x") && !is_above("a/c/d") && !is_above("x") && !is_above("a/bb"));
         assert!(!wanted.is_above(&entry("a", EntryKind::Fifo)));
-        assert!(!Wanted::new(&[]).is_above(&entry("a", EntryKind::Directory)), "everything was asked for");
-        let all = Wanted::new(&[b"/".to_vec()]);
+        assert!(!RootCoverage::new(&[]).is_above(&entry("a", EntryKind::Directory)), "everything was asked for");
+        let all = RootCoverage::new(&[b"/".to_vec()]);
         assert!(!all.is_above(&entry("a", EntryKind::Directory)));
     }
 
@@ -97,7 +97,7 @@ mod tests {
     fn folders_above_and_folders_that_stay_shut_are_nothing() {
         let any = |roots: &[&str], folders: &[&str], shut: &[&str]| {
             let roots: Vec<_> = roots.iter().map(|root| root.as_bytes().to_vec()).collect();
-            let mut wanted = Wanted::new(&roots);
+            let mut wanted = RootCoverage::new(&roots);
             folders.iter().for_each(|path| wanted.entry(&entry(path, EntryKind::Directory)));
             for path in shut {
                 let (path, message) = (path.as_bytes().to_vec(), String::new());
@@ -113,7 +113,7 @@ mod tests {
         assert!(any(&["/a/b"], &["a", "a/b", "a/b/c"], &["a/b"]), "listed in part");
         assert!(any(&["/"], &["a"], &[]));
         assert!(any(&[], &["a"], &[]));
-        let mut file = Wanted::new(&[b"/a/b".to_vec()]);
+        let mut file = RootCoverage::new(&[b"/a/b".to_vec()]);
         file.entry(&entry("a/b", EntryKind::File { size: 0, extents: None }));
         assert!(file.is_any());
     }

@@ -20,15 +20,15 @@ use larder_store::rules::Rule;
 use larder_writer::{Cutting, Destination, MetaSink, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 use super::bases::OrphanedContainers;
-use super::compare::{Comparison, Rules};
-use super::comparison::ByteComparison;
 use super::feed::{Feeder, Feeding};
 use super::layout_policy::{self, LayoutPolicy};
+use super::paranoid::ByteComparison;
 use super::prediction::{PositionHints, Predictor};
-use super::root_coverage::Wanted;
+use super::root_coverage::RootCoverage;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, find_similar};
-use super::skip_duplicates::{Skips, is_too_much};
+use super::skip_duplicates::{SkippedDuplicates, is_too_much};
+use super::unchanged_files::{Comparison, Rules};
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 
 /// Backs up `input` as a new version.
@@ -402,8 +402,8 @@ fn pipeline(
     };
     let chunks = MetaChunks::new(context);
     let skips = match &announced.before {
-        Some(before) => before_base(context, before, &chunks)?.map(Skips::measured),
-        None => bases.iter().any(|base| base.why == WhyBase::Before).then(Skips::counted),
+        Some(before) => before_base(context, before, &chunks)?.map(SkippedDuplicates::measured),
+        None => bases.iter().any(|base| base.why == WhyBase::Before).then(SkippedDuplicates::counted),
     };
     let recipes: Vec<_> = bases
         .iter()
@@ -470,7 +470,7 @@ fn pipeline(
         policy: announced.policy,
         skips,
         merge_before: announced.merge_before,
-        wanted: Wanted::new(&options.paths),
+        wanted: RootCoverage::new(&options.paths),
         hints,
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),

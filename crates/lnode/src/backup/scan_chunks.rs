@@ -13,9 +13,9 @@ use larder_store::RepositoryError;
 use larder_writer::{Chunks, Cutting, Pool};
 
 use super::batch::Ready;
-use super::compare::{Comparison, Rules};
 use super::feed::{FeedItem, Feeder, Feeding};
 use super::sequence::wait;
+use super::unchanged_files::{Comparison, Rules};
 use super::{BackupError, IN_FLIGHT};
 
 /// The reaction to a chunk.

@@ -31,14 +31,14 @@ use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Sun
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
 use super::batch::{self, BatchDone, EntryChange, Ready};
-use super::comparison::ByteComparison;
 use super::feed::FeedItem;
 use super::filters::BaseFilters;
-use super::job_chunks::{Own, data_filters, metadata_filters};
+use super::job_chunks::{JobChunks, data_filters, metadata_filters};
 use super::layout_policy::LayoutPolicy;
+use super::paranoid::ByteComparison;
 use super::prediction::{PositionHint, PositionHints};
-use super::root_coverage::Wanted;
-use super::skip_duplicates::Skips;
+use super::root_coverage::RootCoverage;
+use super::skip_duplicates::SkippedDuplicates;
 use hard_links::{HardLinks, LinkTo};
 use reuse_range::ReusedRange;
 use stream::Stream;
@@ -62,10 +62,10 @@ pub(super) struct Parts {
     pub(super) scratch: Option<PathBuf>,
     pub(super) policy: &'static dyn LayoutPolicy,
     /// Measures chunks that are in no base but were there before.
-    pub(super) skips: Option<Skips>,
+    pub(super) skips: Option<SkippedDuplicates>,
     /// Runs of chunks born before this version become superchunks.
     pub(super) merge_before: Option<JobId>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RootCoverage,
     /// Tells the feeder the stream's place.
     pub(super) hints: PositionHints,
     pub(super) progress: Arc<dyn Progress>,
@@ -102,10 +102,10 @@ pub(super) struct Sequencer {
     data: Stream,
     metadata: Stream,
     blocks: BlockBuilder,
-    own: Own,
+    own: JobChunks,
     orphans: Option<GroupFilter<OrphanedContainers>>,
     comparison: Option<ByteComparison>,
-    skips: Option<Skips>,
+    skips: Option<SkippedDuplicates>,
     unread: Option<RecipeReader>,
     /// The range of the first base that is being reused.
     reused: Option<ReusedRange>,
@@ -115,7 +115,7 @@ pub(super) struct Sequencer {
     pending_bytes: u64,
     stream_bytes: u64,
     entry_bytes: u64,
-    wanted: Wanted,
+    wanted: RootCoverage,
     /// See [`Streams`].
     differs: bool,
     links: HardLinks,
@@ -149,7 +149,7 @@ impl Sequencer {
             data: Stream::new(data, data_base),
             metadata: Stream::new(metadata, meta_base),
             blocks: BlockBuilder::new(),
-            own: Own::new(index_memory / 4, parts.scratch, parts.job, policy),
+            own: JobChunks::new(index_memory / 4, parts.scratch, parts.job, policy),
             orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
             comparison: parts.comparison,
             skips: parts.skips,
@@ -458,7 +458,7 @@ impl Sequencer {
         let Sunk { usage, added_bytes } = self.sink.finish()?;
         self.statistics.added_bytes += added_bytes;
         self.statistics.stream_bytes = self.stream_bytes;
-        self.statistics.skip_permille = self.skips.as_ref().and_then(Skips::permille);
+        self.statistics.skip_permille = self.skips.as_ref().and_then(SkippedDuplicates::permille);
         let Self { statistics, sketcher, orphans, differs, .. } = self;
         Ok(Streams { data, metadata, usage, statistics, sketcher, orphans, differs })
     }

@@ -26,7 +26,7 @@ pub(super) fn is_too_much(statistics: &Statistics) -> bool {
 
 /// See the module header.
 #[derive(Debug)]
-pub(super) struct Skips {
+pub(super) struct SkippedDuplicates {
     /// The data stream of the version before the base, until its samples are read.
     before: Option<RecipeReader>,
     /// Its samples; empty before the first new chunk that is sampled.
@@ -40,7 +40,7 @@ pub(super) struct Skips {
     found: u64,
 }
 
-impl Skips {
+impl SkippedDuplicates {
     /// Measures against a version in which chunks are not searched.
     pub(super) fn measured(before: RecipeReader) -> Self {
         Self { before: Some(before), ..Self::counted() }
@@ -102,12 +102,13 @@ mod tests {
 
     #[test]
     fn the_share_is_of_what_the_base_does_not_have() {
-        let permille = |stored, lost, found| Skips { stored, lost, found, ..Skips::counted() }.permille();
+        let permille =
+            |stored, lost, found| SkippedDuplicates { stored, lost, found, ..SkippedDuplicates::counted() }.permille();
         assert_eq!(permille(0, 0, 0), Some(0));
         assert_eq!(permille(1000, 20, 0), Some(20));
         assert_eq!(permille(980, 0, 20), Some(20));
         assert_eq!(permille(1000, 64_000, 0), Some(1000), "samples may say more than there is");
-        assert_eq!(Skips { is_measured: false, ..Skips::counted() }.permille(), None);
+        assert_eq!(SkippedDuplicates { is_measured: false, ..SkippedDuplicates::counted() }.permille(), None);
         let of = |skip_permille| Statistics { skip_permille, ..Statistics::default() };
         assert_eq!([None, Some(20), Some(21)].map(|share| is_too_much(&of(share))), [false, false, true]);
     }

@@ -17,9 +17,9 @@ const SHOWN: usize = 20;
 pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
     let cancel = app.interrupts.job_begins();
-    let (number, agreement) = app.block_on(compare(&app.maintaining(&repository, &cancel)))?;
+    let (number, check) = app.block_on(compare(&app.maintaining(&repository, &cancel)))?;
     let IndexCheck { versions, not_ingested, containers, chunks, different_chunks, count, ref disagreements, .. } =
-        agreement;
+        check;
     if app.out.is_json() {
         let mut object = line(&repository, Some(number), [versions, containers, chunks, different_chunks]);
         let shown: Vec<_> = disagreements.iter().map(ToString::to_string).collect();

@@ -2,7 +2,7 @@
 
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
-use larder_gnode::forget::{carry_out, pin_of};
+use larder_gnode::forget::{create_marks, pin_of};
 use larder_rewrite::repair::{
     Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage,
 };
@@ -55,7 +55,7 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
             reason: "what was left of it was saved".to_owned(),
         };
         let done =
-            app.block_on(carry_out(&opened.repository, pins.into_iter().map(|pin| (pin, mark.clone())).collect()));
+            app.block_on(create_marks(&opened.repository, pins.into_iter().map(|pin| (pin, mark.clone())).collect()));
         for (id, error) in done.failed {
             let failed = Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short()));
             app.out.item_error(&id.short(), "forget", &failed.message);

@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::layout::Layout;
-use larder_gnode::forget::{Question, carry_out, decide, pin_of};
+use larder_gnode::forget::{Question, create_marks, decide, pin_of};
 use larder_gnode::retention::{GroupBy, Keep, Policy};
 use larder_store::Repository;
 use larder_store::rules::Rule;
@@ -33,7 +33,7 @@ fn forget_by(context: &JobContext, policy: &Policy) {
     }
     let gone = groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
     let marks = gone.map(|judged| (pin_of(&judged.version), stage::mark())).collect();
-    context.executor.block_on(carry_out(repository, marks));
+    context.executor.block_on(create_marks(repository, marks));
 }
 
 /// Versions a1 to a6, of which the newest and one between are forgotten, and one is pinned.

@@ -2,7 +2,7 @@
 
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
-use larder_gnode::forget::{carry_out, pin_of};
+use larder_gnode::forget::{create_marks, pin_of};
 use larder_rewrite::check::ReadData;
 use larder_rewrite::repair::{HealOptions, SalvageOptions, heal, replaced, salvage};
 use larder_source::{Roots, Walk, WalkOptions};
@@ -84,7 +84,7 @@ fn damaged_snapshots_replaced() {
             let found = versions(&scene.context());
             let gone = found.iter().filter(|version| replaced.contains(&version.id()));
             let marks = gone.map(|version| (pin_of(version), stage::mark())).collect();
-            context.executor.block_on(carry_out(&context.repository, marks));
+            context.executor.block_on(create_marks(&context.repository, marks));
             for id in scene.marked().difference(&before) {
                 if stage.whole.contains_key(id) {
                     did.wrong.push(format!("snapshot {id}, which is whole, was forgotten"));

@@ -8,7 +8,7 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_gnode::pass::{PassOptions, PassReport};
 use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_lifecycle::arrange::{ArrangeOptions, disordered};
+use larder_lifecycle::arrange::{ArrangeOptions, needing_rebuild};
 use larder_lifecycle::lifecycle_map::{Categories, Last, categories};
 use larder_reader::References;
 use larder_store::RepositoryError;
@@ -176,7 +176,7 @@ impl Scene {
 
     /// Whether an index that was rebuilt keeps any series from being arranged.
     pub fn is_disordered(&self) -> bool {
-        !self.runtime.block_on(disordered(&self.context().repository)).unwrap().is_empty()
+        !self.runtime.block_on(needing_rebuild(&self.context().repository)).unwrap().is_empty()
     }
 
     /// Bytes of the objects of all data containers.

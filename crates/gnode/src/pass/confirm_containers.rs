@@ -16,23 +16,24 @@ use larder_store::rules::Rule;
 
 use super::decide::Proposal;
 use crate::error::PassError;
-use crate::known_versions::Ledger;
+use crate::known_versions::KnownVersions;
 
 /// Asks for the forward targets of retired containers that are to be deleted. Those that are not
 /// there are missing.
 pub(super) async fn ask_for_forwards(
     repository: &Repository,
-    ledger: &Ledger,
+    known_versions: &KnownVersions,
     proposal: &mut Proposal,
 ) -> Result<(), PassError> {
     if !repository.keeps(Rule::ForwardsThere) {
         return Ok(());
     }
-    let forwards: BTreeSet<ContainerId> = proposal.doomed_ids().flat_map(|id| ledger.forwards_of(&id)).collect();
+    let forwards: BTreeSet<ContainerId> =
+        proposal.doomed_ids().flat_map(|id| known_versions.forwards_of(&id)).collect();
     // A container that is no longer needed may forward to one that is gone.
     let needed: Vec<ContainerId> = match forwards.is_empty() {
         true => return Ok(()),
-        false => ledger.used().filter(|id| forwards.contains(id)).collect(),
+        false => known_versions.used().filter(|id| forwards.contains(id)).collect(),
     };
     let look = repository.look_for_containers(needed, |id, presence| {
         if presence != Presence::Present {

@@ -35,7 +35,7 @@ impl From<RepositoryError> for ArrangeError {
 }
 
 /// The pass's knowledge of containers. The rules are those of `docs/concurrency.md`.
-pub trait ContainerRights: Send + Sync {
+pub trait ContainerRetention: Send + Sync {
     /// Whether a container could be deleted were it not for the versions that name it.
     fn is_free(&self, id: &ContainerId) -> bool;
 
