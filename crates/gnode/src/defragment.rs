@@ -53,7 +53,7 @@ use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 
-use choice::Leave;
+use choice::{Leave, Why};
 use duplicates::Duplicates;
 use newest::{Newest, Uses};
 use sharing::{Copied, Sharing};
@@ -129,6 +129,30 @@ pub struct DefragmentPlan {
     duplicates: Arc<Duplicates>,
     /// Metadata containers that newest versions of other series use too.
     others_metadata: Arc<HashSet<ContainerId>>,
+}
+
+impl DefragmentPlan {
+    /// The same within a budget of bytes to copy: without as many of the partly unused containers
+    /// as necessary, the worst of them kept first. `None` if the rest alone exceeds it, or nothing
+    /// is left.
+    pub fn within(mut self, bytes: u64) -> Option<Self> {
+        let needed = |leave: &Leave| if leave.why == Why::Unused { 0 } else { leave.copied_bytes() };
+        let mut left = bytes.checked_sub(self.leaves.iter().map(needed).sum())?;
+        self.leaves.retain(|leave| {
+            let rest = if leave.why == Why::Unused { left.checked_sub(leave.copied_bytes()) } else { Some(left) };
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        });
+        (self.containers, self.bytes, self.shared_bytes) = sums(&self.leaves);
+        Some(self).filter(|plan| !plan.leaves.is_empty())
+    }
+}
+
+/// The containers of a plan, the bytes to copy and those to share, at most.
+fn sums(leaves: &[Leave]) -> (Vec<ContainerUsage>, u64, u64) {
+    let shared = |leave: &Leave| leave.shared_bytes().min(leave.usage.bytes_used);
+    let containers = leaves.iter().map(|leave| leave.usage).collect();
+    (containers, leaves.iter().map(Leave::copied_bytes).sum(), leaves.iter().map(shared).sum())
 }
 
 /// The outcome of a plan.
@@ -207,14 +231,19 @@ pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans,
     // Older versions are read only if they can change anything. Those that cannot be read may use
     // anything.
     let (all, none) = (uses.containers().collect(), HashSet::new());
-    let at_least = choice::sparse(&newest, &uses, &none, options);
-    let is_asked = options.unused_percent.is_some() || at_least != choice::sparse(&newest, &uses, &all, options);
-    let exclusive = match is_asked && unreadable.is_empty() {
-        true => unused::exclusive(context, &newest, &uses)?.unwrap_or_default(),
-        false => none,
+    let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
+    let (at_least, at_most) =
+        (choice::sparse(&newest, &uses, &none, options), choice::sparse(&newest, &uses, &all, options));
+    let candidates = match options.unused_percent {
+        Some(_) => uses.containers().filter(|container| uses.unused_bytes(container) > 0).collect(),
+        None if at_least != at_most => of(&at_most),
+        None => HashSet::new(),
+    };
+    let exclusive = match candidates.is_empty() || !unreadable.is_empty() {
+        true => none,
+        false => unused::exclusive(context, &newest, candidates)?.unwrap_or_default(),
     };
     let sparse = choice::sparse(&newest, &uses, &exclusive, options);
-    let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
     let mut leaving = of(&sparse);
     let mut unused = vec![Vec::new(); newest.len()];
     if let Some(percent) = options.unused_percent {
@@ -287,11 +316,12 @@ fn plans_of(
             }
         }
         others.remove(&version);
+        let (containers, bytes, shared_bytes) = sums(&leaves);
         plans.push(DefragmentPlan {
             version: newest[version].version.clone(),
-            containers: leaves.iter().map(|leave| leave.usage).collect(),
-            bytes: leaves.iter().map(Leave::copied_bytes).sum(),
-            shared_bytes: leaves.iter().map(|leave| leave.shared_bytes().min(leave.usage.bytes_used)).sum(),
+            containers,
+            bytes,
+            shared_bytes,
             others: others.into_iter().map(|other| newest[other].version.clone()).collect(),
             leaves,
             duplicates: duplicates.clone(),

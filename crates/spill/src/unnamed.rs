@@ -3,10 +3,12 @@
 //! If the file system cannot create a file without a name, one is created and its name removed at
 //! once. A process that dies in between leaves an empty file, which the next process removes.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
@@ -22,7 +24,7 @@ pub fn unnamed(folder: &Path) -> io::Result<File> {
 
 /// The same in an existing folder.
 pub fn unnamed_in(folder: &Path) -> io::Result<File> {
-    remove_left_over(folder);
+    remove_left_over_once(folder);
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),
         Err(_) => named_for_a_moment(folder),
@@ -31,15 +33,34 @@ pub fn unnamed_in(folder: &Path) -> io::Result<File> {
 
 fn named_for_a_moment(folder: &Path) -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = folder.join(name);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let (file, path) = loop {
+        let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = folder.join(name);
+        match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => break (file, path),
+            // A process of another container may have the same number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    };
     match fs::remove_file(&path) {
         // Another call removed it as a leftover.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed?,
     }
     Ok(file)
+}
+
+/// Removes left-over files when this process first uses a folder: a shared one may be large.
+fn remove_left_over_once(folder: &Path) {
+    static CLEANED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let is_new = match CLEANED.lock() {
+        Ok(mut cleaned) => cleaned.insert(folder.to_owned()),
+        Err(_) => false,
+    };
+    if is_new {
+        remove_left_over(folder);
+    }
 }
 
 /// Removes files of processes that died before removing the names. A file in use loses at most the

@@ -4,10 +4,11 @@
 //! much may stay unused, so whole versions may be copied. A container that an older version uses
 //! stays, because only all recipes tell which of its bytes are unused.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use futures::StreamExt;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_format::manifest::ContainerUsage;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
@@ -18,21 +19,27 @@ use super::newest::{Newest, Uses};
 /// Manifests that are read ahead. One of a terabyte has some ten megabytes.
 const MANIFESTS_AHEAD: usize = 4;
 
-/// The containers that these newest versions use and no other version does; `None` if that cannot
-/// be known.
+/// The candidates that only newest versions use; `None` if that cannot be known.
+///
+/// Each other manifest is read, until no candidate is left. The youngest come first: they have most
+/// in common with the newest versions.
 pub(super) fn exclusive(
     context: &JobContext,
     newest: &[Newest],
-    uses: &Uses,
+    candidates: HashSet<ContainerId>,
 ) -> Result<Option<HashSet<ContainerId>>, RepositoryError> {
     let (repository, executor) = (&context.repository, &context.executor);
     let catalog = executor.block_on(repository.catalog())?;
-    let is_newest = |version: &&Version| newest.iter().any(|newest| newest.version.id() == version.id());
-    let others = catalog.versions.iter().filter(|version| !is_newest(version));
-    let mut exclusive: HashSet<ContainerId> = uses.containers().collect();
+    let newest: HashSet<JobId> = newest.iter().map(|newest| newest.version.id()).collect();
+    let mut others: Vec<&Version> = catalog.versions.iter().filter(|version| !newest.contains(&version.id())).collect();
+    // An id begins with the time.
+    others.sort_unstable_by_key(|version| Reverse(version.id()));
+    let mut exclusive = candidates;
     let mut manifests =
-        futures::stream::iter(others.map(|version| repository.manifest(version))).buffered(MANIFESTS_AHEAD);
-    while let Some(manifest) = executor.block_on(manifests.next()) {
+        futures::stream::iter(others.into_iter().map(|version| repository.manifest(version))).buffered(MANIFESTS_AHEAD);
+    while !exclusive.is_empty()
+        && let Some(manifest) = executor.block_on(manifests.next())
+    {
         match manifest {
             Ok(manifest) => {
                 let used: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();

@@ -149,11 +149,9 @@ impl<'a> Defragmentation<'a> {
         if report.failed.contains_key(&id) {
             return true;
         }
-        let after = report.bytes.saturating_add(plan.bytes);
         // Sharing copies nothing, so it is within any budget.
-        if plan.bytes > 0 && self.options.max_rewrite.is_some_and(|most| after > most) {
-            return true;
-        }
+        let budget = self.options.max_rewrite.map_or(u64::MAX, |most| most.saturating_sub(report.bytes));
+        let Some(plan) = &plan.clone().within(budget) else { return true };
         let (mut bytes, mut stored_bytes, mut shared_bytes) = (plan.bytes, 0, plan.shared_bytes);
         if !self.options.pass.dry_run {
             match defragmenter.compact(plan) {

@@ -286,7 +286,7 @@ fn retire(
     first_number: u32,
 ) -> Result<ReclaimReport, ReclaimError> {
     let mut unreadable = HashSet::new();
-    let mut reclaimed = ReclaimReport::default();
+    let mut reclaimed = ReclaimReport { next_number: first_number, ..ReclaimReport::default() };
     let mut copier = None;
     for _ in 0..ATTEMPTS {
         let (mut selection, eligibility) = match select(pass, draft, work, &unreadable) {
@@ -324,6 +324,7 @@ fn retire(
             Ended::Unreadable(container) => {
                 reclaimed.unreadable.push(container);
                 unreadable.insert(container);
+                reclaimed.next_number = writing.next_number();
                 copier = Some(writing);
                 continue;
             }

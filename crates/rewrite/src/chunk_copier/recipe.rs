@@ -86,6 +86,8 @@ impl ChunkCopier {
         retires: impl Fn(&ContainerId) -> bool,
         place: impl Fn(&ChunkRef) -> Placing,
     ) -> Result<RewrittenRecipes, RewriteError> {
+        // An earlier version that failed may have counted uses.
+        drop(self.sink.take());
         let mut rewriting = Rewriting {
             nodes: NodeWriter::new(Some(&self.left.staying(&manifest.data))),
             waiting: Vec::new(),

@@ -38,8 +38,9 @@ use super::write::write_synced;
 const FOLDER_RETRIES: u64 = 200;
 
 /// How often the file system may refuse to make a folder in one that exists before that fails.
-/// Once is no proof: some network mounts show a folder for a moment after its removal.
-const REFUSALS_MAX: u32 = 5;
+/// The waiting between the attempts comes to about a second, because some network mounts show a
+/// folder for a moment after its removal.
+const REFUSALS_MAX: u32 = 45;
 
 /// Folders kept open at most.
 const DURABLE_MAX: usize = 64;

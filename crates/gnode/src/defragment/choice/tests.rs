@@ -188,6 +188,38 @@ fn unused_bytes_go_until_few_enough_are_left() {
     assert_eq!(of(0.0, &[0]), [vec![1], vec![]]);
 }
 
+/// A budget leaves out partly unused containers before the whole plan: else a small one would stop
+/// every rewrite for ever.
+#[test]
+fn a_plan_is_cut_to_its_budget() {
+    let usage = |seq: u32, bytes_used: u64| ContainerUsage {
+        container: id(seq),
+        chunks_used: 1,
+        bytes_used,
+        chunks_held: 1,
+        bytes_held: 1000,
+        object_bytes: 1000,
+    };
+    let all = [newest(1, 0, 1500, vec![usage(0, 500), usage(1, 900), usage(2, 100)])];
+    let (sparse, unused) = (vec![vec![usage(2, 100)]], vec![vec![usage(0, 500), usage(1, 900)]]);
+    let options = DefragmentOptions::default();
+    let plans =
+        super::super::plans_of(&all, &Uses::of_all(&all), sparse, unused, Duplicates::default(), &options).plans;
+    let [plan] = &plans[..] else { panic!("{plans:?}") };
+    let within = |bytes| {
+        plan.clone().within(bytes).map(|plan| {
+            let mut containers: Vec<u32> = plan.containers.iter().map(|usage| usage.container.seq).collect();
+            containers.sort_unstable();
+            (plan.bytes, containers)
+        })
+    };
+    assert_eq!(within(u64::MAX), Some((1500, vec![0, 1, 2])));
+    assert_eq!(within(1500), Some((1500, vec![0, 1, 2])));
+    assert_eq!(within(1499), Some((600, vec![0, 2])));
+    assert_eq!(within(599), Some((100, vec![2])));
+    assert_eq!(within(99), None);
+}
+
 /// One container for one: worth it when most of the old one is free then, and not for a small part
 /// of a large version.
 #[test]
