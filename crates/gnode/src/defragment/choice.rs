@@ -117,7 +117,8 @@ fn sparse_of(
     let full = chosen.iter().map(|usage| usage.bytes_held).max().unwrap_or(0);
     let full = full.max(options.small_bytes * SMALL_ONES as u64).max(1);
     let bytes: u64 = chosen.iter().map(|usage| usage.bytes_used).sum();
-    // Bytes become free only if no version stays in the container, newest ones of other series included.
+    // Bytes become free only if no version stays in the container, newest ones of other series
+    // included.
     let is_alone = |container: &ContainerId| exclusive.contains(container) && uses.of(container).len() == 1;
     let freed = chosen.iter().map(|usage| usage.container).filter(is_alone);
     let unused: u64 = freed.map(|container| uses.unused_bytes(&container)).sum();
