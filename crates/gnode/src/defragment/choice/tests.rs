@@ -12,6 +12,18 @@ fn id(seq: u32) -> ContainerId {
     ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq }
 }
 
+/// One chunk of a container of 1,000 bytes.
+fn usage(seq: u32, bytes_used: u64) -> ContainerUsage {
+    ContainerUsage {
+        container: id(seq),
+        chunks_used: 1,
+        bytes_used,
+        chunks_held: 1,
+        bytes_held: 1000,
+        object_bytes: 1000,
+    }
+}
+
 fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsage>) -> Newest {
     let summary = Summary {
         id: JobId([number; 16]),
@@ -165,14 +177,6 @@ fn small_containers_go_by_fours() {
 /// version uses is left.
 #[test]
 fn unused_bytes_go_until_few_enough_are_left() {
-    let usage = |seq: u32, bytes_used: u64| ContainerUsage {
-        container: id(seq),
-        chunks_used: 1,
-        bytes_used,
-        chunks_held: 1,
-        bytes_held: 1000,
-        object_bytes: 1000,
-    };
     let first = newest(1, 3, 1400, vec![usage(0, 500), usage(1, 900), usage(3, 10)]);
     let all = [first, newest(2, 0, 1400, vec![usage(0, 400), usage(2, 1000)])];
     let (uses, exclusive): (_, HashSet<_>) = (Uses::of_all(&all), (0..3).map(id).collect());
@@ -192,14 +196,6 @@ fn unused_bytes_go_until_few_enough_are_left() {
 /// every rewrite for ever.
 #[test]
 fn a_plan_is_cut_to_its_budget() {
-    let usage = |seq: u32, bytes_used: u64| ContainerUsage {
-        container: id(seq),
-        chunks_used: 1,
-        bytes_used,
-        chunks_held: 1,
-        bytes_held: 1000,
-        object_bytes: 1000,
-    };
     let all = [newest(1, 0, 1500, vec![usage(0, 500), usage(1, 900), usage(2, 100)])];
     let (sparse, unused) = (vec![vec![usage(2, 100)]], vec![vec![usage(0, 500), usage(1, 900)]]);
     let options = DefragmentOptions::default();
