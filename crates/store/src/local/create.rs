@@ -330,7 +330,8 @@ mod tests {
         assert_eq!(staged(&creator), Vec::<PathBuf>::new());
     }
 
-    /// Guards against: all retries where no folder can ever be made. After them the error is another.
+    /// Guards against: all retries where no folder can ever be made. After them the error is
+    /// another.
     #[test]
     fn a_place_without_folders_is_told_before_all_retries() {
         let folder = tempfile::tempdir().expect("temporary folder");
