@@ -28,8 +28,9 @@ pub(crate) enum TaskName {
     /// Do the same, and read all recipes to drop chunks that no snapshot needs. Without --task this
     /// runs after a quarter of the snapshots was forgotten
     Exact,
-    /// Arrange series in the layout lifecycle, so that chunks of the same snapshots lie together.
-    /// Without --task this arranges only series with new or forgotten snapshots. Includes collect
+    /// Arrange series in the layout lifecycle, so that chunks of the same snapshots are stored
+    /// together. Without --task this arranges only series with new or forgotten snapshots. Includes
+    /// collect
     Arrange,
 }
 

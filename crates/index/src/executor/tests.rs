@@ -1,3 +1,5 @@
+//! Work on an executor: waiting, steps in turns, dropped work and panics.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
