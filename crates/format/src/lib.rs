@@ -18,6 +18,7 @@ pub mod ids;
 pub mod index_manifest;
 pub mod index_mark;
 pub mod index_tables;
+pub mod kem;
 pub mod key_file;
 #[cfg(test)]
 mod kind_tests;
