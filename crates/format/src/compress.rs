@@ -68,6 +68,7 @@ pub struct Compressor {
     zstd: Option<zstd::bulk::Compressor<'static>>,
     /// The content for which level 1 is tuned now; `None` at other levels, which are zstd's own.
     tuned: Option<ContentHint>,
+    level: i32,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -79,9 +80,10 @@ impl std::fmt::Debug for Compressor {
 impl Compressor {
     /// A context for `compression`; a level out of range is brought into it.
     pub fn new(compression: Compression) -> Self {
-        let Compression::Zstd(level) = compression else { return Self { zstd: None, tuned: None } };
-        let zstd = zstd::bulk::Compressor::new(level.clamp(-7, 22)).expect("a clamped level is one that zstd accepts");
-        let mut compressor = Self { zstd: Some(zstd), tuned: None };
+        let Compression::Zstd(level) = compression else { return Self { zstd: None, tuned: None, level: 0 } };
+        let level = level.clamp(-7, 22);
+        let zstd = zstd::bulk::Compressor::new(level).expect("a clamped level is one that zstd accepts");
+        let mut compressor = Self { zstd: Some(zstd), tuned: None, level };
         if level == 1 {
             compressor.set(ContentHint::Any);
         }
@@ -103,12 +105,24 @@ impl Compressor {
         self.tuned = Some(matter);
     }
 
+    /// All that decides, beside the input, which bytes come out.
+    pub(crate) fn settings(&self) -> [u8; 6] {
+        let tuned = match self.tuned {
+            None => 0,
+            Some(ContentHint::Any) => 1,
+            Some(ContentHint::Pages) => 2,
+        };
+        let mut settings = [u8::from(self.zstd.is_some()), tuned, 0, 0, 0, 0];
+        settings[2..].copy_from_slice(&self.level.to_le_bytes());
+        settings
+    }
+
     /// Replaces `out` by the shorter of `raw` compressed and `raw` itself.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Codec {
         out.clear();
         if let Some(zstd) = &mut self.zstd {
             // zstd writes into the spare room: nothing has to be zeroed before.
-            out.reserve(zstd::zstd_safe::compress_bound(raw.len()) + crate::seal::TAG_LEN);
+            out.reserve(zstd::zstd_safe::compress_bound(raw.len()) + crate::seal::PART_EXTRA);
             if zstd.compress_to_buffer(raw, out).is_ok_and(|len| len < raw.len()) {
                 return Codec::Zstd;
             }

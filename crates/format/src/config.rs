@@ -1,31 +1,33 @@
 //! The repository's configuration: the parameters that all its writers must agree on.
 //! Authenticated, not secret.
 //!
-//! | offset | size | field   | meaning                                                            |
-//! |-------:|-----:|---------|--------------------------------------------------------------------|
-//! |      0 |    4 | magic   | `LCFG`                                                             |
-//! |      4 |    1 | version | 1                                                                  |
-//! |      5 |    3 |         | zero                                                               |
-//! |      8 |    … | fields  | CBOR map, [`Config`]                                               |
-//! | end-32 |   32 | mac     | keyed BLAKE3 over everything before; key derived from the master key |
+//! | offset | size | field     | meaning                                                            |
+//! |-------:|-----:|-----------|--------------------------------------------------------------------|
+//! |      0 |    4 | magic     | `LCFG`                                                             |
+//! |      4 |    1 | version   | 2                                                                  |
+//! |      5 |    3 |           | zero                                                               |
+//! |      8 |    … | fields    | CBOR map                                                           |
+//! | end-64 |   64 | signature | Ed25519 over `Larder configuration 2`, a zero byte, and everything before |
 //!
 //! Anyone can read it, so a program without the password can say "this is a Larder repository of a
-//! newer format". It must not be *used* before [`UnverifiedConfig::verify`].
+//! newer format". It must not be *used* before [`UnverifiedConfig::verify`]. The operator signs it,
+//! so a client that may only back up cannot make another one.
 
 use larder_chunking::{Algorithm, ChunkerParams};
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use subtle::ConstantTimeEq;
 
 use crate::cbor;
 use crate::ids::RepositoryId;
-use crate::seal::Keys;
+use crate::kem::OpeningPublic;
+use crate::keys::{Keys, SIGNATURE_LEN, Secrets, verify};
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 /// Most bytes of a configuration.
 pub const CONFIG_MAX: u64 = 64 << 10;
 
 const MAGIC: [u8; 4] = *b"LCFG";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const WHAT: &str = "repository configuration";
 
 /// Facts of the whole repository.
@@ -61,10 +63,23 @@ struct Fields {
     /// Names of features that a program must know to touch this repository; none exist yet.
     #[n(7)]
     required: Vec<String>,
+    /// The public half that data is sealed to (`kem.rs`).
+    #[n(8)]
+    opening_public: ByteVec,
+    /// The public half of the operator's signing key.
+    #[n(9)]
+    #[cbor(with = "minicbor::bytes")]
+    operator_public: [u8; 32],
+}
+
+const CONTEXT: &[u8] = b"Larder configuration 2\0";
+
+fn signed_text(bytes: &[u8]) -> Vec<u8> {
+    [CONTEXT, bytes].concat()
 }
 
 impl Config {
-    /// Encodes and authenticates.
+    /// Encodes and signs. Refused for keys that cannot sign.
     pub fn encode(&self, keys: &Keys) -> Result<Vec<u8>, EncodeError> {
         self.chunker.validate().map_err(|_| EncodeError::new(WHAT, "its chunk sizes are out of bounds"))?;
         let mut out = MAGIC.to_vec();
@@ -78,9 +93,11 @@ impl Config {
             chunk_max: self.chunker.max,
             page_cuts: self.page_cuts,
             required: Vec::new(),
+            opening_public: keys.opening_public().as_bytes().to_vec().into(),
+            operator_public: *keys.operator_public(),
         }));
-        let mac = keys.config_mac(&out);
-        out.extend_from_slice(&mac);
+        let signature = keys.sign(&signed_text(&out));
+        out.extend_from_slice(&signature.ok_or(EncodeError::new(WHAT, "an operator has to sign it"))?);
         Ok(out)
     }
 }
@@ -89,8 +106,9 @@ impl Config {
 #[derive(Debug, Clone)]
 pub struct UnverifiedConfig {
     config: Config,
-    authenticated: Vec<u8>,
-    mac: [u8; 32],
+    opening: OpeningPublic,
+    operator_public: [u8; 32],
+    bytes: Vec<u8>,
 }
 
 impl UnverifiedConfig {
@@ -105,8 +123,9 @@ impl UnverifiedConfig {
         if reader.take(3)? != [0; 3] {
             return Err(reader.invalid("reserved bytes are not zero"));
         }
-        let (authenticated, mac) = bytes.split_last_chunk().ok_or(DecodeError::Truncated { what: WHAT })?;
-        let fields = authenticated.get(8..).ok_or(DecodeError::Truncated { what: WHAT })?;
+        let (signed, _) =
+            bytes.split_last_chunk::<SIGNATURE_LEN>().ok_or(DecodeError::Truncated { what: WHAT })?;
+        let fields = signed.get(8..).ok_or(DecodeError::Truncated { what: WHAT })?;
         let fields: Fields = cbor::decode(fields, WHAT)?;
         if let Some(feature) = fields.required.into_iter().next() {
             return Err(DecodeError::UnknownFeature { feature });
@@ -122,7 +141,8 @@ impl UnverifiedConfig {
             chunker,
             page_cuts: fields.page_cuts,
         };
-        Ok(Self { config, authenticated: authenticated.to_vec(), mac: *mac })
+        let opening = OpeningPublic::from_bytes(&fields.opening_public)?;
+        Ok(Self { config, opening, operator_public: fields.operator_public, bytes: bytes.to_vec() })
     }
 
     /// The repository this claims to be: needed to unwrap the master key, which then proves or
@@ -131,15 +151,40 @@ impl UnverifiedConfig {
         self.config.repository
     }
 
-    /// Whether both were made as one configuration and one may have been damaged since.
-    pub fn is_twin_of(&self, other: &Self) -> bool {
-        self.mac == other.mac || self.config.repository == other.config.repository
+    /// Its bytes, for a copy.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
-    /// Proves that the writer of the configuration had the master key.
+    /// Whether both were made as one configuration and one may have been damaged since.
+    pub fn is_twin_of(&self, other: &Self) -> bool {
+        self.signature() == other.signature() || self.config.repository == other.config.repository
+    }
+
+    fn signature(&self) -> &[u8] {
+        &self.bytes[self.bytes.len() - SIGNATURE_LEN..]
+    }
+
+    /// Proves that the operator of these keys made the configuration.
     pub fn verify(self, keys: &Keys) -> Result<Config, DecodeError> {
-        let genuine = keys.config_mac(&self.authenticated).ct_eq(&self.mac);
-        if bool::from(genuine) { Ok(self.config) } else { Err(DecodeError::NotAuthentic { what: WHAT }) }
+        self.is_genuine(keys.secrets())?;
+        Ok(self.config)
+    }
+
+    /// Proves that the operator whom the holder of these secrets knows made the configuration, and
+    /// takes the opening key from it.
+    pub fn open(self, secrets: Secrets) -> Result<(Config, Keys), DecodeError> {
+        self.is_genuine(&secrets)?;
+        let keys = Keys::of(secrets, self.opening)?;
+        Ok((self.config, keys))
+    }
+
+    fn is_genuine(&self, secrets: &Secrets) -> Result<(), DecodeError> {
+        let signed = &self.bytes[..self.bytes.len() - SIGNATURE_LEN];
+        let is_signed = verify(&secrets.operator_public, &signed_text(signed), self.signature());
+        let is_same =
+            self.operator_public == secrets.operator_public && self.opening.fingerprint() == secrets.opening_hash;
+        if is_signed && is_same { Ok(()) } else { Err(DecodeError::NotAuthentic { what: WHAT }) }
     }
 }
 

@@ -3,12 +3,22 @@
 //! | part         | size | sealed as  | meaning                                                                     |
 //! |--------------|-----:|------------|-----------------------------------------------------------------------------|
 //! | frames       |    … | 0, 1, …    | whole chunks back to back, about [`FRAME_TARGET`] a frame, compressed        |
+//! | padding      |    … | 2^32 + 3   | zeros, at least 32 bytes when sealed, or nothing; `padding.rs`              |
 //! | chunk table  |    … | 2^32       | every chunk's fingerprint, size and kind; `container/tables.rs`             |
 //! | frame table  |    … | 2^32 + 1   | every frame's codec and sizes                                                |
-//! | trailer      |   44 | 2^32 + 2   | see below                                                                    |
+//! | wrap         | 1120 |            | only in `data/`: X-Wing ciphertext of the secret of its frames (`kem.rs`)   |
+//! | trailer      |   64 | 2^32 + 2   | see below                                                                    |
+//! | domain       |   16 |            | whose metadata it holds, or whose job wrote it                              |
 //! | magic        |    4 |            | `LCT` and the version as a byte                                              |
 //!
-//! The trailer before sealing (28 bytes, little-endian):
+//! Each sealed part is 16 bytes of salt, the ciphertext and 16 bytes of tag (`seal.rs`). Associated
+//! data: the magic, the domain, the part's number; and for the trailer the wrap before them. The
+//! parts' keys come from `tables`, a zero byte and the object's name under the key of the domain.
+//! Those of frames in `meta/` come from `frames` likewise. Those of frames in `data/` come from
+//! `frames`, a zero byte, the shared secret, the wrap and the name under the key for binding data.
+//! So tables open to all that read metadata, and frames of data to the owner of the opening key.
+//!
+//! The trailer before sealing (32 bytes, little-endian):
 //!
 //! | offset | size | field           | meaning                                    |
 //! |-------:|-----:|-----------------|--------------------------------------------|
@@ -17,7 +27,8 @@
 //! |      8 |    4 | chunk_table_len | sealed bytes of the chunk table            |
 //! |     12 |    4 | frame_table_len | sealed bytes of the frame table            |
 //! |     16 |    4 | payload_len     | bytes of all chunks, uncompressed          |
-//! |     20 |    8 | object_len      | bytes of the whole object                  |
+//! |     20 |    4 | pad_len         | sealed bytes of the padding, 0 or at least 32 |
+//! |     24 |    8 | object_len      | bytes of the whole object                  |
 //!
 //! The payload is the chunks back to back, so a chunk's offset is the sum of the sizes before it.
 //! An offset in a chunk record is an offset in the payload. A frame holds whole chunks, so one
@@ -28,15 +39,17 @@
 //! (`docs/decisions/0003-compression.md`).
 
 mod read;
+mod sealing;
 mod tables;
 mod write;
 
-pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, frame_at, open_frame, unseal_frame};
+pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, frame_at};
+pub use sealing::{ContainerSealer, FrameOpener, WRAP_LEN};
 pub use tables::{ChunkEntry, ChunkKind, FrameEntry};
 pub use write::{CompressedFrame, ContainerBuilder, SealedFrame, seal_compressed, seal_frame};
 
 use crate::Fingerprint;
-use crate::ids::ContainerId;
+use crate::ids::{ContainerId, ContainerKind};
 use crate::layout::Layout;
 
 /// Payload bytes at which a writer closes a frame. Just above 256 KiB, zstd's fast levels get other
@@ -78,16 +91,27 @@ pub const PAYLOAD_MAX: u32 = 1 << 30;
 /// its tables.
 pub const OBJECT_MAX: u64 = 2 << 30;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const MAGIC: [u8; 4] = [b'L', b'C', b'T', VERSION];
-const TRAILER_PLAIN: usize = 28;
-/// Bytes at the end that are always there: the sealed trailer and the magic.
-pub const TRAILER_LEN: usize = TRAILER_PLAIN + crate::seal::TAG_LEN + MAGIC.len();
+const TRAILER_PLAIN: usize = 32;
+/// Bytes of the sealed trailer, the domain and the magic.
+const END_LEN: usize = TRAILER_PLAIN + crate::seal::PART_EXTRA + 16 + MAGIC.len();
+/// Bytes at the end that are always there: the wrap, the sealed trailer, the domain and the magic.
+pub const TRAILER_LEN: usize = WRAP_LEN + END_LEN;
+
+/// Bytes behind the tables of a container of a kind.
+const fn end_len(kind: ContainerKind) -> usize {
+    match kind {
+        ContainerKind::Data => TRAILER_LEN,
+        ContainerKind::Meta => END_LEN,
+    }
+}
 
 // Numbers under which the parts behind the frames are sealed; frames are numbered with 32 bits.
 const CHUNKS: u64 = 1 << 32;
 const FRAMES: u64 = (1 << 32) + 1;
 const TRAILER: u64 = (1 << 32) + 2;
+const PADDING: u64 = (1 << 32) + 3;
 
 /// A chunk and its place: the unit of segments, recipe nodes and manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -132,7 +132,7 @@ impl Extents {
             }
             end = extent.end();
         }
-        out.put_u8(1);
+        out.put_u8(2);
         places.encode(out);
         out.extend_from_slice(&rows);
         Ok(())
@@ -141,7 +141,7 @@ impl Extents {
     /// Reads the value of a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, WHAT);
-        reader.version(1)?;
+        reader.version(2)?;
         let places = Places::decode(&mut reader)?;
         let count = reader.count(4)?;
         let mut extents = Vec::with_capacity(count);

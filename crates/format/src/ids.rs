@@ -101,9 +101,31 @@ hex_id!(
     RepositoryId, 16, "repository id"
 );
 hex_id!(
+    /// Whose metadata an object holds: a keyed hash of the name of a machine, or of machines that
+    /// share one history.
+    DomainId, 16, "domain id"
+);
+hex_id!(
     /// The id of one wrapped copy of the master key.
     KeyId, 8, "key id"
 );
+
+impl DomainId {
+    /// The domain of those who name none, and of objects that belong to no domain.
+    pub const DEFAULT: Self = Self([0; 16]);
+
+    /// Whether it is the default domain.
+    pub fn is_default(&self) -> bool {
+        *self == Self::DEFAULT
+    }
+}
+
+impl Default for DomainId {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 
 impl JobId {
     /// The id's first 8 hex digits would repeat within a minute, so people are shown the random

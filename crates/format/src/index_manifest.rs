@@ -8,7 +8,7 @@
 //! | part | content                                                                                          |
 //! |-----:|--------------------------------------------------------------------------------------------------|
 //! |    0 | CBOR map, [`IndexHead`]                                                                          |
-//! |    1 | version (1 byte: 1), places (`places.rs`), series, versions, runs, queue; each a count and rows  |
+//! |    1 | version (1 byte: 2), places (`places.rs`), series, versions, runs, queue; each a count and rows  |
 //!
 //! | row     | fields |
 //! |---------|--------|
@@ -30,11 +30,12 @@ pub use container_list::{ContainerList, LIST_MAX};
 pub use queue::{Queued, QueuedObject, Reason};
 
 use crate::cbor;
-use crate::ids::{JobId, RunId, SeriesKey};
+use crate::ids::{DomainId, JobId, RunId, SeriesKey};
 use crate::layout::Layout;
 use crate::names;
 use crate::places::{Places, PlacesWriter};
-use crate::seal::{Keys, ObjectType, first_part_end, first_part_len, open_object, seal_object};
+use crate::keys::Keys;
+use crate::seal::{Opened, ObjectType, Pad, RANDOM_LEN, Realm, Signing, first_part_end, first_part_len, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 /// Most bytes of a manifest of the index: room for some six million versions.
@@ -44,7 +45,7 @@ pub const INDEX_HEAD_MAX: u64 = 1 << 20;
 /// Bytes to read of it to have its [`IndexHead`] in most cases.
 pub const INDEX_HEAD_GUESS: u64 = 4096;
 
-const INDEX: ObjectType = ObjectType { magic: *b"LIDX", version: 1, what: "index manifest", max_len: INDEX_MAX };
+const INDEX: ObjectType = ObjectType { magic: *b"LIDX", version: 2, what: "index manifest", max_len: INDEX_MAX, realm: Realm::Index, signing: Signing::Required, pad: Pad::Nothing };
 const PARTS: usize = 2;
 /// Of the byte of a version's state.
 const LIFECYCLE: u8 = 16;
@@ -295,8 +296,8 @@ impl IndexManifest {
         &self.runs[from..to]
     }
 
-    /// Seals the manifest under its number. `salt` must be fresh random bytes.
-    pub fn encode(&self, keys: &Keys, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
+    /// Seals the manifest under its number. `random` must be fresh random bytes.
+    pub fn encode(&self, keys: &Keys, random: [u8; RANDOM_LEN]) -> Result<Vec<u8>, EncodeError> {
         self.check()?;
         let head = cbor::encode(&self.head);
         if first_part_len(head.len()) as u64 > INDEX_HEAD_MAX {
@@ -340,19 +341,19 @@ impl IndexManifest {
         for queued in &self.queue {
             queued.encode(&mut rows, &mut places, &mut series);
         }
-        let mut body = vec![1];
+        let mut body = vec![2];
         places.encode(&mut body);
         series.encode(&mut body);
         body.extend_from_slice(&rows);
-        seal_object(keys, &names::index(self.head.number), INDEX, salt, &[&head, &body])
+        seal_object(keys, DomainId::DEFAULT, &names::index(self.head.number), INDEX, random, &[&head, &body])
     }
 
     /// Opens the manifest with a number.
     pub fn decode(keys: &Keys, number: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, parts) = open_object(keys, &names::index(number), INDEX, bytes, PARTS, PARTS)?;
+        let Opened { parts, .. } = open_object(keys, &names::index(number), INDEX, bytes, PARTS, PARTS)?;
         let head = decode_head(&parts[0], number)?;
         let mut reader = Reader::new(&parts[1], INDEX.what);
-        reader.version(1)?;
+        reader.version(2)?;
         let places = Places::decode(&mut reader)?;
         let series = decode_series(&mut reader)?;
         let count = reader.count(5)?;
@@ -455,7 +456,7 @@ impl IndexHead {
         if (bytes.len() as u64) < needed {
             return Ok(Err(needed));
         }
-        let (_, parts) = open_object(keys, &names::index(number), INDEX, bytes, 1, PARTS)?;
+        let Opened { parts, .. } = open_object(keys, &names::index(number), INDEX, bytes, 1, PARTS)?;
         decode_head(&parts[0], number).map(Ok)
     }
 }

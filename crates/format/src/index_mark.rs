@@ -15,11 +15,13 @@ use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::mark::MARK_MAX;
+use crate::ids::DomainId;
 use crate::names;
-use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::keys::Keys;
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
 
-const MARK: ObjectType = ObjectType { magic: *b"LIXM", version: 1, what: "mark of an index", max_len: MARK_MAX };
+const MARK: ObjectType = ObjectType { magic: *b"LIXM", version: 2, what: "mark of an index", max_len: MARK_MAX, realm: Realm::Index, signing: Signing::Required, pad: Pad::Small };
 
 /// The meaning of a mark for its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,19 +42,20 @@ struct Fields {
 }
 
 impl IndexMark {
-    /// Seals the mark of a number. `salt` must be fresh random bytes.
-    pub fn encode(self, keys: &Keys, number: u64, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
+    /// Seals the mark of a number. `random` must be fresh random bytes.
+    pub fn encode(self, keys: &Keys, number: u64, random: [u8; RANDOM_LEN]) -> Result<Vec<u8>, EncodeError> {
         let attempt = match self {
             Self::Counts(attempt) => Some(attempt.into()),
             Self::Void => None,
         };
-        seal_object(keys, &names::indexed(number), MARK, salt, &[&cbor::encode(&Fields { number, attempt })])
+        let fields = cbor::encode(&Fields { number, attempt });
+        seal_object(keys, DomainId::DEFAULT, &names::indexed(number), MARK, random, &[&fields])
     }
 
     /// Opens the mark of a number.
     pub fn decode(keys: &Keys, number: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, parts) = open_object(keys, &names::indexed(number), MARK, bytes, 1, 1)?;
-        let fields: Fields = cbor::decode(&parts[0], MARK.what)?;
+        let opened = open_object(keys, &names::indexed(number), MARK, bytes, 1, 1)?;
+        let fields: Fields = cbor::decode_padded(&opened.parts[0], MARK.what)?;
         if fields.number != number {
             return Err(DecodeError::invalid(MARK.what, "its number is not the one in its name"));
         }

@@ -207,7 +207,7 @@ impl ContainerFacts {
     /// Appends the value of its record.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.check()?;
-        out.put_u8(1);
+        out.put_u8(2);
         out.put_u8(match self.id.kind {
             ContainerKind::Data => 0,
             ContainerKind::Meta => 1,
@@ -252,7 +252,7 @@ impl ContainerFacts {
     /// Reads the value of a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, FACTS);
-        reader.version(1)?;
+        reader.version(2)?;
         let kind = match reader.u8()? {
             0 => ContainerKind::Data,
             1 => ContainerKind::Meta,

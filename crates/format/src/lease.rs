@@ -2,24 +2,24 @@
 //!
 //! A lease is a sealed object (`seal.rs`), magic `LLSE`, one part: a CBOR map, [`Lease`].
 //! `jobs/<job>/0` opens it, and each renewal creates the next number. The job closes it by creating
-//! `jobs/<job>/done`: magic `LDON`, version 2, one part: a CBOR map, [`Done`]. Version 1 of it had
-//! an empty part and said nothing more. `docs/concurrency.md` says why this is enough.
+//! `jobs/<job>/done`: magic `LDON`, version 2, one part: a CBOR map, [`Done`]. `docs/concurrency.md` says why this is enough.
 
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
-use crate::ids::{JobId, SeriesKey};
+use crate::ids::{DomainId, JobId, SeriesKey};
 use crate::layout::Layout;
 use crate::mark::MARK_MAX;
 use crate::names;
-use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::keys::Keys;
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a lease: room for some twenty thousand versions and jobs that it names.
 pub const LEASE_MAX: u64 = 1 << 20;
 
-const LEASE: ObjectType = ObjectType { magic: *b"LLSE", version: 1, what: "lease", max_len: LEASE_MAX };
-const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 2, what: "closing mark of a lease", max_len: MARK_MAX };
+const LEASE: ObjectType = ObjectType { magic: *b"LLSE", version: 2, what: "lease", max_len: LEASE_MAX, realm: Realm::Domain, signing: Signing::Never, pad: Pad::Small };
+const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 2, what: "closing mark of a lease", max_len: MARK_MAX, realm: Realm::Domain, signing: Signing::Never, pad: Pad::Small };
 
 /// The kinds of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -95,18 +95,28 @@ pub struct Lease {
     /// under way. Its uploads may be adopted.
     #[n(11)]
     pub ended: Option<bool>,
+    /// The domain of the job: in the header, not among the fields.
+    #[cbor(skip)]
+    pub domain: DomainId,
 }
 
 impl Lease {
-    /// Seals renewal `renewal` of this lease. `salt` must be fresh random bytes.
-    pub fn encode(&self, keys: &Keys, job: JobId, renewal: u32, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
-        seal_object(keys, &names::lease(job, renewal), LEASE, salt, &[&cbor::encode(self)])
+    /// Seals renewal `renewal` of this lease. `random` must be fresh random bytes.
+    pub fn encode(
+        &self,
+        keys: &Keys,
+        job: JobId,
+        renewal: u32,
+        random: [u8; RANDOM_LEN],
+    ) -> Result<Vec<u8>, EncodeError> {
+        seal_object(keys, self.domain, &names::lease(job, renewal), LEASE, random, &[&cbor::encode(self)])
     }
 
     /// Opens a renewal.
     pub fn decode(keys: &Keys, job: JobId, renewal: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, parts) = open_object(keys, &names::lease(job, renewal), LEASE, bytes, 1, 1)?;
-        cbor::decode(&parts[0], LEASE.what)
+        let opened = open_object(keys, &names::lease(job, renewal), LEASE, bytes, 1, 1)?;
+        let lease: Self = cbor::decode_padded(&opened.parts[0], LEASE.what)?;
+        Ok(Self { domain: opened.domain, ..lease })
     }
 }
 
@@ -186,18 +196,21 @@ impl Done {
         Some((Pin { series: self.series?, job: self.version.unwrap_or(job) }, self.generation?))
     }
 
-    /// Seals the closing mark of a job's lease. `salt` must be fresh random bytes.
-    pub fn encode(&self, keys: &Keys, job: JobId, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
-        seal_object(keys, &names::lease_done(job), DONE, salt, &[&cbor::encode(self)])
+    /// Seals the closing mark of a job's lease. `random` must be fresh random bytes.
+    pub fn encode(
+        &self,
+        keys: &Keys,
+        domain: DomainId,
+        job: JobId,
+        random: [u8; RANDOM_LEN],
+    ) -> Result<Vec<u8>, EncodeError> {
+        seal_object(keys, domain, &names::lease_done(job), DONE, random, &[&cbor::encode(self)])
     }
 
     /// Opens a closing mark: only a holder of the key can close a lease.
     pub fn decode(keys: &Keys, job: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (version, parts) = open_object(keys, &names::lease_done(job), DONE, bytes, 1, 1)?;
-        match version {
-            1 => Ok(Self::default()),
-            _ => cbor::decode(&parts[0], DONE.what),
-        }
+        let opened = open_object(keys, &names::lease_done(job), DONE, bytes, 1, 1)?;
+        cbor::decode_padded(&opened.parts[0], DONE.what)
     }
 }
 

@@ -20,6 +20,7 @@ pub mod index_mark;
 pub mod index_tables;
 pub mod kem;
 pub mod key_file;
+pub mod keys;
 #[cfg(test)]
 mod kind_tests;
 pub mod layout;
@@ -29,8 +30,10 @@ pub mod mark;
 pub mod metadata;
 pub mod names;
 pub mod pinning;
+pub mod padding;
 mod places;
 pub mod recipe;
+pub mod roles;
 pub mod run;
 pub mod seal;
 pub mod segment;

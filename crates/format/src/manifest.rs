@@ -20,13 +20,14 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
-use crate::ids::{ContainerId, JobId, SeriesKey};
+use crate::ids::{ContainerId, DomainId, JobId, SeriesKey};
 use crate::layout::Layout;
 use crate::mark::MARK_MAX;
 use crate::names;
 use crate::places::{Places, PlacesWriter};
 use crate::recipe::Recipe;
-use crate::seal::{Keys, ObjectType, first_part_end, first_part_len, magic, open_object, seal_empty, seal_object};
+use crate::keys::Keys;
+use crate::seal::{Opened, only_zeros, ObjectType, Pad, RANDOM_LEN, Realm, Signing, first_part_end, first_part_len, magic, open_object, seal_empty, seal_object};
 use crate::sketch::Sketch;
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
@@ -36,10 +37,8 @@ pub const MANIFEST_MAX: u64 = 1 << 30;
 /// shorten its list.
 pub const HEAD_MAX: u64 = 8 << 20;
 
-const MANIFEST: ObjectType =
-    ObjectType { magic: *b"LMAN", version: 1, what: "version manifest", max_len: MANIFEST_MAX };
-const ABORTED: ObjectType =
-    ObjectType { magic: *b"LABT", version: 1, what: "mark of an aborted job", max_len: MARK_MAX };
+const MANIFEST: ObjectType = ObjectType { magic: *b"LMAN", version: 2, what: "version manifest", max_len: MANIFEST_MAX, realm: Realm::Domain, signing: Signing::IfAble, pad: Pad::Manifest };
+const ABORTED: ObjectType = ObjectType { magic: *b"LABT", version: 2, what: "mark of an aborted job", max_len: MARK_MAX, realm: Realm::Domain, signing: Signing::Required, pad: Pad::Small };
 const PARTS: usize = 2;
 
 /// Bytes to read of a manifest to have its [`Summary`] in most cases.
@@ -186,6 +185,12 @@ pub struct Summary {
     #[n(16)]
     #[cbor(default, skip_if = "Vec::is_empty")]
     pub more_bases: Vec<JobId>,
+    /// The domain of the job: in the header, not among the fields.
+    #[cbor(skip)]
+    pub domain: DomainId,
+    /// Whether an operator signed it: in the header, not among the fields.
+    #[cbor(skip)]
+    pub is_signed: bool,
 }
 
 /// Lists of byte strings.
@@ -260,13 +265,13 @@ pub enum Register<T> {
 }
 
 impl Manifest {
-    /// Seals the manifest as generation `generation`. `salt` must be fresh random bytes.
+    /// Seals the manifest as generation `generation`. `random` must be fresh random bytes.
     pub fn encode(
         &self,
         keys: &Keys,
         series: SeriesKey,
         generation: u32,
-        salt: [u8; 16],
+        random: [u8; RANDOM_LEN],
     ) -> Result<Vec<u8>, EncodeError> {
         let summary = cbor::encode(&self.summary);
         self.summary.check(keys, series, self.summary.id)?;
@@ -287,11 +292,11 @@ impl Manifest {
             rows.put_varint(usage.bytes_held);
             rows.put_varint(usage.object_bytes);
         }
-        let mut body = vec![1];
+        let mut body = vec![2];
         places.encode(&mut body);
         body.extend_from_slice(&rows);
         let name = names::version(series, self.summary.id, generation);
-        seal_object(keys, &name, MANIFEST, salt, &[&summary, &body])
+        seal_object(keys, self.summary.domain, &name, kind(generation), random, &[&summary, &body])
     }
 
     /// Opens a manifest or an abort mark.
@@ -304,13 +309,14 @@ impl Manifest {
     ) -> Result<Register<Self>, DecodeError> {
         let name = names::version(series, job, generation);
         if magic(bytes, MANIFEST.what)? == ABORTED.magic {
-            open_object(keys, &name, ABORTED, bytes, 1, 1)?;
+            let opened = open_object(keys, &name, ABORTED, bytes, 1, 1)?;
+            only_zeros(&opened.parts[0], ABORTED.what)?;
             return Ok(Register::Aborted);
         }
-        let (_, parts) = open_object(keys, &name, MANIFEST, bytes, PARTS, PARTS)?;
-        let summary = decode_summary(keys, series, &parts[0], job)?;
-        let mut reader = Reader::new(&parts[1], MANIFEST.what);
-        reader.version(1)?;
+        let opened = open_object(keys, &name, kind(generation), bytes, PARTS, PARTS)?;
+        let summary = decode_summary(keys, series, &opened, job)?;
+        let mut reader = Reader::new(&opened.parts[1], MANIFEST.what);
+        reader.version(2)?;
         let places = Places::decode(&mut reader)?;
         let data = Recipe::decode(&places, &mut reader)?;
         let metadata = Recipe::decode(&places, &mut reader)?;
@@ -328,15 +334,24 @@ impl Manifest {
             usage.check()?;
             containers.push(usage);
         }
-        reader.finish()?;
+        only_zeros(reader.rest(), MANIFEST.what)?;
         Ok(Register::Committed(Self { summary, data, metadata, containers }))
     }
 }
 
-fn decode_summary(keys: &Keys, series: SeriesKey, bytes: &[u8], job: JobId) -> Result<Summary, DecodeError> {
-    let summary: Summary = cbor::decode(bytes, MANIFEST.what)?;
+fn decode_summary(keys: &Keys, series: SeriesKey, opened: &Opened, job: JobId) -> Result<Summary, DecodeError> {
+    let summary: Summary = cbor::decode_padded(&opened.parts[0], MANIFEST.what)?;
+    let summary = Summary { domain: opened.domain, is_signed: opened.is_signed, ..summary };
     summary.check(keys, series, job)?;
     Ok(summary)
+}
+
+/// An operator signs later generations, because readers prefer them to the first.
+fn kind(generation: u32) -> ObjectType {
+    match generation {
+        0 => MANIFEST,
+        _ => ObjectType { signing: Signing::Required, ..MANIFEST },
+    }
 }
 
 /// The result of reading the head of a register.
@@ -360,7 +375,8 @@ impl Summary {
     ) -> Result<Head, DecodeError> {
         let name = names::version(series, job, generation);
         if magic(bytes, MANIFEST.what)? == ABORTED.magic {
-            open_object(keys, &name, ABORTED, bytes, 1, 1)?;
+            let opened = open_object(keys, &name, ABORTED, bytes, 1, 1)?;
+            only_zeros(&opened.parts[0], ABORTED.what)?;
             return Ok(Head::Complete(Register::Aborted));
         }
         let needed = first_part_end(bytes, MANIFEST.what)?;
@@ -371,8 +387,8 @@ impl Summary {
         if bytes.len() < needed {
             return Ok(Head::Needs(needed as u64));
         }
-        let (_, parts) = open_object(keys, &name, MANIFEST, bytes, 1, PARTS)?;
-        Ok(Head::Complete(Register::Committed(Box::new(decode_summary(keys, series, &parts[0], job)?))))
+        let opened = open_object(keys, &name, kind(generation), bytes, 1, PARTS)?;
+        Ok(Head::Complete(Register::Committed(Box::new(decode_summary(keys, series, &opened, job)?))))
     }
 
     /// Whether it is of the version and series that the object's name says.
@@ -380,7 +396,7 @@ impl Summary {
         if self.id != job {
             return Err(DecodeError::invalid(MANIFEST.what, "it is of another version than its name says"));
         }
-        if keys.series_key(&self.series) != series {
+        if keys.series_key_in(self.domain, &self.series) != series {
             return Err(DecodeError::invalid(MANIFEST.what, "it is of another series than its name says"));
         }
         Ok(())
@@ -388,9 +404,16 @@ impl Summary {
 }
 
 /// The mark that no program will create a generation of a version any more. For generation 0, the
-/// job was aborted; for a later one, the task was. `salt` must be fresh random bytes.
-pub fn encode_aborted(keys: &Keys, series: SeriesKey, job: JobId, generation: u32, salt: [u8; 16]) -> Vec<u8> {
-    seal_empty(keys, &names::version(series, job, generation), ABORTED, salt)
+/// job was aborted; for a later one, the task was. `random` must be fresh random bytes.
+pub fn encode_aborted(
+    keys: &Keys,
+    domain: DomainId,
+    series: SeriesKey,
+    job: JobId,
+    generation: u32,
+    random: [u8; RANDOM_LEN],
+) -> Result<Vec<u8>, EncodeError> {
+    seal_empty(keys, domain, &names::version(series, job, generation), ABORTED, random)
 }
 
 #[cfg(test)]

@@ -10,16 +10,16 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
-use crate::ids::{JobId, SeriesKey};
+use crate::ids::{DomainId, JobId, SeriesKey};
 use crate::names;
-use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::keys::Keys;
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a mark.
 pub const MARK_MAX: u64 = 16 << 10;
 
-const FORGOTTEN: ObjectType =
-    ObjectType { magic: *b"LFGT", version: 1, what: "mark of a forgotten version", max_len: MARK_MAX };
+const FORGOTTEN: ObjectType = ObjectType { magic: *b"LFGT", version: 2, what: "mark of a forgotten version", max_len: MARK_MAX, realm: Realm::Domain, signing: Signing::Required, pad: Pad::Small };
 
 /// The contents of a mark besides the fact that its version is forgotten. All of it is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -38,15 +38,22 @@ pub struct Forgotten {
 }
 
 impl Forgotten {
-    /// Seals the mark of one version. `salt` must be fresh random bytes.
-    pub fn encode(&self, keys: &Keys, series: SeriesKey, job: JobId, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
-        seal_object(keys, &names::forgotten(series, job), FORGOTTEN, salt, &[&cbor::encode(self)])
+    /// Seals the mark of one version. `random` must be fresh random bytes.
+    pub fn encode(
+        &self,
+        keys: &Keys,
+        domain: DomainId,
+        series: SeriesKey,
+        job: JobId,
+        random: [u8; RANDOM_LEN],
+    ) -> Result<Vec<u8>, EncodeError> {
+        seal_object(keys, domain, &names::forgotten(series, job), FORGOTTEN, random, &[&cbor::encode(self)])
     }
 
     /// Opens the mark of one version.
     pub fn decode(keys: &Keys, series: SeriesKey, job: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, parts) = open_object(keys, &names::forgotten(series, job), FORGOTTEN, bytes, 1, 1)?;
-        cbor::decode(&parts[0], FORGOTTEN.what)
+        let opened = open_object(keys, &names::forgotten(series, job), FORGOTTEN, bytes, 1, 1)?;
+        cbor::decode_padded(&opened.parts[0], FORGOTTEN.what)
     }
 }
 

@@ -132,7 +132,7 @@ impl BlockBuilder {
         let mut state = std::mem::take(self);
         self.last_path = std::mem::take(&mut state.last_path);
         let mut bytes = Vec::with_capacity(state.rows.len() + 64);
-        bytes.put_u8(1);
+        bytes.put_u8(2);
         bytes.put_varint(state.entries);
         bytes.put_varint(state.data_bytes);
         bytes.put_varint(state.owners.len() as u64);
@@ -277,7 +277,7 @@ fn path_hash(path: &[u8]) -> u64 {
 /// Decodes a block. The entries are valid and in order.
 pub fn decode_block(bytes: &[u8]) -> Result<Vec<Entry>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
-    reader.version(1)?;
+    reader.version(2)?;
     let count = reader.count(ROW_MIN)?;
     let data_bytes = reader.varint()?;
     let owner_count = reader.count(4)?;

@@ -12,13 +12,14 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
-use crate::ids::{JobId, SeriesKey};
+use crate::ids::{DomainId, JobId, SeriesKey};
 use crate::mark::MARK_MAX;
 use crate::names;
-use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::keys::Keys;
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
 
-const PIN: ObjectType = ObjectType { magic: *b"LPIN", version: 1, what: "pin of a version", max_len: MARK_MAX };
+const PIN: ObjectType = ObjectType { magic: *b"LPIN", version: 2, what: "pin of a version", max_len: MARK_MAX, realm: Realm::Domain, signing: Signing::Required, pad: Pad::Small };
 
 /// The meaning of an entry for its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -54,22 +55,23 @@ pub struct PinEntry {
 }
 
 impl PinEntry {
-    /// Seals entry `number` of one version. `salt` must be fresh random bytes.
+    /// Seals entry `number` of one version. `random` must be fresh random bytes.
     pub fn encode(
         &self,
         keys: &Keys,
+        domain: DomainId,
         series: SeriesKey,
         job: JobId,
         number: u32,
-        salt: [u8; 16],
+        random: [u8; RANDOM_LEN],
     ) -> Result<Vec<u8>, EncodeError> {
-        seal_object(keys, &names::pin(series, job, number), PIN, salt, &[&cbor::encode(self)])
+        seal_object(keys, domain, &names::pin(series, job, number), PIN, random, &[&cbor::encode(self)])
     }
 
     /// Opens entry `number` of one version.
     pub fn decode(keys: &Keys, series: SeriesKey, job: JobId, number: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, parts) = open_object(keys, &names::pin(series, job, number), PIN, bytes, 1, 1)?;
-        cbor::decode(&parts[0], PIN.what)
+        let opened = open_object(keys, &names::pin(series, job, number), PIN, bytes, 1, 1)?;
+        cbor::decode_padded(&opened.parts[0], PIN.what)
     }
 }
 

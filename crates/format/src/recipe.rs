@@ -210,7 +210,7 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
         put_proof(segment.proof.as_ref(), &mut rows)?;
     }
     let mut out = Vec::with_capacity(rows.len() + 256);
-    out.put_u8(1);
+    out.put_u8(2);
     places.encode(&mut out);
     out.put_varint(segments.len() as u64);
     out.extend_from_slice(&rows);
@@ -221,7 +221,7 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
 /// fit 64 bits.
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
-    reader.version(1)?;
+    reader.version(2)?;
     let places = Places::decode(&mut reader)?;
     let count = reader.count(40)?;
     let mut segments = Vec::with_capacity(count);

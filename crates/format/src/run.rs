@@ -12,7 +12,7 @@
 //! | filter  | 2³²     | which keys may be here, see `filter.rs`                                     |
 //! | fences  | 2³² + 1 | per block: its first key, varint sealed length, varint records; the last key |
 //! | trailer | 2³² + 2 | the fields below                                                            |
-//! |         |         | magic `LRN` and a byte 1, the version, not sealed                           |
+//! |         |         | magic `LRN` and a byte 2, the version, not sealed                           |
 //!
 //! | offset | size | field of the trailer                                |
 //! |-------:|-----:|-----------------------------------------------------|
@@ -26,21 +26,24 @@
 //! |     28 |    4 | sealed bytes of the fences                          |
 //! |     32 |    8 | bytes of the object                                 |
 //!
-//! Each part is sealed by itself (`seal.rs`) with a key that follows from the object's name. The
-//! number is the nonce, the magic the associated data. A run is written front to back; a reader
+//! Each part is sealed by itself (`seal.rs`): 16 bytes of salt, the ciphertext, 16 bytes of tag. The
+//! keys come from `run`, a zero byte and the object's name under the key of the index. The magic
+//! and the number are the associated data. A run is written front to back; a reader
 //! takes the tail, and then only the blocks it needs.
 
 mod block;
 mod build;
 mod filter;
+mod key;
 mod read;
 
 pub use block::Block;
 pub use build::{FinishedRun, RunBuilder};
 pub use filter::{Filter, key_hash};
+pub use key::RunKey;
 pub use read::RunIndex;
 
-use crate::seal::TAG_LEN;
+use crate::seal::PART_EXTRA;
 
 /// Size of a block before it is sealed at which it is closed. Smaller costs fences, larger costs
 /// lookups of single keys.
@@ -52,10 +55,10 @@ pub const KEY_MAX: usize = 64;
 /// Most bytes of an object that a reader accepts.
 pub const RUN_OBJECT_MAX: u64 = 1 << 36;
 /// Bytes of the sealed trailer and the magic.
-pub const RUN_TRAILER_LEN: usize = TRAILER_PLAIN_LEN + TAG_LEN + MAGIC.len();
+pub const RUN_TRAILER_LEN: usize = TRAILER_PLAIN_LEN + PART_EXTRA + MAGIC.len();
 
 const TRAILER_PLAIN_LEN: usize = 40;
-const MAGIC: [u8; 4] = *b"LRN\x01";
+const MAGIC: [u8; 4] = *b"LRN\x02";
 const FILTER: u64 = 1 << 32;
 const FENCES: u64 = FILTER + 1;
 const TRAILER: u64 = FILTER + 2;

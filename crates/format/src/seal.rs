@@ -1,129 +1,65 @@
-//! The master key, the keys derived from it, and authenticated encryption of small objects and of
-//! container parts.
+//! Authenticated encryption: of small objects, and of the numbered parts of containers and runs.
 //!
 //! Cipher: AES-256-GCM. No key ever seals two different texts under one nonce:
-//! * a container has a key of its own, derived from its id; its parts are numbered, the number is
-//!   the nonce. A container's id is sealed once, by the job it names, so a resumed run must be a
-//!   new job;
-//! * an object of a run of the index in the same way (`run.rs`);
-//! * every other object has a key derived from its name and 16 random bytes that are stored in
-//!   front of it.
+//! * a **part** of a container or run has a key of its own, from 16 bytes of salt before it;
+//! * a **sealed object** has a key of its own, from 16 bytes of salt in its header. The nonce is the
+//!   number of the part.
 //!
-//! A sealed object is bound to its place: the object's name goes into the key, so a valid object
+//! Salts are hedged: a keyed hash of 32 random bytes *and of what is sealed*. A machine that is
+//! resumed twice from one image of its memory may draw the same random bytes twice. It still seals
+//! different texts under different keys.
+//!
+//! Everything sealed is bound to its place: the object's name goes into the key. So a valid object
 //! under another's name does not open.
 //!
-//! Layout of a sealed object (lease, version manifest, marks; wrapped keys and the configuration
-//! have their own):
+//! Layout of a sealed object (lease, version manifest, marks, settings, index; wrapped keys and the
+//! configuration have their own):
 //!
 //! | offset | size | field   | meaning                                                        |
 //! |-------:|-----:|---------|----------------------------------------------------------------|
 //! |      0 |    4 | magic   | what it is, for instance `LLSE`                                |
 //! |      4 |    1 | version | of the layout inside                                           |
 //! |      5 |    1 | cipher  | 1 = AES-256-GCM                                                |
-//! |      6 |    2 |         | zero                                                           |
-//! |      8 |   16 | salt    | random; goes into the key                                      |
-//! |     24 |    … | parts   | each: u32 length, then that many bytes of ciphertext with tag  |
+//! |      6 |    2 | flags   | bit 0: signed; the others are zero                             |
+//! |      8 |   16 | domain  | whose it is; zero for the index and for what every role reads  |
+//! |     24 |   16 | salt    | goes into the key                                              |
+//! |     40 |    … | parts   | each: u32 length, then that many bytes of ciphertext with tag  |
 //!
-//! A part's nonce is its number; the first 24 bytes, the part's number and whether it is the last
-//! are its associated data.
+//! A part's nonce is its number; the header, the part's number and whether it is the last are its
+//! associated data. Parts have zeros behind their contents, which say themselves where they end
+//! (`padding.rs`).
+//!
+//! In a signed object part 1 is 96 bytes: the body hash (BLAKE3 over the length, u64, and the
+//! bytes of each later part before sealing) and an Ed25519 signature. It covers `Larder operator
+//! signature 2`, a zero byte, and BLAKE3 over: the length (u64) and bytes of the object's name, the
+//! header, the length and bytes of part 0, and the body hash. So the first two parts verify alone.
+//! The signing key follows from the master key, so it signs for one repository.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::ids::{ContainerId, RunId, SeriesKey};
-use crate::names;
+use crate::ids::DomainId;
+use crate::keys::{Keys, SIGNATURE_LEN, Secret};
+use crate::padding::{Padding, small};
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
-/// Bytes that sealing adds.
+/// Bytes of the tag behind everything sealed.
 pub const TAG_LEN: usize = 16;
+/// Bytes of salt.
+pub const SALT_LEN: usize = 16;
+/// Bytes that sealing adds to a part of a container or run.
+pub const PART_EXTRA: usize = SALT_LEN + TAG_LEN;
+/// Random bytes that a salt is made with.
+pub const RANDOM_LEN: usize = 32;
 
 const CIPHER_AES_256_GCM: u8 = 1;
-const HEADER_LEN: usize = 24;
-
-/// The secret from which all others of a repository are derived. With it, one can read and write
-/// everything.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct MasterKey(pub [u8; 32]);
-
-impl std::fmt::Debug for MasterKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MasterKey(..)")
-    }
-}
-
-/// The keys in daily use, derived from the [`MasterKey`] with BLAKE3's key derivation, one context
-/// string each.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Keys {
-    /// Keys the chunks' fingerprints.
-    pub fingerprint: [u8; 32],
-    /// Seeds the chunk boundaries, so that sizes tell an outsider nothing about known files.
-    pub chunking: [u8; 32],
-    /// Keys the MACs over runs of chunks (`larder_chunking::RunMac`), and nothing else.
-    pub runs: [u8; 16],
-    containers: [u8; 32],
-    objects: [u8; 32],
-    index_runs: [u8; 32],
-    config: [u8; 32],
-    names: [u8; 32],
-}
-
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keys(..)")
-    }
-}
-
-impl Keys {
-    /// Derives all keys.
-    pub fn derive(master: &MasterKey) -> Self {
-        let key = |context: &str| blake3::derive_key(context, &master.0);
-        Self {
-            fingerprint: key("Larder format 1: chunk fingerprints"),
-            chunking: key("Larder format 1: chunk boundaries"),
-            runs: key("Larder format 1: runs of chunks")[..16].try_into().expect("half of 32 bytes"),
-            containers: key("Larder format 1: container sealing"),
-            objects: key("Larder format 1: object sealing"),
-            index_runs: key("Larder format 1: index run sealing"),
-            config: key("Larder format 1: configuration authentication"),
-            names: key("Larder format 1: series names"),
-        }
-    }
-
-    /// The hash of a series name in object keys.
-    pub fn series_key(&self, name: &str) -> SeriesKey {
-        let hash = blake3::keyed_hash(&self.names, name.as_bytes());
-        let mut key = [0; 16];
-        key.copy_from_slice(&hash.as_bytes()[..16]);
-        SeriesKey(key)
-    }
-
-    /// The cipher of one container.
-    pub fn container(&self, id: ContainerId) -> Sealer {
-        Sealer::new(blake3::keyed_hash(&self.containers, names::container(id).as_bytes()).as_bytes())
-    }
-
-    /// The cipher of one object of a run of the index.
-    pub(crate) fn run(&self, id: RunId) -> Sealer {
-        Sealer::new(blake3::keyed_hash(&self.index_runs, names::run(id).as_bytes()).as_bytes())
-    }
-
-    /// Authenticates the configuration.
-    pub(crate) fn config_mac(&self, bytes: &[u8]) -> [u8; 32] {
-        *blake3::keyed_hash(&self.config, bytes).as_bytes()
-    }
-
-    fn object(&self, name: &str, salt: &[u8; 16]) -> Sealer {
-        let mut hasher = blake3::Hasher::new_keyed(&self.objects);
-        // The salt has a fixed length, so the rest can only be the name.
-        hasher.update(salt).update(name.as_bytes());
-        Sealer::new(hasher.finalize().as_bytes())
-    }
-}
+const HEADER_LEN: usize = 40;
+const SIGNED: u16 = 1;
+const SIGNED_PART: usize = 32 + SIGNATURE_LEN;
+const SIGNATURE_CONTEXT: &[u8] = b"Larder operator signature 2\0";
 
 /// AES-256-GCM under one key, with a number as nonce.
 #[derive(Debug)]
-pub struct Sealer(LessSafeKey);
+pub(crate) struct Sealer(LessSafeKey);
 
 impl Sealer {
     pub(crate) fn new(key: &[u8; 32]) -> Self {
@@ -159,15 +95,137 @@ impl Sealer {
     }
 }
 
-/// The kind of a sealed object: its magic, its newest version, its name in errors, and its maximum
-/// length.
-#[derive(Debug, Clone, Copy)]
+/// What the numbered parts of one container or run are sealed with. Each part has a key of its own.
+///
+/// A sealed part: 16 bytes of salt, the ciphertext, 16 bytes of tag. Nonce zero; the associated
+/// data are the caller's and the part's number.
+#[derive(Debug, Clone)]
+pub(crate) struct PartKeys {
+    base: Secret,
+}
+
+impl PartKeys {
+    pub(crate) fn new(base: Secret) -> Self {
+        Self { base }
+    }
+
+    fn sealer(&self, number: u64, salt: &[u8; SALT_LEN]) -> Sealer {
+        Sealer::new(&self.base.keyed(&[&number.to_le_bytes(), salt]).0)
+    }
+
+    fn aad(aad: &[u8], number: u64) -> Vec<u8> {
+        [aad, &number.to_le_bytes()].concat()
+    }
+
+    /// A salt for what `what` identifies.
+    pub(crate) fn salt(&self, random: &[u8; RANDOM_LEN], number: u64, what: &[u8]) -> [u8; SALT_LEN] {
+        self.base.keyed(&[b"salt\0", random, &number.to_le_bytes(), what]).first_half()
+    }
+
+    /// Seals `buffer[from..]`, which begins with [`SALT_LEN`] bytes of any content: the salt's place.
+    pub(crate) fn seal(&self, number: u64, aad: &[u8], salt: [u8; SALT_LEN], buffer: &mut Vec<u8>, from: usize) {
+        buffer[from..from + SALT_LEN].copy_from_slice(&salt);
+        self.sealer(number, &salt).seal(0, &Self::aad(aad, number), buffer, from + SALT_LEN);
+    }
+
+    /// Opens a part in place.
+    pub(crate) fn open<'a>(
+        &self,
+        number: u64,
+        aad: &[u8],
+        sealed: &'a mut [u8],
+        what: &'static str,
+    ) -> Result<&'a mut [u8], DecodeError> {
+        let (salt, sealed) = sealed.split_first_chunk_mut().ok_or(DecodeError::Truncated { what })?;
+        self.sealer(number, salt).open(0, &Self::aad(aad, number), sealed, what)
+    }
+}
+
+/// Which secret seals a kind of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Realm {
+    /// That of the domain in the header.
+    Domain,
+    /// That of the index.
+    Index,
+    /// That which every role has.
+    Common,
+}
+
+/// Whether an operator signs a kind of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signing {
+    /// Never.
+    Never,
+    /// If the writer can. Readers say whether it was.
+    IfAble,
+    /// Always. Others do not count.
+    Required,
+}
+
+/// How an object is padded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pad {
+    /// Not at all.
+    Nothing,
+    /// As a small object.
+    Small,
+    /// As a manifest: part 0 to 1 KiB, all to the steps of [`Padding::MANIFEST`].
+    Manifest,
+}
+
+/// The kind of a sealed object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ObjectType {
     pub(crate) magic: [u8; 4],
+    /// Its newest version.
     pub(crate) version: u8,
+    /// Its name in errors.
     pub(crate) what: &'static str,
     /// Most bytes of the whole object. Writers refuse more; readers do not even fetch it.
     pub(crate) max_len: u64,
+    pub(crate) realm: Realm,
+    pub(crate) signing: Signing,
+    pub(crate) pad: Pad,
+}
+
+impl ObjectType {
+    fn secret(&self, keys: &Keys, domain: DomainId) -> Result<Secret, DecodeError> {
+        match self.realm {
+            Realm::Domain => keys.domain_secret(domain, self.what),
+            Realm::Index => keys.index(self.what).cloned(),
+            Realm::Common => Ok(keys.common().clone()),
+        }
+    }
+
+    /// Zeros behind the contents of parts: the first, and the last.
+    fn padding(&self, parts: &[&[u8]], is_signed: bool) -> (usize, usize) {
+        let extra = |len: u64, to: u64| usize::try_from(to - len).unwrap_or(0);
+        let first = match (self.pad, parts) {
+            (Pad::Manifest, [first, _, ..]) => extra(first.len() as u64, (first.len() as u64).next_multiple_of(1024)),
+            _ => 0,
+        };
+        let sealed: usize = parts.iter().map(|part| 4 + part.len() + TAG_LEN).sum();
+        let signed = if is_signed { 4 + SIGNED_PART + TAG_LEN } else { 0 };
+        let len = (HEADER_LEN + first + sealed + signed) as u64;
+        let last = match self.pad {
+            Pad::Nothing => 0,
+            Pad::Small => extra(len, small(len).min(self.max_len.max(len))),
+            Pad::Manifest => extra(len, Padding::MANIFEST.padded(len, 0).min(self.max_len.max(len))),
+        };
+        (first, last)
+    }
+}
+
+/// An opened object.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Whose it is.
+    pub(crate) domain: DomainId,
+    /// Whether an operator signed it.
+    pub(crate) is_signed: bool,
+    /// The parts that were asked for, with the zeros behind them.
+    pub(crate) parts: Vec<Vec<u8>>,
 }
 
 fn part_aad(header: &[u8], number: u32, last: bool) -> Vec<u8> {
@@ -177,37 +235,93 @@ fn part_aad(header: &[u8], number: u32, last: bool) -> Vec<u8> {
     aad
 }
 
-/// Seals `parts` as one object. `salt` must be fresh random bytes.
+fn object_sealer(secret: &Secret, salt: &[u8], name: &str) -> Sealer {
+    // The salt has a fixed length, so the rest can only be the name.
+    Sealer::new(&secret.keyed(&[b"object\0", salt, name.as_bytes()]).0)
+}
+
+fn with_length(hasher: &mut blake3::Hasher, bytes: &[u8]) {
+    hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+}
+
+fn body_hash<'a>(later: impl Iterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    later.for_each(|part| with_length(&mut hasher, part));
+    *hasher.finalize().as_bytes()
+}
+
+/// The text that an operator signs.
+fn signed_text(name: &str, header: &[u8], first: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut hasher = blake3::Hasher::new();
+    with_length(&mut hasher, name.as_bytes());
+    hasher.update(header);
+    with_length(&mut hasher, first);
+    hasher.update(body);
+    [SIGNATURE_CONTEXT, hasher.finalize().as_bytes()].concat()
+}
+
+/// Seals `parts` as one object of a domain. `random` must be fresh random bytes.
 pub(crate) fn seal_object(
     keys: &Keys,
+    domain: DomainId,
     name: &str,
     kind: ObjectType,
-    salt: [u8; 16],
+    random: [u8; RANDOM_LEN],
     parts: &[&[u8]],
 ) -> Result<Vec<u8>, EncodeError> {
-    let len = HEADER_LEN + parts.iter().map(|part| part.len() + TAG_LEN + 4).sum::<usize>();
-    if len as u64 > kind.max_len {
-        return Err(EncodeError::new(kind.what, "it is longer than a reader accepts"));
+    let is_signed = kind.signing != Signing::Never && keys.can_sign();
+    if kind.signing == Signing::Required && !is_signed {
+        return Err(EncodeError::new(kind.what, "an operator has to sign it"));
     }
-    let mut out = Vec::with_capacity(len);
+    let (first_zeros, last_zeros) = kind.padding(parts, is_signed);
+    let mut padded: Vec<_> = parts.iter().map(|part| part.to_vec()).collect();
+    if let Some(first) = padded.first_mut() {
+        first.resize(first.len() + first_zeros, 0);
+    }
+    if let Some(last) = padded.last_mut() {
+        last.resize(last.len() + last_zeros, 0);
+    }
+    let domain = if kind.realm == Realm::Domain { domain } else { DomainId::DEFAULT };
+    let secret = kind.secret(keys, domain)?;
+    let what: Vec<&[u8]> = [&b"salt\0"[..], &random[..], name.as_bytes()].into_iter().collect();
+    let text = body_hash(padded.iter().map(Vec::as_slice));
+    let salt = secret.keyed(&[&what[..], &[&text[..]]].concat()).first_half();
+    let mut out = Vec::new();
     out.extend_from_slice(&kind.magic);
-    out.extend_from_slice(&[kind.version, CIPHER_AES_256_GCM, 0, 0]);
+    out.extend_from_slice(&[kind.version, CIPHER_AES_256_GCM]);
+    out.extend_from_slice(&(if is_signed { SIGNED } else { 0 }).to_le_bytes());
+    out.extend_from_slice(&domain.0);
     out.extend_from_slice(&salt);
     let header = out.clone();
-    let sealer = keys.object(name, &salt);
-    for (number, part) in (0u32..).zip(parts) {
-        let aad = part_aad(&header, number, number as usize + 1 == parts.len());
+    if is_signed {
+        let body = body_hash(padded.iter().skip(1).map(Vec::as_slice));
+        let signed = signed_text(name, &header, &padded[0], &body);
+        let signature = keys.sign(&signed).ok_or(EncodeError::new(kind.what, "an operator has to sign it"))?;
+        padded.insert(1, [&body[..], &signature].concat());
+    }
+    let sealer = object_sealer(&secret, &salt, name);
+    for (number, part) in (0u32..).zip(&padded) {
+        let aad = part_aad(&header, number, number as usize + 1 == padded.len());
         out.put_u32(EncodeError::fit_u32(kind.what, part.len() + TAG_LEN)?);
         let from = out.len();
         out.extend_from_slice(part);
         sealer.seal(u64::from(number), &aad, &mut out, from);
     }
+    if out.len() as u64 > kind.max_len {
+        return Err(EncodeError::new(kind.what, "it is longer than a reader accepts"));
+    }
     Ok(out)
 }
 
 /// Seals an object that says everything by its name and kind: one empty part.
-pub(crate) fn seal_empty(keys: &Keys, name: &str, kind: ObjectType, salt: [u8; 16]) -> Vec<u8> {
-    seal_object(keys, name, kind, salt, &[&[]]).expect("an empty part is shorter than every limit")
+pub(crate) fn seal_empty(
+    keys: &Keys,
+    domain: DomainId,
+    name: &str,
+    kind: ObjectType,
+    random: [u8; RANDOM_LEN],
+) -> Result<Vec<u8>, EncodeError> {
+    seal_object(keys, domain, name, kind, random, &[&[]])
 }
 
 /// The magic of an object, for those places that may hold one of several kinds.
@@ -215,8 +329,37 @@ pub(crate) fn magic(bytes: &[u8], what: &'static str) -> Result<[u8; 4], DecodeE
     bytes.first_chunk().copied().ok_or(DecodeError::Truncated { what })
 }
 
+/// The header of a sealed object.
+struct Header {
+    is_signed: bool,
+    domain: DomainId,
+    salt: [u8; SALT_LEN],
+}
+
+fn read_header(reader: &mut Reader<'_>, kind: ObjectType) -> Result<Header, DecodeError> {
+    let found = reader.array()?;
+    if found != kind.magic {
+        return Err(DecodeError::BadMagic { what: kind.what, found });
+    }
+    reader.version(kind.version)?;
+    if reader.u8()? != CIPHER_AES_256_GCM {
+        return Err(reader.invalid("unknown cipher"));
+    }
+    let flags = reader.u16()?;
+    let is_signed = match flags {
+        0 => false,
+        SIGNED if kind.signing != Signing::Never => true,
+        _ => return Err(reader.invalid("unknown flags")),
+    };
+    let domain = DomainId(reader.array()?);
+    if kind.realm != Realm::Domain && !domain.is_default() {
+        return Err(reader.invalid("it has a domain where none is"));
+    }
+    Ok(Header { is_signed, domain, salt: reader.array()? })
+}
+
 /// Opens the first `wanted` parts of an object that was sealed with `total` parts. `bytes` may end
-/// behind them.
+/// behind them, and behind the signature.
 pub(crate) fn open_object(
     keys: &Keys,
     name: &str,
@@ -224,30 +367,20 @@ pub(crate) fn open_object(
     bytes: &[u8],
     wanted: usize,
     total: usize,
-) -> Result<(u8, Vec<Vec<u8>>), DecodeError> {
+) -> Result<Opened, DecodeError> {
     let mut reader = Reader::new(bytes, kind.what);
     if bytes.len() as u64 > kind.max_len {
         return Err(reader.invalid("it is longer than a reader accepts"));
     }
-    let found = reader.array()?;
-    if found != kind.magic {
-        return Err(DecodeError::BadMagic { what: kind.what, found });
-    }
-    let version = reader.version(kind.version)?;
-    if reader.u8()? != CIPHER_AES_256_GCM {
-        return Err(reader.invalid("unknown cipher"));
-    }
-    if reader.u16()? != 0 {
-        return Err(reader.invalid("reserved bytes are not zero"));
-    }
-    let salt: [u8; 16] = reader.array()?;
+    let Header { is_signed, domain, salt } = read_header(&mut reader, kind)?;
     let header = bytes.get(..HEADER_LEN).unwrap_or_default();
-    let sealer = keys.object(name, &salt);
-    let mut parts = Vec::with_capacity(wanted);
-    for number in (0u32..).take(wanted) {
+    let sealer = object_sealer(&kind.secret(keys, domain)?, &salt, name);
+    let (sealed_parts, wanted_parts) = if is_signed { (total + 1, wanted + 1) } else { (total, wanted) };
+    let mut parts = Vec::with_capacity(wanted_parts);
+    for number in (0u32..).take(wanted_parts) {
         let len = reader.u32()? as usize;
         let mut sealed = reader.take(len)?.to_vec();
-        let aad = part_aad(header, number, number as usize + 1 == total);
+        let aad = part_aad(header, number, number as usize + 1 == sealed_parts);
         let len = sealer.open(u64::from(number), &aad, &mut sealed, kind.what)?.len();
         sealed.truncate(len);
         parts.push(sealed);
@@ -255,77 +388,45 @@ pub(crate) fn open_object(
     if wanted == total {
         reader.finish()?;
     }
-    Ok((version, parts))
+    if is_signed {
+        let signature = parts.remove(1);
+        let (body, signature) = signature.split_first_chunk::<32>().ok_or(reader.invalid("its signature is cut"))?;
+        if !keys.is_signed(&signed_text(name, header, &parts[0], body), signature) {
+            return Err(DecodeError::NotAuthentic { what: kind.what });
+        }
+        if wanted == total && body_hash(parts.iter().skip(1).map(Vec::as_slice)) != *body {
+            return Err(DecodeError::NotAuthentic { what: kind.what });
+        }
+    } else if kind.signing == Signing::Required {
+        return Err(DecodeError::Unsigned { what: kind.what });
+    }
+    Ok(Opened { domain, is_signed, parts })
 }
 
-/// Bytes of a sealed object that hold its header and a first part of `plain_len` bytes.
+/// Checks that nothing but zeros follows the contents of a part.
+pub(crate) fn only_zeros(rest: &[u8], what: &'static str) -> Result<(), DecodeError> {
+    if rest.iter().any(|byte| *byte != 0) {
+        return Err(DecodeError::invalid(what, "bytes follow its end"));
+    }
+    Ok(())
+}
+
+/// Bytes of a sealed object that hold its header, a first part of `plain_len` bytes with its
+/// padding, and a signature.
 pub(crate) fn first_part_len(plain_len: usize) -> usize {
-    HEADER_LEN + 4 + plain_len + TAG_LEN
+    HEADER_LEN + 4 + plain_len.next_multiple_of(1024) + TAG_LEN + 4 + SIGNED_PART + TAG_LEN
 }
 
-/// Bytes of a sealed object that hold its header and first part, read from its first 28 bytes.
+/// Bytes of a sealed object that hold its header, its first part and its signature, read from its
+/// first 44 bytes.
 pub(crate) fn first_part_end(bytes: &[u8], what: &'static str) -> Result<usize, DecodeError> {
     let mut reader = Reader::new(bytes, what);
-    reader.take(HEADER_LEN)?;
-    Ok(HEADER_LEN + 4 + reader.u32()? as usize)
+    reader.take(6)?;
+    let is_signed = reader.u16()? & SIGNED != 0;
+    reader.take(HEADER_LEN - 8)?;
+    let first = HEADER_LEN + 4 + reader.u32()? as usize;
+    Ok(first + if is_signed { 4 + SIGNED_PART + TAG_LEN } else { 0 })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{ContainerKind, JobId};
-
-    const KIND: ObjectType = ObjectType { magic: *b"LTST", version: 1, what: "test object", max_len: 4096 };
-
-    fn keys() -> Keys {
-        Keys::derive(&MasterKey([1; 32]))
-    }
-
-    #[test]
-    fn an_object_opens_only_under_its_own_name_and_key_and_unchanged() {
-        let sealed = seal_object(&keys(), "versions/a/b/0", KIND, [3; 16], &[b"head", b"body"]).expect("seals");
-        let (_, parts) = open_object(&keys(), "versions/a/b/0", KIND, &sealed, 2, 2).expect("opens");
-        assert_eq!(parts, [b"head".to_vec(), b"body".to_vec()]);
-        let (_, head) = open_object(&keys(), "versions/a/b/0", KIND, &sealed[..50], 1, 2).expect("head opens alone");
-        assert_eq!(head, [b"head".to_vec()]);
-        let opens = |keys: &Keys, name: &str, bytes: &[u8]| open_object(keys, name, KIND, bytes, 2, 2).is_ok();
-        assert!(!opens(&keys(), "versions/a/c/0", &sealed));
-        assert!(!opens(&Keys::derive(&MasterKey([2; 32])), "versions/a/b/0", &sealed));
-        for bit in 0..sealed.len() * 8 {
-            let mut flipped = sealed.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(!opens(&keys(), "versions/a/b/0", &flipped), "bit {bit}");
-        }
-        for len in 0..sealed.len() {
-            assert!(!opens(&keys(), "versions/a/b/0", &sealed[..len]), "cut to {len}");
-        }
-    }
-
-    #[test]
-    fn an_object_cut_short_by_a_whole_part_does_not_open() {
-        let sealed = seal_object(&keys(), "n", KIND, [3; 16], &[b"head", b"body"]).expect("seals");
-        assert!(open_object(&keys(), "n", KIND, &sealed[..HEADER_LEN + 4 + 4 + TAG_LEN], 1, 1).is_err());
-    }
-
-    #[test]
-    fn an_object_longer_than_its_kind_may_be_is_neither_sealed_nor_opened() {
-        let fits = vec![7; 4096 - HEADER_LEN - 4 - TAG_LEN];
-        let sealed = seal_object(&keys(), "n", KIND, [3; 16], &[&fits]).expect("seals");
-        assert_eq!(sealed.len(), 4096);
-        assert!(seal_object(&keys(), "n", KIND, [3; 16], &[&[&fits[..], &[7]].concat()]).is_err());
-        let less = ObjectType { max_len: 4095, ..KIND };
-        assert!(open_object(&keys(), "n", KIND, &sealed, 1, 1).is_ok());
-        assert!(matches!(open_object(&keys(), "n", less, &sealed, 1, 1), Err(DecodeError::Invalid { .. })));
-    }
-
-    #[test]
-    fn containers_and_series_have_keys_of_their_own() {
-        let id = |seq| ContainerId { kind: ContainerKind::Data, job: JobId([5; 16]), seq };
-        let mut buffer = b"text".to_vec();
-        keys().container(id(0)).seal(7, b"", &mut buffer, 0);
-        assert!(keys().container(id(1)).open(7, b"", &mut buffer.clone(), "part").is_err());
-        assert!(keys().container(id(0)).open(8, b"", &mut buffer.clone(), "part").is_err());
-        assert_eq!(keys().container(id(0)).open(7, b"", &mut buffer, "part").expect("opens"), b"text");
-        assert_ne!(keys().series_key("a"), keys().series_key("b"));
-    }
-}
+mod tests;

@@ -130,7 +130,7 @@ pub fn encode(records: &[ChunkRecord], superchunks: &[Superchunk]) -> Result<Vec
         }
     }
     let mut out = Vec::with_capacity(64 + rows.len() + records.len() * 35);
-    out.put_u8(1);
+    out.put_u8(2);
     places.encode(&mut out);
     out.put_varint(runs.len() as u64);
     out.extend_from_slice(&rows);
@@ -157,7 +157,7 @@ struct Run {
 /// Decodes a segment.
 pub fn decode(bytes: &[u8]) -> Result<Segment, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
-    reader.version(1)?;
+    reader.version(2)?;
     let places = Places::decode(&mut reader)?;
     // A run's row takes 5 bytes, and each of its records has a fingerprint further on.
     let run_count = reader.count(5 + 32)?;

@@ -10,10 +10,11 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
-use crate::ids::SettingsOf;
+use crate::ids::{DomainId, SettingsOf};
 use crate::layout::Layout;
 use crate::names;
-use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::keys::Keys;
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of an entry.
@@ -25,8 +26,15 @@ pub const HOLES_PERCENT: u8 = 20;
 /// Number of versions of the layout `lifecycle` after which containers are retired, by default.
 pub const ARRANGE_EVERY: u8 = 1;
 
-const SETTINGS: ObjectType =
-    ObjectType { magic: *b"LSET", version: 1, what: "settings of a series", max_len: SETTINGS_MAX };
+const SETTINGS: ObjectType = ObjectType { magic: *b"LSET", version: 2, what: "settings of a series", max_len: SETTINGS_MAX, realm: Realm::Domain, signing: Signing::Required, pad: Pad::Small };
+
+/// The settings of all are read by every role, those of a series by its domain.
+fn kind(of: SettingsOf) -> ObjectType {
+    match of {
+        SettingsOf::Default => ObjectType { realm: Realm::Common, ..SETTINGS },
+        SettingsOf::Series(_) => SETTINGS,
+    }
+}
 
 /// The settings in an entry. Missing ones have defaults: for a series the repository's, for the
 /// repository the program's.
@@ -56,21 +64,27 @@ pub struct SeriesSettings {
 }
 
 impl SeriesSettings {
-    /// Seals entry `number`. `salt` must be fresh random bytes.
-    pub fn encode(&self, keys: &Keys, of: SettingsOf, number: u32, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
-        self.check(keys, of)?;
-        seal_object(keys, &names::settings(of, number), SETTINGS, salt, &[&cbor::encode(self)])
+    /// Seals entry `number`. `random` must be fresh random bytes.
+    pub fn encode(
+        &self,
+        keys: &Keys,
+        of: SettingsOf,
+        number: u32,
+        random: [u8; RANDOM_LEN],
+    ) -> Result<Vec<u8>, EncodeError> {
+        self.check(keys, keys.domain(), of)?;
+        seal_object(keys, keys.domain(), &names::settings(of, number), kind(of), random, &[&cbor::encode(self)])
     }
 
     /// Opens entry `number`.
     pub fn decode(keys: &Keys, of: SettingsOf, number: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, parts) = open_object(keys, &names::settings(of, number), SETTINGS, bytes, 1, 1)?;
-        let settings: Self = cbor::decode(&parts[0], SETTINGS.what)?;
-        settings.check(keys, of)?;
+        let opened = open_object(keys, &names::settings(of, number), kind(of), bytes, 1, 1)?;
+        let settings: Self = cbor::decode_padded(&opened.parts[0], SETTINGS.what)?;
+        settings.check(keys, opened.domain, of)?;
         Ok(settings)
     }
 
-    fn check(&self, keys: &Keys, of: SettingsOf) -> Result<(), DecodeError> {
+    fn check(&self, keys: &Keys, domain: DomainId, of: SettingsOf) -> Result<(), DecodeError> {
         if self.holes_percent.is_some_and(|percent| percent > 100) {
             return Err(DecodeError::invalid(SETTINGS.what, "more than all of a container may be holes"));
         }
@@ -79,7 +93,7 @@ impl SeriesSettings {
         }
         let is_named = match of {
             SettingsOf::Default => self.series.is_empty(),
-            SettingsOf::Series(key) => keys.series_key(&self.series) == key,
+            SettingsOf::Series(key) => keys.series_key_in(domain, &self.series) == key,
         };
         if is_named { Ok(()) } else { Err(DecodeError::invalid(SETTINGS.what, "it names another series")) }
     }

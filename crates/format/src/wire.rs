@@ -5,6 +5,7 @@
 //! for them.
 
 use crate::ErrorKind;
+use crate::roles::Roles;
 
 /// Why bytes are not valid. The reader adds the object's name in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +34,12 @@ pub enum DecodeError {
         /// The newest version this program reads.
         newest: u8,
     },
+    /// Written before the first release.
+    #[error("{what} was written by a development version of Larder; make a new repository and back up again")]
+    Development {
+        /// The structure.
+        what: &'static str,
+    },
     /// The repository uses something this program does not know.
     #[error("the repository needs {feature:?}, which this program does not know")]
     UnknownFeature {
@@ -46,6 +53,20 @@ pub enum DecodeError {
         what: &'static str,
         /// The reason.
         why: &'static str,
+    },
+    /// The object must be signed by an operator, and is not.
+    #[error("{what} is not signed by an operator")]
+    Unsigned {
+        /// The structure.
+        what: &'static str,
+    },
+    /// The key in use does not open such objects. The object may be whole.
+    #[error("this key does not open it ({what}): that needs a key with the role {needs}")]
+    KeyLacks {
+        /// The structure.
+        what: &'static str,
+        /// A role that opens it.
+        needs: Roles,
     },
     /// The authentication tag does not fit: damaged, forged, moved from another place, or sealed
     /// with another key.
@@ -61,10 +82,15 @@ impl DecodeError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             // A newer program reads it.
-            Self::UnsupportedVersion { .. } | Self::UnknownFeature { .. } => ErrorKind::Precondition,
-            Self::Truncated { .. } | Self::BadMagic { .. } | Self::Invalid { .. } | Self::NotAuthentic { .. } => {
-                ErrorKind::Damaged
-            }
+            Self::UnsupportedVersion { .. } | Self::UnknownFeature { .. } | Self::Development { .. } => {
+                ErrorKind::Precondition
+            },
+            Self::KeyLacks { .. } => ErrorKind::BadKey,
+            Self::Truncated { .. }
+            | Self::BadMagic { .. }
+            | Self::Invalid { .. }
+            | Self::NotAuthentic { .. }
+            | Self::Unsigned { .. } => ErrorKind::Damaged,
         }
     }
 
@@ -108,13 +134,19 @@ impl From<DecodeError> for EncodeError {
             DecodeError::Truncated { what }
             | DecodeError::BadMagic { what, .. }
             | DecodeError::UnsupportedVersion { what, .. }
+            | DecodeError::Development { what }
+            | DecodeError::Unsigned { what }
             | DecodeError::NotAuthentic { what } => Self { what, why: "it would not be read back" },
+            DecodeError::KeyLacks { what, .. } => Self { what, why: "the key in use may not write it" },
             DecodeError::UnknownFeature { .. } => {
                 Self { what: "repository", why: "it needs what this program does not know" }
             }
         }
     }
 }
+
+/// The version byte that all structures had before the first release.
+const DEVELOPMENT: u8 = 1;
 
 /// Appends primitives to a buffer.
 pub(crate) trait Put {
@@ -250,12 +282,20 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
+    /// The bytes that are left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn finish(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.invalid("bytes follow its end")) }
     }
 
     pub(crate) fn version(&mut self, newest: u8) -> Result<u8, DecodeError> {
         let found = self.u8()?;
+        if found == DEVELOPMENT {
+            return Err(DecodeError::Development { what: self.what });
+        }
         if found == 0 || found > newest {
             return Err(DecodeError::UnsupportedVersion { what: self.what, found, newest });
         }

@@ -3,10 +3,14 @@
 use std::ops::Range;
 
 use super::tables::{decode_chunks, decode_frames, payload_len};
-use super::{CHUNKS, ChunkEntry, ChunkRef, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, TRAILER, TRAILER_LEN};
+use super::sealing::{FrameOpener, WRAP_LEN, part_aad, tables};
+use super::{
+    CHUNKS, ChunkEntry, ChunkRef, END_LEN, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, PADDING, TRAILER, end_len,
+};
 use crate::compress::Decompressor;
-use crate::ids::ContainerId;
-use crate::seal::Keys;
+use crate::ids::{ContainerId, ContainerKind, DomainId};
+use crate::keys::Keys;
+use crate::seal::{PART_EXTRA, PartKeys, SALT_LEN, only_zeros};
 use crate::wire::{DecodeError, Reader};
 
 /// Bytes of the tail to read first: holds the tables of a container of 4 KiB chunks at the default
@@ -21,6 +25,9 @@ pub struct ContainerIndex {
     /// All chunks, in payload order.
     pub chunks: Vec<ChunkEntry>,
     frames: Vec<FrameLocation>,
+    opener: FrameOpener,
+    /// The domain of the job that wrote it.
+    pub domain: DomainId,
     /// Bytes of the whole object.
     pub object_len: u64,
     /// Uncompressed bytes of all chunks.
@@ -52,51 +59,84 @@ impl FrameLocation {
     }
 }
 
+/// The end of a container, opened.
 struct Trailer {
+    domain: DomainId,
+    wrap: Option<Box<[u8; WRAP_LEN]>>,
+    tables: PartKeys,
     chunk_count: u32,
     frame_count: u32,
     chunk_table_len: u32,
     frame_table_len: u32,
     payload_len: u32,
+    pad_len: u32,
     object_len: u64,
+}
+
+impl Trailer {
+    /// Bytes of both tables.
+    fn tables_len(&self) -> u64 {
+        u64::from(self.chunk_table_len) + u64::from(self.frame_table_len)
+    }
 }
 
 fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) -> Result<Trailer, DecodeError> {
     const WHAT: &str = "container trailer";
-    let (rest, found) = tail.split_last_chunk::<4>().ok_or(DecodeError::Truncated { what: WHAT })?;
-    let sealer = keys.container(id);
-    let sealed = || rest.len().checked_sub(TRAILER_LEN - MAGIC.len()).map(|from| rest[from..].to_vec());
+    let cut = || DecodeError::Truncated { what: WHAT };
+    let (rest, found) = tail.split_last_chunk::<4>().ok_or_else(cut)?;
+    if *found != MAGIC && found[..3] != MAGIC[..3] {
+        return Err(DecodeError::BadMagic { what: "container", found: *found });
+    }
+    let open = || {
+        let (rest, domain) = rest.split_last_chunk::<16>().ok_or_else(cut)?;
+        let domain = DomainId(*domain);
+        let from = rest.len().checked_sub(END_LEN - MAGIC.len() - domain.0.len()).ok_or_else(cut)?;
+        let (rest, sealed) = rest.split_at(from);
+        let wrap = match id.kind {
+            ContainerKind::Meta => None,
+            ContainerKind::Data => Some(Box::new(*rest.last_chunk().ok_or_else(cut)?)),
+        };
+        let tables = tables(keys, id, domain)?;
+        let mut sealed = sealed.to_vec();
+        let aad = [wrap.as_ref().map_or(&[][..], |wrap| &wrap[..]), &part_aad(domain)].concat();
+        let plain = tables.open(TRAILER, &aad, &mut sealed, WHAT)?;
+        let mut reader = Reader::new(plain, WHAT);
+        let trailer = Trailer {
+            domain,
+            wrap,
+            tables,
+            chunk_count: reader.u32()?,
+            frame_count: reader.u32()?,
+            chunk_table_len: reader.u32()?,
+            frame_table_len: reader.u32()?,
+            payload_len: reader.u32()?,
+            pad_len: reader.u32()?,
+            object_len: reader.u64()?,
+        };
+        reader.finish()?;
+        Ok(trailer)
+    };
     if *found != MAGIC {
         // If it opens as a trailer of this version, it is one, and only this byte of it is damaged.
-        let is_ours = || sealed().is_some_and(|mut sealed| sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
-        return Err(match found {
-            [b'L', b'C', b'T', version] if *version > MAGIC[3] && !is_ours() => {
-                DecodeError::UnsupportedVersion { what: "container", found: *version, newest: MAGIC[3] }
+        return Err(match found[3] {
+            version if version > MAGIC[3] && open().is_err() => {
+                DecodeError::UnsupportedVersion { what: "container", found: version, newest: MAGIC[3] }
             }
             _ => DecodeError::BadMagic { what: "container", found: *found },
         });
     }
-    let mut sealed = sealed().ok_or(DecodeError::Truncated { what: WHAT })?;
-    let plain = sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT)?;
-    let mut reader = Reader::new(plain, WHAT);
-    let trailer = Trailer {
-        chunk_count: reader.u32()?,
-        frame_count: reader.u32()?,
-        chunk_table_len: reader.u32()?,
-        frame_table_len: reader.u32()?,
-        payload_len: reader.u32()?,
-        object_len: reader.u64()?,
-    };
-    reader.finish()?;
+    let trailer = open()?;
     if object_len > OBJECT_MAX {
         return Err(DecodeError::invalid("container", "it is longer than a reader accepts"));
     }
     if trailer.object_len != object_len {
         return Err(DecodeError::invalid("container", "its length is not what its trailer says"));
     }
+    if trailer.pad_len != 0 && (trailer.pad_len as usize) < PART_EXTRA {
+        return Err(DecodeError::invalid("container", "its padding is shorter than any sealed part"));
+    }
     // A caller that asks for `tail_len` bytes subtracts it from the object's length.
-    let tables_len = u64::from(trailer.chunk_table_len) + u64::from(trailer.frame_table_len);
-    if tables_len + TRAILER_LEN as u64 > object_len {
+    if trailer.tables_len() + end_len(id.kind) as u64 > object_len {
         return Err(DecodeError::invalid("container", "its tables are longer than it is"));
     }
     Ok(trailer)
@@ -104,27 +144,30 @@ fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) ->
 
 impl ContainerIndex {
     /// How many bytes at the end of the object [`ContainerIndex::decode`] needs, from a tail of at
-    /// least [`TRAILER_LEN`].
+    /// least [`TRAILER_LEN`](super::TRAILER_LEN), or of all bytes if there are fewer.
     pub fn tail_len(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) -> Result<usize, DecodeError> {
         let trailer = decode_trailer(keys, id, tail, object_len)?;
-        Ok(trailer.chunk_table_len as usize + trailer.frame_table_len as usize + TRAILER_LEN)
+        Ok(trailer.chunk_table_len as usize + trailer.frame_table_len as usize + end_len(id.kind))
     }
 
     /// Reads the tables from the end of the object (or from the whole of it). `object_len` is the
-    /// length that the store reports.
+    /// length that the store reports. Padding is checked if its bytes are there.
     pub fn decode(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) -> Result<Self, DecodeError> {
         let trailer = decode_trailer(keys, id, tail, object_len)?;
-        let tables = &tail[..tail.len() - TRAILER_LEN];
-        let table = |from_end: usize, len: u32, number: u64, what: &'static str| {
-            let end = tables.len().checked_sub(from_end).ok_or(DecodeError::Truncated { what })?;
+        let aad = part_aad(trailer.domain);
+        let before = tail.len() - end_len(id.kind).min(tail.len());
+        let part = |from_end: usize, len: u32, number: u64, what: &'static str| {
+            let end = before.checked_sub(from_end).ok_or(DecodeError::Truncated { what })?;
             let start = end.checked_sub(len as usize).ok_or(DecodeError::Truncated { what })?;
-            let mut sealed = tables[start..end].to_vec();
-            let plain_len = keys.container(id).open(number, &MAGIC, &mut sealed, what)?.len();
-            sealed.truncate(plain_len);
-            Ok(sealed)
+            let mut sealed = tail[start..end].to_vec();
+            Ok(trailer.tables.open(number, &aad, &mut sealed, what)?.to_vec())
         };
-        let frame_table = table(0, trailer.frame_table_len, FRAMES, "frame table")?;
-        let chunk_table = table(trailer.frame_table_len as usize, trailer.chunk_table_len, CHUNKS, "chunk table")?;
+        let frame_table = part(0, trailer.frame_table_len, FRAMES, "frame table")?;
+        let chunk_table = part(trailer.frame_table_len as usize, trailer.chunk_table_len, CHUNKS, "chunk table")?;
+        let tables_len = trailer.frame_table_len as usize + trailer.chunk_table_len as usize;
+        if trailer.pad_len > 0 && before >= tables_len + trailer.pad_len as usize {
+            only_zeros(&part(tables_len, trailer.pad_len, PADDING, "padding")?, "container")?;
+        }
         let chunks = decode_chunks(&chunk_table, trailer.chunk_count)?;
         let rows = decode_frames(&frame_table, trailer.frame_count)?;
         if payload_len(&chunks)? != trailer.payload_len {
@@ -132,11 +175,17 @@ impl ContainerIndex {
         }
         let frames = locate_frames(&rows, &chunks)?;
         let end = frames.last().map_or(0, |frame| frame.object_range().end);
-        let tables_len = u64::from(trailer.chunk_table_len) + u64::from(trailer.frame_table_len);
-        if end + tables_len + TRAILER_LEN as u64 != object_len {
+        if end + u64::from(trailer.pad_len) + trailer.tables_len() + end_len(id.kind) as u64 != object_len {
             return Err(DecodeError::invalid("frame table", "its sizes do not add up to the object"));
         }
-        Ok(Self { id, chunks, frames, object_len, payload_len: trailer.payload_len })
+        let Trailer { domain, wrap, payload_len, .. } = trailer;
+        let opener = FrameOpener::new(id, domain, wrap);
+        Ok(Self { id, chunks, frames, opener, domain, object_len, payload_len })
+    }
+
+    /// What opens its frames.
+    pub fn opener(&self) -> &FrameOpener {
+        &self.opener
     }
 
     /// All frames, in order.
@@ -195,29 +244,28 @@ pub fn frame_at(frames: &[FrameLocation], offset: u32) -> Option<&FrameLocation>
     frames[..after].last().filter(|frame| offset < frame.payload_range().end)
 }
 
-/// Opens one frame as it was compressed: `sealed`, the object's bytes at
-/// [`FrameLocation::object_range`], becomes these bytes.
-pub fn unseal_frame(
-    keys: &Keys,
-    id: ContainerId,
-    frame: &FrameLocation,
-    sealed: &mut Vec<u8>,
-) -> Result<(), DecodeError> {
-    let len = keys.container(id).open(u64::from(frame.number), &MAGIC, sealed, "frame")?.len();
-    sealed.truncate(len);
-    Ok(())
-}
+impl FrameOpener {
+    /// Opens one frame as it was compressed: `sealed`, the object's bytes at
+    /// [`FrameLocation::object_range`], becomes these bytes.
+    pub fn unseal_frame(&self, keys: &Keys, frame: &FrameLocation, sealed: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let plain = self.open(keys, frame.number, sealed)?;
+        let (from, len) = (SALT_LEN, plain.len());
+        sealed.copy_within(from..from + len, 0);
+        sealed.truncate(len);
+        Ok(())
+    }
 
-/// Opens one frame: `sealed` is the object's bytes at [`FrameLocation::object_range`], used as
-/// scratch; `raw` receives the payload bytes and must be `raw_len` long.
-pub fn open_frame(
-    keys: &Keys,
-    id: ContainerId,
-    frame: &FrameLocation,
-    sealed: &mut [u8],
-    raw: &mut [u8],
-    decompressor: &mut Decompressor,
-) -> Result<(), DecodeError> {
-    let plain = keys.container(id).open(u64::from(frame.number), &MAGIC, sealed, "frame")?;
-    decompressor.decompress_into(frame.entry.codec, plain, raw)
+    /// Opens one frame: `sealed` is the object's bytes at [`FrameLocation::object_range`], used as
+    /// scratch; `raw` receives the payload bytes and must be `raw_len` long.
+    pub fn open_frame(
+        &self,
+        keys: &Keys,
+        frame: &FrameLocation,
+        sealed: &mut [u8],
+        raw: &mut [u8],
+        decompressor: &mut Decompressor,
+    ) -> Result<(), DecodeError> {
+        let plain = self.open(keys, frame.number, sealed)?;
+        decompressor.decompress_into(frame.entry.codec, plain, raw)
+    }
 }

@@ -16,7 +16,7 @@
 use super::{FRAME_MAX, PAYLOAD_MAX};
 use crate::Fingerprint;
 use crate::compress::Codec;
-use crate::seal::TAG_LEN;
+use crate::seal::PART_EXTRA;
 use crate::wire::{DecodeError, Put, Reader};
 
 /// How a chunk's bytes are to be understood.
@@ -51,7 +51,7 @@ pub struct FrameEntry {
 
 pub(super) fn encode_chunks(chunks: &[ChunkEntry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(2 + chunks.len() * 35);
-    out.put_u8(1);
+    out.put_u8(2);
     out.put_u8(0);
     for chunk in chunks {
         out.extend_from_slice(&chunk.fingerprint.0);
@@ -64,7 +64,7 @@ pub(super) fn encode_chunks(chunks: &[ChunkEntry]) -> Vec<u8> {
 
 pub(super) fn decode_chunks(bytes: &[u8], count: u32) -> Result<Vec<ChunkEntry>, DecodeError> {
     let mut reader = Reader::new(bytes, "chunk table");
-    reader.version(1)?;
+    reader.version(2)?;
     if reader.u8()? != 0 {
         return Err(reader.invalid("it holds chunks of a kind this program does not know"));
     }
@@ -83,7 +83,7 @@ pub(super) fn decode_chunks(bytes: &[u8], count: u32) -> Result<Vec<ChunkEntry>,
 }
 
 pub(super) fn encode_frames(frames: &[FrameEntry]) -> Vec<u8> {
-    let mut out = vec![1];
+    let mut out = vec![2];
     for frame in frames {
         out.put_u8(frame.codec as u8);
         out.put_varint(u64::from(frame.raw_len));
@@ -94,7 +94,7 @@ pub(super) fn encode_frames(frames: &[FrameEntry]) -> Vec<u8> {
 
 pub(super) fn decode_frames(bytes: &[u8], count: u32) -> Result<Vec<FrameEntry>, DecodeError> {
     let mut reader = Reader::new(bytes, "frame table");
-    reader.version(1)?;
+    reader.version(2)?;
     if count as usize > reader.remaining() / 3 {
         return Err(DecodeError::Truncated { what: "frame table" });
     }
@@ -102,7 +102,7 @@ pub(super) fn decode_frames(bytes: &[u8], count: u32) -> Result<Vec<FrameEntry>,
     for _ in 0..count {
         let codec = Codec::from_code(reader.u8()?)?;
         let (raw_len, sealed_len) = (reader.varint_u32()?, reader.varint_u32()?);
-        if raw_len == 0 || raw_len as usize > FRAME_MAX || (sealed_len as usize) < TAG_LEN {
+        if raw_len == 0 || raw_len as usize > FRAME_MAX || (sealed_len as usize) < PART_EXTRA {
             return Err(reader.invalid("a frame's size is out of bounds"));
         }
         frames.push(FrameEntry { codec, raw_len, sealed_len });

@@ -2,10 +2,13 @@
 
 use super::read::locate_frames;
 use super::tables::{encode_chunks, encode_frames, payload_len};
-use super::{CHUNKS, ChunkEntry, FRAME_MAX, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, TRAILER, TRAILER_LEN};
+use super::sealing::{ContainerSealer, part_aad};
+use super::{
+    CHUNKS, ChunkEntry, FRAME_MAX, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, PADDING, TRAILER, TRAILER_LEN, end_len,
+};
 use crate::compress::{Codec, Compressor};
-use crate::ids::ContainerId;
-use crate::seal::{Keys, TAG_LEN};
+use crate::padding::Padding;
+use crate::seal::{PART_EXTRA, SALT_LEN};
 use crate::wire::{EncodeError, Put};
 
 /// A frame ready to be put into its container.
@@ -33,27 +36,41 @@ pub struct CompressedFrame {
 /// that it opens and which chunks it holds: nothing here looks inside. Refuses frames that are
 /// empty or larger than [`FRAME_MAX`].
 pub fn seal_compressed(
-    keys: &Keys,
-    id: ContainerId,
+    sealer: &ContainerSealer,
     number: u32,
     frame: CompressedFrame,
+) -> Result<SealedFrame, EncodeError> {
+    let what = *blake3::hash(&frame.bytes).as_bytes();
+    seal_identified(sealer, number, frame, &what)
+}
+
+/// Seals a frame; `what` is a digest of all that decides its bytes.
+fn seal_identified(
+    sealer: &ContainerSealer,
+    number: u32,
+    frame: CompressedFrame,
+    what: &[u8; 32],
 ) -> Result<SealedFrame, EncodeError> {
     let CompressedFrame { codec, raw_len, mut bytes } = frame;
     if raw_len == 0 || raw_len as usize > FRAME_MAX {
         return Err(EncodeError::new("frame", "it is empty or larger than a reader accepts"));
     }
-    keys.container(id).seal(u64::from(number), &MAGIC, &mut bytes, 0);
+    let number = u64::from(number);
+    let salt = sealer.frames.salt(&sealer.random, number, what);
+    bytes.splice(0..0, [0; SALT_LEN]);
+    sealer.frames.seal(number, &part_aad(sealer.domain), salt, &mut bytes, 0);
     let entry = FrameEntry { codec, raw_len, sealed_len: EncodeError::fit_u32("frame", bytes.len())? };
     Ok(SealedFrame { entry, bytes })
 }
 
-/// Compresses and seals the `number`-th frame of a container. Pure: frames of one container can be
-/// sealed by several threads. Refuses frames that are empty or larger than [`FRAME_MAX`].
+/// Compresses and seals the `number`-th frame of a container, whose `chunks` are `raw`. Pure: frames
+/// of one container can be sealed by several threads. Refuses frames that are empty or larger than
+/// [`FRAME_MAX`].
 pub fn seal_frame(
-    keys: &Keys,
-    id: ContainerId,
+    sealer: &ContainerSealer,
     number: u32,
     raw: &[u8],
+    chunks: &[ChunkEntry],
     compressor: &mut Compressor,
 ) -> Result<SealedFrame, EncodeError> {
     if raw.is_empty() || raw.len() > FRAME_MAX {
@@ -62,7 +79,15 @@ pub fn seal_frame(
     let mut bytes = Vec::new();
     let codec = compressor.compress(raw, &mut bytes);
     let raw_len = EncodeError::fit_u32("frame", raw.len())?;
-    let mut sealed = seal_compressed(keys, id, number, CompressedFrame { codec, raw_len, bytes })?;
+    // Fingerprints identify the bytes, and settings what compression makes of them: to hash some
+    // four kilobytes instead of the frame costs a hundredth.
+    let mut what = blake3::Hasher::new();
+    chunks.iter().for_each(|chunk| {
+        what.update(&chunk.fingerprint.0).update(&chunk.size.to_le_bytes());
+    });
+    what.update(&compressor.settings()).update(&[codec as u8]).update(&(bytes.len() as u64).to_le_bytes());
+    let frame = CompressedFrame { codec, raw_len, bytes };
+    let mut sealed = seal_identified(sealer, number, frame, what.finalize().as_bytes())?;
     // Frames wait for their container; the room that compression did not need must not wait with
     // them.
     sealed.bytes.shrink_to_fit();
@@ -73,26 +98,27 @@ pub fn seal_frame(
 const ENTRY_ROOM: usize = 37;
 /// Bytes of the frame table of any usual container, and of both tables' tags.
 const FRAME_TABLE_ROOM: usize = 4096;
+/// Bytes of padding of any usual container, at most.
+const PADDING_ROOM: usize = 128 << 10;
 
 /// Puts frames together and closes the container with its tables.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ContainerBuilder {
-    id: ContainerId,
     object: Vec<u8>,
     frames: Vec<FrameEntry>,
 }
 
 impl ContainerBuilder {
     /// An empty container.
-    pub fn new(id: ContainerId) -> Self {
-        Self::with_room(id, 0, 0)
+    pub fn new() -> Self {
+        Self::with_room(0, 0)
     }
 
     /// The same, with room for frames of this many bytes in all and a table of this many chunks.
-    pub fn with_room(id: ContainerId, frames: usize, chunks: usize) -> Self {
+    pub fn with_room(frames: usize, chunks: usize) -> Self {
         // There are too few frames for their own table to matter.
-        let tables = chunks * ENTRY_ROOM + TRAILER_LEN + FRAME_TABLE_ROOM;
-        Self { id, object: Vec::with_capacity(if frames == 0 { 0 } else { frames + tables }), frames: Vec::new() }
+        let tables = chunks * ENTRY_ROOM + TRAILER_LEN + FRAME_TABLE_ROOM + PADDING_ROOM;
+        Self { object: Vec::with_capacity(if frames == 0 { 0 } else { frames + tables }), frames: Vec::new() }
     }
 
     /// Appends the next frame: the `number` it was sealed with is the count of frames before it.
@@ -106,9 +132,14 @@ impl ContainerBuilder {
         self.object.len()
     }
 
-    /// Appends the tables. `chunks` must be exactly the chunks of the frames, in order, and no more
-    /// than a container may hold. Anything else is refused.
-    pub fn finish(mut self, keys: &Keys, chunks: &[ChunkEntry]) -> Result<Vec<u8>, EncodeError> {
+    /// Appends padding and tables. `chunks` must be exactly the chunks of the frames, in order, and
+    /// no more than a container may hold. Anything else is refused.
+    pub fn finish(
+        mut self,
+        sealer: &ContainerSealer,
+        chunks: &[ChunkEntry],
+        padding: Padding,
+    ) -> Result<Vec<u8>, EncodeError> {
         const WHAT: &str = "container";
         // These are the reader's own checks: otherwise, an error would be found when it is too
         // late.
@@ -119,31 +150,39 @@ impl ContainerBuilder {
         }
         let (chunk_count, frame_count) =
             (EncodeError::fit_u32(WHAT, chunks.len())?, EncodeError::fit_u32(WHAT, self.frames.len())?);
-        let sealer = keys.container(self.id);
-        let mut append = |table: Vec<u8>, number: u64| {
-            let from = self.object.len();
-            self.object.extend_from_slice(&table);
-            sealer.seal(number, &MAGIC, &mut self.object, from);
-            EncodeError::fit_u32(WHAT, self.object.len() - from)
-        };
-        let chunk_table_len = append(encode_chunks(chunks), CHUNKS)?;
-        let frame_table_len = append(encode_frames(&self.frames), FRAMES)?;
-        let from = self.object.len();
-        if (from + TRAILER_LEN) as u64 > OBJECT_MAX {
+        let aad = part_aad(sealer.domain);
+        let (chunk_table, frame_table) = (encode_chunks(chunks), encode_frames(&self.frames));
+        let unpadded = self.object.len() + chunk_table.len() + frame_table.len() + 2 * PART_EXTRA + end_len(sealer.id.kind);
+        let object_len = padding.padded(unpadded as u64, PART_EXTRA as u64);
+        if object_len > OBJECT_MAX {
             return Err(EncodeError::new(WHAT, "it is longer than a reader accepts"));
         }
+        let pad_len = EncodeError::fit_u32(WHAT, object_len as usize - unpadded)?;
         let out = &mut self.object;
-        out.put_u32(chunk_count);
-        out.put_u32(frame_count);
-        out.put_u32(chunk_table_len);
-        out.put_u32(frame_table_len);
-        out.put_u32(payload_len);
-        out.put_u64((from + TRAILER_LEN) as u64);
-        sealer.seal(TRAILER, &MAGIC, out, from);
-        debug_assert_eq!(out.len() - from, TRAILER_LEN - MAGIC.len());
+        let append = |out: &mut Vec<u8>, part: &[u8], number: u64, aad: &[u8]| {
+            let salt = sealer.tables.salt(&sealer.random, number, blake3::hash(part).as_bytes());
+            let from = out.len();
+            out.extend_from_slice(&[0; SALT_LEN]);
+            out.extend_from_slice(part);
+            sealer.tables.seal(number, aad, salt, out, from);
+            EncodeError::fit_u32(WHAT, out.len() - from)
+        };
+        if pad_len > 0 {
+            append(out, &vec![0; pad_len as usize - PART_EXTRA], PADDING, &aad)?;
+        }
+        let chunk_table_len = append(out, &chunk_table, CHUNKS, &aad)?;
+        let frame_table_len = append(out, &frame_table, FRAMES, &aad)?;
+        let wrap = sealer.wrap.as_ref().map_or(&[][..], |wrap| &wrap[..]);
+        out.extend_from_slice(wrap);
+        let mut trailer = Vec::with_capacity(super::TRAILER_PLAIN);
+        for number in [chunk_count, frame_count, chunk_table_len, frame_table_len, payload_len, pad_len] {
+            trailer.put_u32(number);
+        }
+        trailer.put_u64(object_len);
+        append(out, &trailer, TRAILER, &[wrap, &aad].concat())?;
+        out.extend_from_slice(&sealer.domain.0);
         out.extend_from_slice(&MAGIC);
+        debug_assert_eq!(out.len() as u64, object_len);
         Ok(self.object)
     }
 }
-
-const _: () = assert!(super::TRAILER_PLAIN + TAG_LEN + 4 == TRAILER_LEN);

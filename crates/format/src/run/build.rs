@@ -6,18 +6,18 @@ use super::{
     BLOCK_TARGET, FENCES, FILTER, MAGIC, RUN_OBJECT_MAX, RUN_TRAILER_LEN, RecordLayout, TRAILER, TRAILER_PLAIN_LEN,
     VALUE_MAX, ValueWidth, WHAT, prefix,
 };
-use crate::ids::RunId;
+use super::key::RunKey;
 use crate::index_manifest::{RunRef, Table};
-use crate::seal::{Keys, Sealer, TAG_LEN};
+use crate::seal::{PART_EXTRA, RANDOM_LEN, SALT_LEN};
 use crate::wire::{EncodeError, Put};
 
 /// Collects sorted records into an object. The bytes can be taken away while it grows.
 #[derive(Debug)]
 pub struct RunBuilder {
-    id: RunId,
+    key: RunKey,
+    random: [u8; RANDOM_LEN],
     table: Table,
     layout: RecordLayout,
-    sealer: Sealer,
     block: BlockBuilder,
     fences: Vec<u8>,
     /// `None` when there is to be no filter.
@@ -41,11 +41,11 @@ pub struct FinishedRun {
 }
 
 impl RunBuilder {
-    /// An object of that name. An id is used once: its key seals one object only. `with_filter`:
-    /// whether it will be asked for single keys.
+    /// An object under this key. `random` must be fresh random bytes. `with_filter`: whether it will
+    /// be asked for single keys.
     pub fn new(
-        keys: &Keys,
-        id: RunId,
+        key: RunKey,
+        random: [u8; RANDOM_LEN],
         table: Table,
         layout: RecordLayout,
         with_filter: bool,
@@ -54,10 +54,10 @@ impl RunBuilder {
             return Err(EncodeError::new(WHAT, "its keys or values have an impossible width"));
         }
         Ok(Self {
-            id,
+            key,
+            random,
             table,
             layout,
-            sealer: keys.run(id),
             block: BlockBuilder::new(layout),
             fences: Vec::new(),
             hashes: with_filter.then(Vec::new),
@@ -105,17 +105,30 @@ impl RunBuilder {
     }
 
     fn close_block(&mut self) -> Result<(), EncodeError> {
-        let from = self.out.len();
+        let from = self.begin_part();
         self.fences.extend_from_slice(self.block.first_key());
         let records = self.block.count();
         self.last_key.clear();
         self.last_key.extend_from_slice(self.block.last_key());
         self.block.finish(&mut self.out);
-        self.sealer.seal(u64::from(self.blocks), &MAGIC, &mut self.out, from);
+        self.seal_part(u64::from(self.blocks), from);
         self.fences.put_varint((self.out.len() - from) as u64);
         self.fences.put_varint(records as u64);
         self.blocks = self.blocks.checked_add(1).ok_or(EncodeError::new(WHAT, "it has too many blocks"))?;
         Ok(())
+    }
+
+    /// Leaves room for the salt of a part that is written now; gives the part's offset.
+    fn begin_part(&mut self) -> usize {
+        let from = self.out.len();
+        self.out.extend_from_slice(&[0; SALT_LEN]);
+        from
+    }
+
+    fn seal_part(&mut self, number: u64, from: usize) {
+        let what = blake3::hash(&self.out[from + SALT_LEN..]);
+        let salt = self.key.parts.salt(&self.random, number, what.as_bytes());
+        self.key.parts.seal(number, &MAGIC, salt, &mut self.out, from);
     }
 
     /// Records so far.
@@ -153,26 +166,25 @@ impl RunBuilder {
         if self.block.count() > 0 {
             self.close_block()?;
         }
-        let seal = |out: &mut Vec<u8>, number, from| self.sealer.seal(number, &MAGIC, out, from);
-        let from = self.out.len();
-        let filter_bytes = match &mut self.hashes {
-            Some(hashes) => {
-                Filter::build(hashes).encode(&mut self.out);
-                seal(&mut self.out, FILTER, from);
+        let filter_bytes = match self.hashes.take() {
+            Some(mut hashes) => {
+                let from = self.begin_part();
+                Filter::build(&mut hashes).encode(&mut self.out);
+                self.seal_part(FILTER, from);
                 EncodeError::fit_u32(WHAT, self.out.len() - from)?
             }
             None => 0,
         };
-        let from = self.out.len();
+        let from = self.begin_part();
         self.out.extend_from_slice(&self.fences);
         self.out.extend_from_slice(&self.last_key);
-        seal(&mut self.out, FENCES, from);
+        self.seal_part(FENCES, from);
         let fence_bytes = EncodeError::fit_u32(WHAT, self.out.len() - from)?;
         let object_bytes = self.taken + (self.out.len() + RUN_TRAILER_LEN) as u64;
         if object_bytes > RUN_OBJECT_MAX {
             return Err(EncodeError::new(WHAT, "it is longer than a reader accepts"));
         }
-        let from = self.out.len();
+        let from = self.begin_part();
         self.out.put_u8(self.table.code());
         self.out.put_u8(self.layout.key_len);
         self.out.extend_from_slice(&self.layout.value_code().to_le_bytes());
@@ -182,13 +194,13 @@ impl RunBuilder {
         self.out.put_u32(filter_bytes);
         self.out.put_u32(fence_bytes);
         self.out.put_u64(object_bytes);
-        debug_assert_eq!(self.out.len() - from, TRAILER_PLAIN_LEN);
-        self.sealer.seal(TRAILER, &MAGIC, &mut self.out, from);
+        debug_assert_eq!(self.out.len() - from, SALT_LEN + TRAILER_PLAIN_LEN);
+        self.seal_part(TRAILER, from);
         self.out.extend_from_slice(&MAGIC);
         let run = RunRef {
             table: self.table,
             age: 0,
-            id: self.id,
+            id: self.key.id,
             first: self.first,
             last: prefix(&self.last_key),
             records: self.records,
@@ -203,4 +215,4 @@ impl RunBuilder {
     }
 }
 
-const _: () = assert!(TRAILER_PLAIN_LEN + TAG_LEN + 4 == RUN_TRAILER_LEN);
+const _: () = assert!(TRAILER_PLAIN_LEN + PART_EXTRA + 4 == RUN_TRAILER_LEN);

@@ -5,13 +5,14 @@ use std::ops::Range;
 
 use super::block::Block;
 use super::filter::Filter;
+use super::key::RunKey;
 use super::{
     BLOCK_MAX, FENCES, FILTER, MAGIC, RUN_OBJECT_MAX, RUN_TRAILER_LEN, RecordLayout, TRAILER, VARIABLE, ValueWidth,
     WHAT, prefix,
 };
 use crate::ids::RunId;
 use crate::index_manifest::Table;
-use crate::seal::{Keys, Sealer, TAG_LEN};
+use crate::seal::{PART_EXTRA, PartKeys, SALT_LEN};
 use crate::wire::{DecodeError, Reader};
 
 /// The facts of an object from its tail.
@@ -27,7 +28,7 @@ pub struct RunIndex {
     pub records: u64,
     /// Tombstones.
     pub tombstones: u64,
-    sealer: Sealer,
+    parts: PartKeys,
     /// First keys of all blocks, and behind them the last key of the object.
     keys: Vec<u8>,
     /// Where the blocks begin, and behind them where the last one ends.
@@ -46,12 +47,12 @@ struct Trailer {
     fence_bytes: u32,
 }
 
-fn decode_trailer(sealer: &Sealer, tail: &[u8], object_len: u64) -> Result<Trailer, DecodeError> {
+fn decode_trailer(parts: &PartKeys, tail: &[u8], object_len: u64) -> Result<Trailer, DecodeError> {
     let (rest, found) = tail.split_last_chunk::<4>().ok_or(DecodeError::Truncated { what: WHAT })?;
     let sealed = || rest.len().checked_sub(RUN_TRAILER_LEN - MAGIC.len()).map(|from| rest[from..].to_vec());
     if *found != MAGIC {
         // If it opens as a trailer of this version, it is one, and only this byte of it is damaged.
-        let is_ours = || sealed().is_some_and(|mut sealed| sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
+        let is_ours = || sealed().is_some_and(|mut sealed| parts.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
         return Err(match found {
             [b'L', b'R', b'N', version] if *version > MAGIC[3] && !is_ours() => {
                 DecodeError::UnsupportedVersion { what: WHAT, found: *version, newest: MAGIC[3] }
@@ -60,7 +61,7 @@ fn decode_trailer(sealer: &Sealer, tail: &[u8], object_len: u64) -> Result<Trail
         });
     }
     let mut sealed = sealed().ok_or(DecodeError::Truncated { what: WHAT })?;
-    let mut reader = Reader::new(sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT)?, WHAT);
+    let mut reader = Reader::new(parts.open(TRAILER, &MAGIC, &mut sealed, WHAT)?, WHAT);
     let table = Table::of_code(reader.u8()?).ok_or(reader.invalid("unknown table"))?;
     let key_len = reader.u8()?;
     let value = match reader.u16()? {
@@ -90,13 +91,13 @@ fn decode_trailer(sealer: &Sealer, tail: &[u8], object_len: u64) -> Result<Trail
 impl RunIndex {
     /// Reads the end of an object (or the whole of it), at least fences and trailer. `object_len`
     /// is the known length.
-    pub fn decode(keys: &Keys, id: RunId, tail: &[u8], object_len: u64) -> Result<Self, DecodeError> {
-        let sealer = keys.run(id);
-        let trailer = decode_trailer(&sealer, tail, object_len)?;
+    pub fn decode(key: &RunKey, tail: &[u8], object_len: u64) -> Result<Self, DecodeError> {
+        let RunKey { id, parts } = key.clone();
+        let trailer = decode_trailer(&parts, tail, object_len)?;
         let end = tail.len() - RUN_TRAILER_LEN;
         let from = end.checked_sub(trailer.fence_bytes as usize).ok_or(DecodeError::Truncated { what: WHAT })?;
         let mut sealed = tail[from..end].to_vec();
-        let mut reader = Reader::new(sealer.open(FENCES, &MAGIC, &mut sealed, WHAT)?, WHAT);
+        let mut reader = Reader::new(parts.open(FENCES, &MAGIC, &mut sealed, WHAT)?, WHAT);
         let key_len = usize::from(trailer.layout.key_len);
         let blocks = trailer.blocks as usize;
         if blocks == 0 {
@@ -113,7 +114,7 @@ impl RunIndex {
             keys.extend_from_slice(reader.take(key_len)?);
             offsets.push(offset);
             let sealed = reader.varint()?;
-            if sealed > (BLOCK_MAX + TAG_LEN) as u64 || sealed < TAG_LEN as u64 {
+            if sealed > (BLOCK_MAX + PART_EXTRA) as u64 || sealed < PART_EXTRA as u64 {
                 return Err(reader.invalid("a block has an impossible length"));
             }
             offset += sealed;
@@ -138,7 +139,7 @@ impl RunIndex {
             return Err(reader.invalid("its parts do not add up to the object"));
         }
         let Trailer { table, layout, records, tombstones, filter_bytes, .. } = trailer;
-        Ok(Self { id, table, layout, records, tombstones, sealer, keys, offsets, counts, filter_bytes })
+        Ok(Self { id, table, layout, records, tombstones, parts, keys, offsets, counts, filter_bytes })
     }
 
     /// How many blocks there are; never 0.
@@ -215,7 +216,8 @@ impl RunIndex {
     pub fn open_block(&self, number: usize, sealed: &[u8], mut buffer: Vec<u8>) -> Result<Block, DecodeError> {
         buffer.clear();
         buffer.extend_from_slice(sealed);
-        let len = self.sealer.open(number as u64, &MAGIC, &mut buffer, WHAT)?.len();
+        let len = self.parts.open(number as u64, &MAGIC, &mut buffer, WHAT)?.len();
+        buffer.copy_within(SALT_LEN..SALT_LEN + len, 0);
         buffer.truncate(len);
         let block = Block::decode(self.layout, buffer)?;
         let invalid = |why| Err(DecodeError::invalid(WHAT, why));
@@ -237,7 +239,7 @@ impl RunIndex {
             return Ok(None);
         }
         let mut sealed = sealed.to_vec();
-        Filter::decode(self.sealer.open(FILTER, &MAGIC, &mut sealed, WHAT)?).map(Some)
+        Filter::decode(self.parts.open(FILTER, &MAGIC, &mut sealed, WHAT)?).map(Some)
     }
 
     /// Bytes of memory that it takes, nearly.
