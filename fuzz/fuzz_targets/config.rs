@@ -1,4 +1,4 @@
-//! The configuration: as it lies in the store, and with a MAC that fits.
+//! The configuration: as it lies in the store, and with a signature that fits.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Wrapped keys, as far as they are read without a password.
+//! Key objects, as far as they are read without a password.
 
 #![no_main]
 

@@ -6,12 +6,13 @@ mod support;
 use std::path::Path;
 
 use larder_format::compress::{Compression, Compressor};
-use larder_format::ids::{ContainerKind, KeyId, SettingsOf};
+use larder_format::ids::{ContainerKind, DomainId, KeyId, SettingsOf};
 use larder_format::index_mark::IndexMark;
-use larder_format::key_file::{KdfCost, KeyFields, to_paper, wrap};
-use larder_format::seal::MasterKey;
+use larder_format::key_file::{KdfCost, Unlock, to_paper, wrap};
+use larder_format::keys::MasterKey;
+use larder_format::roles::Roles;
 use larder_format::{names, recipe, segment};
-use support::{CONTAINER, Forger, JOB, SERIES, keys};
+use support::{CONTAINER, FILE, Forger, JOB, KEY, RANDOM, SERIES, WRAP, keys};
 
 /// A part as the targets split their input: a length and the bytes.
 fn part(bytes: &[u8]) -> Vec<u8> {
@@ -28,34 +29,34 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (keys, master) = (keys(), MasterKey(support::MASTER));
     let config = support::config().encode(&keys)?;
     write("config", "sealed", &config)?;
-    write("config", "fields", &config[..config.len() - 32])?;
-    let lease = support::lease().encode(&keys, JOB, 4, [9; 16])?;
+    write("config", "fields", &config[..config.len() - 64])?;
+    let lease = support::lease().encode(&keys, JOB, 4, RANDOM)?;
     write("lease", "sealed", &lease)?;
     write("lease", "fields", &support::open(&names::lease(JOB, 4), &lease)[0])?;
-    let mark = support::forgotten().encode(&keys, SERIES, JOB, [9; 16])?;
+    let mark = support::forgotten().encode(&keys, DomainId::DEFAULT, SERIES, JOB, RANDOM)?;
     write("mark", "forgotten", &mark)?;
     write("mark", "fields", &support::open(&names::forgotten(SERIES, JOB), &mark)[0])?;
-    let done = support::done().encode(&keys, JOB, [9; 16])?;
+    let done = support::done().encode(&keys, DomainId::DEFAULT, JOB, RANDOM)?;
     write("mark", "done", &done)?;
     write("mark", "done_fields", &support::open(&names::lease_done(JOB), &done)[0])?;
-    let mark = IndexMark::Counts([8; 16]).encode(&keys, 5, [9; 16])?;
+    let mark = IndexMark::Counts([8; 16]).encode(&keys, 5, RANDOM)?;
     write("mark", "index", &mark)?;
     write("mark", "index_fields", &support::open(&names::indexed(5), &mark)[0])?;
     let of = SettingsOf::Series(SERIES);
-    let settings = support::settings().encode(&keys, of, 2, [9; 16])?;
+    let settings = support::settings().encode(&keys, of, 2, RANDOM)?;
     write("settings", "sealed", &settings)?;
     write("settings", "fields", &support::open(&names::settings(of, 2), &settings)[0])?;
-    write("manifest", "sealed", &support::manifest().encode(&keys, SERIES, 0, [9; 16])?)?;
+    write("manifest", "sealed", &support::manifest().encode(&keys, SERIES, 0, RANDOM)?)?;
     let [summary, body] = support::manifest_parts();
     write("manifest", "parts", &[part(&summary), body].concat())?;
     let parts = support::container_parts();
     write("container", "sealed", &Forger::new().container(CONTAINER, &parts))?;
     let payload = parts.payload_len.to_le_bytes();
-    let fields = [parts.chunk_count as u8, parts.frame_count as u8, payload[0], payload[1], payload[2], 0];
+    let fields = [parts.chunk_count as u8, parts.frame_count as u8, payload[0], payload[1], payload[2], 0, 0];
     let frames: Vec<u8> = parts.frames.iter().flat_map(|frame| part(frame)).collect();
-    let tables = [part(&parts.chunk_table), part(&parts.frame_table)].concat();
+    let tables = [part(&parts.chunk_table), part(&parts.frame_table), part(&parts.padding)].concat();
     write("container", "parts", &[&fields[..], &tables, &frames].concat())?;
-    write("index_manifest", "sealed", &support::index_manifest().encode(&keys, [9; 16])?)?;
+    write("index_manifest", "sealed", &support::index_manifest().encode(&keys, RANDOM)?)?;
     let [head, body] = support::index_manifest_parts();
     write("index_manifest", "parts", &[part(&head), body].concat())?;
     let parts = support::run_parts();
@@ -69,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut facts = Vec::new();
     support::container_facts().encode(&mut facts)?;
     write("index_record", "facts", &facts)?;
-    write("index_record", "set", &[1, 11, 1, 4])?;
+    write("index_record", "set", &[2, 11, 1, 4])?;
     let raw = b"compressed compressed compressed compressed compressed compressed";
     let mut stored = Vec::new();
     Compressor::new(Compression::DEFAULT).compress(raw, &mut stored);
@@ -78,14 +79,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("segment", "even", &segment::encode(&support::records()[3..5], &[])?)?;
     write("recipe_node", "valid", &recipe::encode_node(&support::segments())?)?;
     write("metadata_block", "valid", &support::checks::blocks(&support::entries())[0].bytes)?;
-    let fields = KeyFields {
-        cost: KdfCost::TEST,
-        salt: [5; 32],
-        user: "alice".to_owned(),
-        host: "host".to_owned(),
-        created_ms: 1_790_000_000_000,
-    };
-    write("key_fields", "valid", &wrap(&master, b"secret", &fields, KeyId([3; 8]), support::REPOSITORY)?)?;
+    let fields = support::key_fields(Some(KdfCost::TEST), Roles::ALL);
+    let unlock = Unlock::Password(b"secret");
+    let key = wrap(&keys, keys.secrets(), unlock, &fields, KEY, support::REPOSITORY, &config)?;
+    write("key_fields", "valid", &key)?;
+    write("key_fields", "file", &support::key_of(Roles::BACKUP))?;
+    // Their first byte chooses the role, as in the target.
+    for (number, roles) in [Roles::ALL, Roles::BACKUP, Roles::RESTORE, Roles::OPERATE].into_iter().enumerate() {
+        let payload = Forger::new().open_key(KEY, &FILE, &support::key_of(roles));
+        write("key_payload", &roles.to_string(), &[&[number as u8][..], &payload].concat())?;
+    }
+    write("machine_key", "valid", format!("# a machine\n{}\n", *support::machine_key().to_line()).as_bytes())?;
+    write("wrap", "ciphertext", &WRAP)?;
+    write("wrap", "public", keys.opening_public().as_bytes())?;
     write("paper_key", "valid", to_paper(&master, support::REPOSITORY).join("\n").as_bytes())?;
     let container = support::container_id(ContainerKind::Meta, JOB, 10);
     for (name, text) in [

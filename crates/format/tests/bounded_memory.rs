@@ -16,7 +16,7 @@ use std::cell::Cell;
 
 use larder_format::config::UnverifiedConfig;
 use larder_format::container::{ContainerIndex, FRAME_MAX, PAYLOAD_MAX};
-use larder_format::ids::{ContainerKind, KeyId, SettingsOf};
+use larder_format::ids::{ContainerKind, SettingsOf};
 use larder_format::key_file;
 use larder_format::lease::Lease;
 use larder_format::manifest::{Manifest, Summary};
@@ -97,7 +97,7 @@ fn a_count_alone_allocates_nothing() {
     for claimed in [u64::MAX, u64::MAX >> 1, 1 << 40, 1 << 32, 1 << 30, 1 << 24] {
         let claimed = varint(claimed);
         // Behind the version: no jobs, no containers, no runs or rows yet.
-        for before in [&[1][..], &[1, 0], &[1, 0, 0], &[1, 0, 0, 0], &[1, 1, 0], &[1, 1, 0, 1]] {
+        for before in [&[2][..], &[2, 0], &[2, 0, 0], &[2, 0, 0, 0], &[2, 1, 0], &[2, 1, 0, 1]] {
             let input = [before, &claimed, &[0; 200]].concat();
             for decode in [
                 |input: &[u8]| segment::decode(input).is_ok(),
@@ -114,26 +114,26 @@ fn a_count_alone_allocates_nothing() {
 #[test]
 fn rows_do_not_unfold_far() {
     let job = [7; 16];
-    let places = [vec![1, 1], job.to_vec(), varint(1), vec![0, 0]].concat();
+    let places = [vec![2, 1], job.to_vec(), varint(1), vec![0, 0]].concat();
     // A segment of runs of nothing, and of places of nothing.
     let runs = [places.clone(), varint((INPUT / 37) as u64), [0, 0, 0, 0, 1].repeat(INPUT / 5)].concat();
     assert_bounded(runs.len(), 0, || segment::decode(&runs));
-    let containers = [vec![1, 1], job.to_vec(), varint((INPUT / 2) as u64), vec![0; INPUT + 9]].concat();
+    let containers = [vec![2, 1], job.to_vec(), varint((INPUT / 2) as u64), vec![0; INPUT + 9]].concat();
     assert_bounded(containers.len(), 0, || segment::decode(&containers));
     // A recipe node whose only segment uses one container over and over.
     let row = [vec![7; 32], vec![0, 0, 1, 0, 0, 0]].concat();
     let uses = [places, varint(1), row, varint((INPUT / 3) as u64), vec![0; INPUT + 9]].concat();
     assert_bounded(uses.len(), 0, || recipe::decode_node(&uses));
     // A block of owners, of attributes, of extents.
-    let owners = [vec![1, 0, 0], varint((INPUT / 4) as u64), [0, 0, 1, 1].repeat(INPUT / 4)].concat();
+    let owners = [vec![2, 0, 0], varint((INPUT / 4) as u64), [0, 0, 1, 1].repeat(INPUT / 4)].concat();
     assert_bounded(owners.len(), 0, || decode_block(&owners));
-    let head = [1, 1, 0, 1, 0, 0, 0, 0];
+    let head = [2, 1, 0, 1, 0, 0, 0, 0];
     let file = [0, 1, b'a', 0, 0, 0, 0, 0];
     let xattrs = [&head[..], &[8 | 64], &file, &[0], &varint((INPUT / 2) as u64), &vec![0; INPUT]].concat();
     assert_bounded(xattrs.len(), 0, || decode_block(&xattrs).expect("a file with many empty attributes"));
     let count = varint((INPUT / 2) as u64);
     let extents =
-        [&[1, 1], &count[..], &head[3..], &[32 | 64], &file, &varint(1 << 40), &count, &[0, 1].repeat(INPUT / 2)]
+        [&[2, 1], &count[..], &head[3..], &[32 | 64], &file, &varint(1 << 40), &count, &[0, 1].repeat(INPUT / 2)]
             .concat();
     assert_bounded(extents.len(), 0, || decode_block(&extents).expect("a file with many extents"));
 }
@@ -146,7 +146,7 @@ fn rows_do_not_unfold_far() {
 fn shared_paths_do_not_unfold_without_end() {
     let long = INPUT / 2;
     let rows = 2000u64;
-    let mut block = [vec![1], varint(rows + 1), vec![0, 1, 0, 0, 0, 0]].concat();
+    let mut block = [vec![2], varint(rows + 1), vec![0, 1, 0, 0, 0, 0]].concat();
     block.extend_from_slice(&[&[1 | 64, 0][..], &varint(long as u64), &vec![b'a'; long], &[0, 0, 0, 0, 0]].concat());
     for number in 0..rows {
         let tail = (number as u16 + 0x4141).to_be_bytes();
@@ -175,14 +175,14 @@ fn very_long_paths_are_still_stored() {
 
 #[test]
 fn lengths_in_sealed_objects_are_believed_only_as_far_as_there_are_bytes() {
-    let mut object = support::manifest().encode(&keys(), SERIES, 0, [9; 16]).expect("valid");
-    object[24..28].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut object = support::manifest().encode(&keys(), SERIES, 0, support::RANDOM).expect("valid");
+    object[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_bounded(object.len(), 0, || assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &object).is_err()));
     let head = Summary::decode_head(&keys(), SERIES, JOB, 0, &object);
     assert!(head.is_err(), "nobody may be made to fetch four gigabytes for a summary");
     let name = names::version(SERIES, JOB, 0);
     let [summary, _] = support::manifest_parts();
-    for body in [vec![1, 0, 0, 0, 0], vec![1, 0, 0, 0], vec![1, 0, 0], vec![1, 0], vec![1]] {
+    for body in [vec![2, 0, 0, 0, 0], vec![2, 0, 0, 0], vec![2, 0, 0], vec![2, 0], vec![2]] {
         let body = [&body[..], &varint(u64::from(u32::MAX)), &[0; 100]].concat();
         let object = Forger::new().object(&name, b"LMAN", &[&summary, &body]);
         assert_bounded(object.len(), 0, || assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &object).is_err()));
@@ -198,7 +198,7 @@ fn records_of_numbered_fields_do_not_unfold_far() {
     for plain in [deep, claimed, texts] {
         let lease = Forger::new().object(&names::lease(JOB, 0), b"LLSE", &[&plain]);
         assert_bounded(lease.len(), 0, || assert!(Lease::decode(&keys(), JOB, 0, &lease).is_err()));
-        let manifest = Forger::new().object(&names::version(SERIES, JOB, 0), b"LMAN", &[&plain, &[1]]);
+        let manifest = Forger::new().object(&names::version(SERIES, JOB, 0), b"LMAN", &[&plain, &[2]]);
         assert_bounded(manifest.len(), 0, || assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &manifest).is_err()));
         let mark = Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[&plain]);
         assert_bounded(mark.len(), 0, || assert!(Forgotten::decode(&keys(), SERIES, JOB, &mark).is_err()));
@@ -206,9 +206,9 @@ fn records_of_numbered_fields_do_not_unfold_far() {
         let settings = Forger::new().object(&name, b"LSET", &[&plain]);
         let decode = || SeriesSettings::decode(&keys(), SettingsOf::Default, 0, &settings);
         assert_bounded(settings.len(), 0, || assert!(decode().is_err()));
-        let config = [b"LCFG\x01\0\0\0", &plain[..], &[0; 32]].concat();
+        let config = [b"LCFG\x02\0\0\0", &plain[..], &[0; 64]].concat();
         assert_bounded(config.len(), 0, || assert!(UnverifiedConfig::decode(&config).is_err()));
-        let key = [b"LKEY\x01\0\0\0", &(plain.len() as u32).to_le_bytes()[..], &plain, &[0; 80]].concat();
+        let key = Forger::new().key(support::KEY, &support::FILE, &plain, b"payload");
         assert_bounded(key.len(), 0, || assert!(key_file::read_fields(&key).is_err()));
     }
 }
@@ -219,17 +219,16 @@ fn a_greedy_key_is_refused_before_it_allocates() {
     for (memory_kib, passes, lanes) in
         [(u32::MAX, 1, 1), ((1 << 20) + 1, 1, 1), (1 << 20, 5, 1), (64, 65, 1), (64, 1, 65), (0, 0, 0)]
     {
-        let fields = key_file::KeyFields {
-            cost: key_file::KdfCost { memory_kib, passes, lanes },
-            salt: [5; 32],
-            user: String::new(),
-            host: String::new(),
-            created_ms: 0,
-        };
-        let fields = minicbor::to_vec(&fields).expect("encodes");
-        let key = [b"LKEY\x01\0\0\0", &(fields.len() as u32).to_le_bytes()[..], &fields, &[0; 80]].concat();
+        let cost = key_file::KdfCost { memory_kib, passes, lanes };
+        let fields = support::key_fields(Some(cost), larder_format::roles::Roles::ALL);
+        let mut fields = minicbor::to_vec(&fields).expect("encodes");
+        // An empty copy of the configuration.
+        fields[0] += 1;
+        fields.extend_from_slice(&[7, 0x40]);
+        let key = Forger::new().key(support::KEY, &support::FILE, &fields, b"payload");
         assert!(key_file::read_fields(&key).is_ok(), "it is well-formed");
-        let unwrap = || key_file::unwrap(&key, b"secret", KeyId([3; 8]), support::REPOSITORY);
+        let unwrap =
+            || key_file::unwrap(&key, key_file::Unlock::Password(b"secret"), support::KEY, support::REPOSITORY);
         assert_bounded(key.len(), 0, || assert!(matches!(unwrap(), Err(key_file::UnwrapError::Damaged(_)))));
     }
 }
@@ -240,12 +239,12 @@ fn containers_believe_their_tables_only_as_far_as_there_are_bytes() {
     let row = |raw: u64, sealed: u64| [vec![0], varint(raw), varint(sealed)].concat();
     let good = ContainerParts {
         frames: vec![vec![1; 10]],
-        chunk_table: [vec![1, 0], vec![7; 32], vec![10]].concat(),
-        frame_table: [vec![1], row(10, 26)].concat(),
+        chunk_table: [vec![2, 0], vec![7; 32], vec![10]].concat(),
+        frame_table: [vec![2], row(10, 42)].concat(),
         chunk_count: 1,
         frame_count: 1,
         payload_len: 10,
-        table_lens: [None, None],
+        ..ContainerParts::default()
     };
     let too_large = u64::from(PAYLOAD_MAX) + 1;
     let hostile = [
@@ -253,20 +252,20 @@ fn containers_believe_their_tables_only_as_far_as_there_are_bytes() {
         ContainerParts { frame_count: u32::MAX, ..good.clone() },
         // One chunk, one frame, larger than any reader would want to hold.
         ContainerParts {
-            chunk_table: [vec![1, 0], vec![7; 32], varint(FRAME_MAX as u64 + 1)].concat(),
-            frame_table: [vec![1], row(FRAME_MAX as u64 + 1, 26)].concat(),
+            chunk_table: [vec![2, 0], vec![7; 32], varint(FRAME_MAX as u64 + 1)].concat(),
+            frame_table: [vec![2], row(FRAME_MAX as u64 + 1, 42)].concat(),
             payload_len: FRAME_MAX as u32 + 1,
             ..good.clone()
         },
         ContainerParts {
-            chunk_table: [vec![1, 0], vec![7; 32], varint(too_large)].concat(),
+            chunk_table: [vec![2, 0], vec![7; 32], varint(too_large)].concat(),
             payload_len: too_large as u32,
             ..good.clone()
         },
         // Sizes that would add up to 10 if they were added with 32 bits.
         ContainerParts {
-            chunk_table: [vec![1, 0], vec![7; 96], varint(u32::MAX.into()), varint(1), varint(10)].concat(),
-            frame_table: [vec![1], row(u64::from(u32::MAX), 26), row(1, 17), row(10, 26)].concat(),
+            chunk_table: [vec![2, 0], vec![7; 96], varint(u32::MAX.into()), varint(1), varint(10)].concat(),
+            frame_table: [vec![2], row(u64::from(u32::MAX), 42), row(1, 33), row(10, 42)].concat(),
             chunk_count: 3,
             frame_count: 3,
             ..good.clone()

@@ -3,25 +3,30 @@
 
 use larder_format::compress::{Codec, Decompressor};
 use larder_format::config::UnverifiedConfig;
-use larder_format::container::{ContainerIndex, open_frame};
+use larder_format::container::ContainerIndex;
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
-use larder_format::ids::SettingsOf;
+use larder_format::ids::{DomainId, SettingsOf};
 use larder_format::index_manifest::{IndexHead, IndexManifest};
 use larder_format::index_mark::IndexMark;
 use larder_format::index_tables::{ChunkPlace, ContainerFacts, StreamKey};
+use larder_format::kem::{OpeningPublic, OpeningSecret, PUBLIC_LEN};
+use larder_format::key_file::{MachineKey, Unlock};
+use larder_format::keys::Keys;
 use larder_format::lease::{Done, Lease};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
 use larder_format::pinning::PinEntry;
-use larder_format::run::{RunBuilder, RunIndex, prefix};
+use larder_format::roles::Roles;
+use larder_format::run::{RunBuilder, RunIndex, RunKey, prefix};
 use larder_format::settings::SeriesSettings;
 use larder_format::{key_file, names, recipe, segment};
 
-use super::{CONTAINER, ContainerParts, Forger, JOB, RUN, RunParts, SERIES, keys};
+use super::{CONTAINER, ContainerParts, FILE, Forger, JOB, KEY, REPOSITORY, RUN, RunParts, SERIES, WRAP, keys};
 
-const SALT: [u8; 16] = [3; 16];
+const RANDOM: [u8; 32] = [3; 32];
+const DOMAIN: DomainId = DomainId::DEFAULT;
 
 pub fn segment(bytes: &[u8]) {
     if let Ok(read) = segment::decode(bytes) {
@@ -60,7 +65,7 @@ pub fn manifest(object: &[u8]) {
     match Manifest::decode(&keys(), SERIES, JOB, 0, object) {
         Ok(Register::Committed(manifest)) => {
             assert_eq!(head, Ok(Head::Complete(Register::Committed(Box::new(manifest.summary.clone())))));
-            let again = manifest.encode(&keys(), SERIES, 0, SALT).expect("it was read");
+            let again = manifest.encode(&keys(), SERIES, 0, RANDOM).expect("it was read");
             assert_eq!(Manifest::decode(&keys(), SERIES, JOB, 0, &again), Ok(Register::Committed(manifest)));
         }
         Ok(Register::Aborted) => assert_eq!(head, Ok(Head::Complete(Register::Aborted))),
@@ -77,7 +82,7 @@ pub fn manifest_parts(summary: &[u8], body: &[u8]) {
 pub fn lease(object: &[u8]) {
     let _ = Done::decode(&keys(), JOB, object);
     if let Ok(lease) = Lease::decode(&keys(), JOB, 4, object) {
-        let again = lease.encode(&keys(), JOB, 4, SALT).expect("it was read");
+        let again = lease.encode(&keys(), JOB, 4, RANDOM).expect("it was read");
         assert_eq!(Lease::decode(&keys(), JOB, 4, &again), Ok(lease));
     }
 }
@@ -93,19 +98,19 @@ pub fn mark(object: &[u8]) {
     let done = Done::decode(&keys(), JOB, object);
     assert!(forgotten.is_err() || done.is_err(), "no object is two marks");
     if let Ok(done) = done {
-        let again = done.encode(&keys(), JOB, SALT).expect("it was read");
+        let again = done.encode(&keys(), DOMAIN, JOB, RANDOM).expect("it was read");
         assert_eq!(Done::decode(&keys(), JOB, &again), Ok(done));
     }
     if let Ok(mark) = forgotten {
-        let again = mark.encode(&keys(), SERIES, JOB, SALT).expect("it was read");
+        let again = mark.encode(&keys(), DOMAIN, SERIES, JOB, RANDOM).expect("it was read");
         assert_eq!(Forgotten::decode(&keys(), SERIES, JOB, &again), Ok(mark));
     }
     if let Ok(entry) = PinEntry::decode(&keys(), SERIES, JOB, 2, object) {
-        let again = entry.encode(&keys(), SERIES, JOB, 2, SALT).expect("it was read");
+        let again = entry.encode(&keys(), DOMAIN, SERIES, JOB, 2, RANDOM).expect("it was read");
         assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 2, &again), Ok(entry));
     }
     if let Ok(mark) = IndexMark::decode(&keys(), 5, object) {
-        let again = mark.encode(&keys(), 5, SALT).expect("it was read");
+        let again = mark.encode(&keys(), 5, RANDOM).expect("it was read");
         assert_eq!(IndexMark::decode(&keys(), 5, &again), Ok(mark));
     }
 }
@@ -114,7 +119,7 @@ pub fn mark(object: &[u8]) {
 pub fn mark_fields(plain: &[u8]) {
     mark(&Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[plain]));
     mark(&Forger::new().object(&names::pin(SERIES, JOB, 2), b"LPIN", &[plain]));
-    mark(&Forger::new().object_of(2, &names::lease_done(JOB), b"LDON", &[plain]));
+    mark(&Forger::new().object(&names::lease_done(JOB), b"LDON", &[plain]));
     mark(&Forger::new().object(&names::indexed(5), b"LIXM", &[plain]));
 }
 
@@ -123,7 +128,7 @@ pub fn settings(object: &[u8]) {
     for of in [SettingsOf::Default, SettingsOf::Series(SERIES)] {
         let Ok(settings) = SeriesSettings::decode(&keys(), of, 2, object) else { continue };
         assert!(settings.holes_percent.is_none_or(|percent| percent <= 100));
-        let again = settings.encode(&keys(), of, 2, SALT).expect("it was read");
+        let again = settings.encode(&keys(), of, 2, RANDOM).expect("it was read");
         assert_eq!(SeriesSettings::decode(&keys(), of, 2, &again), Ok(settings));
     }
 }
@@ -150,8 +155,9 @@ pub fn container(object: &[u8]) {
         let mut sealed = object[range.start as usize..range.end as usize].to_vec();
         // A declared size is bounded but may still be large; nobody hostile gets here without the key.
         let mut raw = vec![0; frame.entry.raw_len.min(1 << 20) as usize];
-        let _ = open_frame(&keys(), CONTAINER, frame, &mut sealed.clone(), &mut raw, &mut Decompressor::new());
-        let _ = open_frame(&keys(), CONTAINER, frame, &mut sealed, &mut [], &mut Decompressor::new());
+        let opener = index.opener();
+        let _ = opener.open_frame(&keys(), frame, &mut sealed.clone(), &mut raw, &mut Decompressor::new());
+        let _ = opener.open_frame(&keys(), frame, &mut sealed, &mut [], &mut Decompressor::new());
     }
     assert_eq!(end, index.payload_len);
     assert_eq!(index.frame_at(end), None);
@@ -171,7 +177,7 @@ pub fn index_manifest(object: &[u8]) {
     let head = IndexHead::decode_head(&keys(), 5, object);
     if let Ok(manifest) = IndexManifest::decode(&keys(), 5, object) {
         assert_eq!(head, Ok(Ok(manifest.head.clone())));
-        let again = manifest.encode(&keys(), SALT).expect("it was read");
+        let again = manifest.encode(&keys(), RANDOM).expect("it was read");
         assert_eq!(IndexManifest::decode(&keys(), 5, &again), Ok(manifest));
     }
 }
@@ -181,9 +187,13 @@ pub fn index_manifest_parts(head: &[u8], body: &[u8]) {
     index_manifest(&Forger::new().object(&names::index(5), b"LIDX", &[head, body]));
 }
 
+fn run_key() -> RunKey {
+    RunKey::of(&keys(), RUN).expect("all keys")
+}
+
 /// An object of a run of the index as it lies in the store.
 pub fn run(object: &[u8]) {
-    let Ok(index) = RunIndex::decode(&keys(), RUN, object, object.len() as u64) else { return };
+    let Ok(index) = RunIndex::decode(&run_key(), object, object.len() as u64) else { return };
     let part = |range: std::ops::Range<u64>| &object[range.start as usize..range.end as usize];
     let _ = index.open_filter(part(index.filter_range()));
     let mut records = Vec::new();
@@ -198,7 +208,7 @@ pub fn run(object: &[u8]) {
     }
     assert!(records.is_sorted_by(|a, b| a.0 < b.0));
     assert_eq!(records.len() as u64, index.records);
-    let mut again = RunBuilder::new(&keys(), RUN, index.table, index.layout, true).expect("it was read");
+    let mut again = RunBuilder::new(run_key(), RANDOM, index.table, index.layout, true).expect("it was read");
     for (key, value) in &records {
         again.push(key, value.as_deref()).expect("it was read");
     }
@@ -248,24 +258,63 @@ pub fn config(bytes: &[u8]) -> bool {
     true
 }
 
-/// A configuration without its MAC, which is made here.
-pub fn config_fields(authenticated: &[u8]) {
-    let key = blake3::derive_key("Larder format 1: configuration authentication", &super::MASTER);
-    let mac = blake3::keyed_hash(&key, authenticated);
-    let bytes = [authenticated, mac.as_bytes()].concat();
-    assert_eq!(config(&bytes), UnverifiedConfig::decode(&bytes).is_ok(), "what reads and has the right MAC verifies");
+/// A configuration without its signature, which is made here.
+pub fn config_fields(signed: &[u8]) {
+    config(&Forger::new().config(signed));
 }
 
 /// What anyone can read of a key. The password is not tried: that takes as long as the key asks for.
 pub fn key_fields(bytes: &[u8]) {
     let Ok(fields) = key_file::read_fields(bytes) else { return };
     // What follows from it is only proved with the master key.
-    if let Some(copy) = key_file::config_copy(bytes).expect("reads like the rest") {
-        config(&copy);
-    }
-    let encoded = minicbor::to_vec(&fields).expect("encodes");
-    let again = [b"LKEY\x01\0\0\0", &(encoded.len() as u32).to_le_bytes()[..], &encoded, &[0; 80]].concat();
+    let copy = key_file::config_copy(bytes).expect("reads like the rest");
+    config(&copy);
+    let mut encoded = minicbor::to_vec(&fields).expect("encodes");
+    // The copy is one more field.
+    encoded[0] += 1;
+    encoded.push(7);
+    minicbor::Encoder::new(&mut encoded).bytes(&copy).expect("encodes");
+    let again = Forger::new().key(KEY, &FILE, &encoded, b"payload");
     assert_eq!(key_file::read_fields(&again), Ok(fields));
+    let _ = key_file::is_genuine(bytes, &keys(), KEY, REPOSITORY);
+}
+
+/// The payload of a key object, sealed under the secret of a key file.
+pub fn key_payload(roles: Roles, payload: &[u8]) {
+    let shown = super::key_fields(None, roles);
+    let mut fields = minicbor::to_vec(&shown).expect("encodes");
+    fields[0] += 1;
+    fields.extend_from_slice(&[7, 0x40]);
+    let object = Forger::new().key(KEY, &FILE, &fields, payload);
+    let unwrap = |object: &[u8]| key_file::unwrap(object, Unlock::File(&FILE), KEY, REPOSITORY);
+    let Ok(secrets) = unwrap(&object) else { return };
+    assert_eq!(secrets.roles, roles);
+    let again = key_file::wrap(&keys(), &secrets, Unlock::File(&FILE), &shown, KEY, REPOSITORY, &[]);
+    assert_eq!(unwrap(&again.expect("it was read")), Ok(secrets.clone()));
+    let _ = Keys::of(secrets, keys().opening_public().clone());
+}
+
+/// The text of a machine's key file.
+pub fn machine_key(text: &str) {
+    let Ok(read) = MachineKey::read_all(text) else { return };
+    assert!(!read.is_empty());
+    let lines: Vec<_> = read.iter().map(|key| key.to_line().to_string()).collect();
+    assert_eq!(MachineKey::read_all(&lines.join("\n")), Ok(read));
+}
+
+/// A ciphertext of X-Wing, alone and as the wrap of a container, and a public half.
+pub fn wrap(bytes: &[u8]) {
+    let mut wrap = WRAP;
+    wrap.iter_mut().zip(bytes).for_each(|(byte, from)| *byte = *from);
+    let secret = OpeningSecret([7; 32]);
+    let shared = secret.decapsulate(&wrap).map(|shared| shared.0).ok();
+    assert_eq!(secret.decapsulate(&wrap).map(|shared| shared.0).ok(), shared);
+    container_parts(&ContainerParts { wrap: Some(wrap.to_vec()), ..super::container_parts() });
+    let mut public = [9; PUBLIC_LEN];
+    public.iter_mut().zip(bytes).for_each(|(byte, from)| *byte = *from);
+    let public = OpeningPublic::from_bytes(&public).expect("its length is right");
+    let _ = public.encapsulate();
+    assert_eq!(OpeningPublic::from_bytes(bytes).is_ok(), bytes.len() == PUBLIC_LEN);
 }
 
 pub fn paper_key(text: &str) {

@@ -13,24 +13,29 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::compress::{Compression, Compressor, Decompressor};
 use larder_format::config::{Config, UnverifiedConfig};
 use larder_format::container::{
-    ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, ContainerIndex, open_frame, seal_frame,
+    ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, ContainerIndex, ContainerSealer, seal_frame,
 };
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
-use larder_format::ids::{ContainerId, ContainerKind, JobId, KeyId, RepositoryId};
-use larder_format::key_file::{self, KdfCost, KeyFields};
+use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RepositoryId};
+use larder_format::key_file::{self, KdfCost, KeyFields, MachineKey, Unlock};
+use larder_format::keys::{Keys, MasterKey};
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{ContainerUsage, Manifest, Register, SourceKind, Statistics, Summary};
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
+use larder_format::padding::Padding;
 use larder_format::recipe::{self, ContainerUse, Cover, NodeRef, Recipe, SegmentRef};
-use larder_format::seal::{Keys, MasterKey};
+use larder_format::roles::Roles;
 use larder_format::segment::{self, ChunkRecord};
 use larder_format::{Fingerprint, names};
 
 pub const PASSWORD: &str = "miniature";
 pub const SERIES: &str = "miniature";
+const DOMAIN: &str = "laptop";
 const MASTER: MasterKey = MasterKey([11; 32]);
 const REPOSITORY: RepositoryId = RepositoryId([12; 16]);
 const KEY: KeyId = KeyId([13; 8]);
+/// The key file of a machine that may restore.
+pub const MACHINE: MachineKey = MachineKey { repository: REPOSITORY, key: KeyId([21; 8]), secret: [22; 32] };
 const JOB: JobId = JobId([1, 0x9a, 0, 0, 0, 0, 0x70, 0, 0x80, 0, 0, 0, 0, 0, 0, 14]);
 const FRAME: usize = 8 << 10;
 
@@ -83,12 +88,18 @@ pub fn tree() -> Vec<(Entry, Vec<u8>)> {
     ]
 }
 
+/// The domain of the only version.
+fn domain(keys: &Keys) -> DomainId {
+    keys.domain_id(DOMAIN, 0)
+}
+
 /// Collects chunks of one kind into containers.
 struct Writer<'a> {
     keys: &'a Keys,
     id: ContainerId,
     frame: Vec<u8>,
-    frames: Vec<Vec<u8>>,
+    /// Each with the number of chunks before it and in it.
+    frames: Vec<(usize, usize, Vec<u8>)>,
     chunks: Vec<ChunkEntry>,
     payload: u32,
     known: BTreeMap<Fingerprint, ChunkRef>,
@@ -101,7 +112,7 @@ impl<'a> Writer<'a> {
     }
 
     fn add(&mut self, bytes: &[u8]) -> ChunkRef {
-        let fingerprint = Fingerprint(*blake3::keyed_hash(&self.keys.fingerprint, bytes).as_bytes());
+        let fingerprint = Fingerprint(*blake3::keyed_hash(self.keys.fingerprint(), bytes).as_bytes());
         if let Some(known) = self.known.get(&fingerprint) {
             return *known;
         }
@@ -111,24 +122,32 @@ impl<'a> Writer<'a> {
         self.frame.extend_from_slice(bytes);
         self.payload += size;
         if self.frame.len() >= FRAME {
-            self.frames.push(std::mem::take(&mut self.frame));
+            self.close_frame();
         }
         self.known.insert(fingerprint, place);
         place
     }
 
+    fn close_frame(&mut self) {
+        let from = self.frames.last().map_or(0, |(from, count, _)| from + count);
+        self.frames.push((from, self.chunks.len() - from, std::mem::take(&mut self.frame)));
+    }
+
     fn finish(mut self) -> (ContainerId, Vec<u8>, u32, u32) {
         if !self.frame.is_empty() {
-            self.frames.push(self.frame);
+            self.close_frame();
         }
         let mut compressor = Compressor::new(Compression::DEFAULT);
-        let mut builder = ContainerBuilder::new(self.id);
-        for (number, frame) in self.frames.iter().enumerate() {
-            let frame = seal_frame(self.keys, self.id, number as u32, frame, &mut compressor);
+        let mut builder = ContainerBuilder::new();
+        let sealer = ContainerSealer::new(self.keys, self.id, domain(self.keys), [20; 32]).expect("all keys");
+        for (number, (from, count, frame)) in self.frames.iter().enumerate() {
+            let chunks = &self.chunks[*from..from + count];
+            let frame = seal_frame(&sealer, number as u32, frame, chunks, &mut compressor);
             builder.push_frame(&frame.expect("frames are small"));
         }
         let count = self.chunks.len() as u32;
-        (self.id, builder.finish(self.keys, &self.chunks).expect("the chunks are the frames'"), count, self.payload)
+        let object = builder.finish(&sealer, &self.chunks, Padding::for_chunks(3000));
+        (self.id, object.expect("the chunks are the frames'"), count, self.payload)
     }
 }
 
@@ -167,16 +186,25 @@ pub fn write() -> Objects {
     let chunker = ChunkerParams::with_average(Algorithm::MinCdc, 4096);
     let config = Config { repository: REPOSITORY, created_ms: 1_600_000_000_000, chunker, page_cuts: true };
     let fields = KeyFields {
-        cost: KdfCost::TEST,
+        cost: Some(KdfCost::TEST),
         salt: [15; 32],
         user: "root".to_owned(),
         host: "miniature".to_owned(),
         created_ms: 1_600_000_000_000,
+        roles: Roles::ALL,
+        domain: String::new(),
     };
-    let wrapped =
-        key_file::wrap(&MASTER, PASSWORD.as_bytes(), &fields, KEY, REPOSITORY).expect("the cost is in bounds");
-    objects.insert(names::key(KEY), wrapped);
-    objects.insert(names::CONFIG.to_owned(), config.encode(&keys).expect("valid"));
+    let config = config.encode(&keys).expect("valid");
+    let unlock = Unlock::Password(PASSWORD.as_bytes());
+    let wrapped = key_file::wrap(&keys, keys.secrets(), unlock, &fields, KEY, REPOSITORY, &config);
+    objects.insert(names::key(KEY), wrapped.expect("the cost is in bounds"));
+    // A machine that may restore, and has a key file.
+    let fields = KeyFields { cost: None, roles: Roles::RESTORE, ..fields };
+    let restore = keys.secrets().for_roles(Roles::RESTORE, DomainId::DEFAULT, None).expect("all keys");
+    let unlock = Unlock::File(&MACHINE.secret);
+    let wrapped = key_file::wrap(&keys, &restore, unlock, &fields, MACHINE.key, REPOSITORY, &config);
+    objects.insert(names::key(MACHINE.key), wrapped.expect("short"));
+    objects.insert(names::CONFIG.to_owned(), config);
 
     // Contents in the order of the entries; cutting begins again at each file.
     let tree = tree();
@@ -224,10 +252,12 @@ pub fn write() -> Objects {
         generation: None,
         layout: Some(larder_format::layout::Layout::Standard),
         ended: None,
+        domain: domain(&keys),
     };
-    objects.insert(names::lease(JOB, 0), lease.encode(&keys, JOB, 0, [16; 16]).expect("short"));
-    let done = Done::committed(keys.series_key(SERIES)).with_containers(1, 1);
-    objects.insert(names::lease_done(JOB), done.encode(&keys, JOB, [17; 16]).expect("short"));
+    objects.insert(names::lease(JOB, 0), lease.encode(&keys, JOB, 0, [16; 32]).expect("short"));
+    let series = keys.series_key_in(domain(&keys), SERIES);
+    let done = Done::committed(series).with_containers(1, 1);
+    objects.insert(names::lease_done(JOB), done.encode(&keys, domain(&keys), JOB, [17; 32]).expect("short"));
     let summary = Summary {
         id: JOB,
         series: SERIES.to_owned(),
@@ -246,6 +276,8 @@ pub fn write() -> Objects {
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: domain(&keys),
+        is_signed: true,
     };
     let manifest = Manifest {
         summary,
@@ -253,8 +285,7 @@ pub fn write() -> Objects {
         metadata: Recipe { nodes: metadata_nodes },
         containers,
     };
-    let series = keys.series_key(SERIES);
-    objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 16]).expect("valid"));
+    objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 32]).expect("valid"));
     objects
 }
 
@@ -273,11 +304,13 @@ impl Chunks<'_> {
         let range = frame.object_range();
         let mut sealed = object[range.start as usize..range.end as usize].to_vec();
         let mut raw = vec![0; frame.entry.raw_len as usize];
-        open_frame(self.keys, chunk.container, frame, &mut sealed, &mut raw, &mut Decompressor::new())
+        index
+            .opener()
+            .open_frame(self.keys, frame, &mut sealed, &mut raw, &mut Decompressor::new())
             .map_err(|error| error.to_string())?;
         let from = (chunk.offset - frame.payload_offset) as usize;
         let bytes = raw.get(from..from + chunk.size as usize).ok_or("a chunk lies across frames")?;
-        if blake3::keyed_hash(&self.keys.fingerprint, bytes).as_bytes() != &chunk.fingerprint.0 {
+        if blake3::keyed_hash(self.keys.fingerprint(), bytes).as_bytes() != &chunk.fingerprint.0 {
             return Err("a chunk has another fingerprint".to_owned());
         }
         Ok(bytes.to_vec())
@@ -298,14 +331,16 @@ impl Chunks<'_> {
 
 /// Reads the only version back: from the password to the entries and their contents.
 pub fn read(objects: &Objects) -> Result<Vec<(Entry, Vec<u8>)>, String> {
+    read_with(objects, KEY, Unlock::Password(PASSWORD.as_bytes()))
+}
+
+/// The same with any key.
+pub fn read_with(objects: &Objects, key: KeyId, unlock: Unlock<'_>) -> Result<Vec<(Entry, Vec<u8>)>, String> {
     let get = |name: &str| objects.get(name).ok_or_else(|| format!("{name} is missing"));
     let config = UnverifiedConfig::decode(get(names::CONFIG)?).map_err(|error| error.to_string())?;
-    let wrapped = get(&names::key(KEY))?;
-    let master = key_file::unwrap(wrapped, PASSWORD.as_bytes(), KEY, config.claimed_repository())
-        .map_err(|error| error.to_string())?;
-    let keys = Keys::derive(&master);
-    config.verify(&keys).map_err(|error| error.to_string())?;
-    let series = keys.series_key(SERIES);
+    let secrets = key_file::unwrap(get(&names::key(key))?, unlock, key, config.claimed_repository());
+    let (_, keys) = config.open(secrets.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
+    let series = keys.series_key_in(domain(&keys), SERIES);
     let register = Manifest::decode(&keys, series, JOB, 0, get(&names::version(series, JOB, 0))?);
     let Register::Committed(manifest) = register.map_err(|error| error.to_string())? else {
         return Err("the version was retired".to_owned());

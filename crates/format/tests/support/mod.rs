@@ -7,26 +7,29 @@
 #![allow(dead_code, unreachable_pub, reason = "every user of this module uses a part of it")]
 
 pub mod checks;
+mod forger;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+pub use forger::{ContainerParts, Forger, RunParts, WRAP};
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::Fingerprint;
 use larder_format::config::Config;
 use larder_format::container::ChunkRef;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
-use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId, RunId, SeriesKey};
+use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RepositoryId, RunId, SeriesKey};
 use larder_format::index_manifest::{
     IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, QueuedObject, Reason, RunRef, Table, VersionState,
 };
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
+use larder_format::key_file::{self, KdfCost, KeyFields, MachineKey, Unlock};
+use larder_format::keys::{Keys, MasterKey, Secret};
 use larder_format::layout::Layout;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef};
-use larder_format::seal::{Keys, MasterKey};
+use larder_format::roles::Roles;
 use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_format::settings::SeriesSettings;
 
@@ -34,128 +37,15 @@ pub const MASTER: [u8; 32] = [1; 32];
 pub const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
 /// The key of the series `host:/home` under [`MASTER`].
 pub const SERIES: SeriesKey =
-    SeriesKey([0x1c, 0x0f, 0x96, 0x62, 0xd4, 0x1c, 0x3a, 0x44, 0xa9, 0x13, 0x56, 0x56, 0x16, 0xdc, 0xc3, 0x77]);
+    SeriesKey([0x2a, 0xbd, 0x62, 0x19, 0x4f, 0xc4, 0x23, 0xe7, 0x7e, 0xdf, 0x5b, 0x1a, 0x85, 0xaa, 0xb3, 0xd9]);
 pub const JOB: JobId = JobId([7; 16]);
+/// Random bytes for salts.
+pub const RANDOM: [u8; 32] = [9; 32];
 pub const BASE: JobId = JobId([5; 16]);
 
 pub fn keys() -> Keys {
-    Keys::derive(&MasterKey(MASTER))
-}
-
-/// Seals anything, without the crate's help.
-pub struct Forger {
-    objects: [u8; 32],
-    containers: [u8; 32],
-    runs: [u8; 32],
-}
-
-impl Forger {
-    pub fn new() -> Self {
-        Self {
-            objects: blake3::derive_key("Larder format 1: object sealing", &MASTER),
-            containers: blake3::derive_key("Larder format 1: container sealing", &MASTER),
-            runs: blake3::derive_key("Larder format 1: index run sealing", &MASTER),
-        }
-    }
-
-    fn seal(key: &[u8; 32], number: u64, aad: &[u8], plain: &[u8]) -> Vec<u8> {
-        let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("32 bytes"));
-        let mut nonce = [0; 12];
-        nonce[..8].copy_from_slice(&number.to_le_bytes());
-        let mut sealed = plain.to_vec();
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), &mut sealed).expect("seals");
-        sealed
-    }
-
-    /// A sealed object of version 1 with these parts under this name.
-    pub fn object(&self, name: &str, magic: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
-        self.object_of(1, name, magic, parts)
-    }
-
-    /// A sealed object with these parts under this name.
-    pub fn object_of(&self, version: u8, name: &str, magic: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
-        let salt = [9; 16];
-        let mut out = [&magic[..], &[version, 1, 0, 0], &salt].concat();
-        let header = out.clone();
-        let key = blake3::keyed_hash(&self.objects, &[&salt, name.as_bytes()].concat());
-        for (number, part) in parts.iter().enumerate() {
-            let last = u8::from(number + 1 == parts.len());
-            let aad = [&header[..], &(number as u32).to_le_bytes(), &[last]].concat();
-            let sealed = Self::seal(key.as_bytes(), number as u64, &aad, part);
-            out.extend_from_slice(&(sealed.len() as u32).to_le_bytes());
-            out.extend_from_slice(&sealed);
-        }
-        out
-    }
-
-    /// A container of these plaintexts: frames as they are to be stored, tables and trailer fields.
-    pub fn container(&self, id: ContainerId, parts: &ContainerParts) -> Vec<u8> {
-        const MAGIC: [u8; 4] = [b'L', b'C', b'T', 1];
-        let name = larder_format::names::container(id);
-        let key = blake3::keyed_hash(&self.containers, name.as_bytes());
-        let seal = |number: u64, plain: &[u8]| Self::seal(key.as_bytes(), number, &MAGIC, plain);
-        let mut out = Vec::new();
-        for (number, frame) in parts.frames.iter().enumerate() {
-            out.extend_from_slice(&seal(number as u64, frame));
-        }
-        let chunk_table = seal(1 << 32, &parts.chunk_table);
-        let frame_table = seal((1 << 32) + 1, &parts.frame_table);
-        out.extend_from_slice(&chunk_table);
-        out.extend_from_slice(&frame_table);
-        let object_len = out.len() as u64 + 48;
-        let mut trailer = Vec::new();
-        let lengths = [chunk_table.len() as u32, frame_table.len() as u32];
-        for count in [parts.chunk_count, parts.frame_count] {
-            trailer.extend_from_slice(&count.to_le_bytes());
-        }
-        for (given, real) in parts.table_lens.iter().zip(lengths) {
-            trailer.extend_from_slice(&given.unwrap_or(real).to_le_bytes());
-        }
-        trailer.extend_from_slice(&parts.payload_len.to_le_bytes());
-        trailer.extend_from_slice(&object_len.to_le_bytes());
-        out.extend_from_slice(&seal((1 << 32) + 2, &trailer));
-        out.extend_from_slice(&MAGIC);
-        out
-    }
-}
-
-impl Forger {
-    /// An object of a run of the index, of these plaintexts.
-    pub fn run(&self, parts: &RunParts) -> Vec<u8> {
-        const MAGIC: [u8; 4] = *b"LRN\x01";
-        let key = blake3::keyed_hash(&self.runs, larder_format::names::run(RUN).as_bytes());
-        let seal = |number: u64, plain: &[u8]| Self::seal(key.as_bytes(), number, &MAGIC, plain);
-        let mut out = Vec::new();
-        for (number, block) in parts.blocks.iter().enumerate() {
-            out.extend_from_slice(&seal(number as u64, block));
-        }
-        let filter = if parts.filter.is_empty() { Vec::new() } else { seal(1 << 32, &parts.filter) };
-        let fences = seal((1 << 32) + 1, &parts.fences);
-        out.extend_from_slice(&filter);
-        out.extend_from_slice(&fences);
-        let object_len = out.len() as u64 + 60;
-        let mut trailer = parts.head.to_vec();
-        for (given, real) in parts.lens.iter().zip([filter.len() as u32, fences.len() as u32]) {
-            trailer.extend_from_slice(&given.unwrap_or(real).to_le_bytes());
-        }
-        trailer.extend_from_slice(&object_len.to_le_bytes());
-        out.extend_from_slice(&seal((1 << 32) + 2, &trailer));
-        out.extend_from_slice(&MAGIC);
-        out
-    }
-}
-
-/// What a forged object of a run says.
-#[derive(Debug, Clone)]
-pub struct RunParts {
-    pub blocks: Vec<Vec<u8>>,
-    /// Empty: none.
-    pub filter: Vec<u8>,
-    pub fences: Vec<u8>,
-    /// The trailer's fields before the lengths: table, widths, counts.
-    pub head: [u8; 24],
-    /// Lengths of filter and fences, when the trailer is to lie about them.
-    pub lens: [Option<u32>; 2],
+    static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::derive(&MasterKey(MASTER)));
+    KEYS.clone()
 }
 
 /// The object that forged runs pretend to be.
@@ -167,7 +57,7 @@ pub fn run_parts() -> RunParts {
     let uneven = [&[1, 2, 0, 0, 0][..], b"baca", &[[3, 0, 0, 0], [3, 0, 0, 128]].concat(), &[2; 3]].concat();
     // A filter that admits everything.
     let filter = [&[0; 8][..], &[255], &[0; 4]].concat();
-    let fence = |key: &[u8], plain: &[u8], records: u8| [key, &[plain.len() as u8 + 16, records]].concat();
+    let fence = |key: &[u8], plain: &[u8], records: u8| [key, &[plain.len() as u8 + 32, records]].concat();
     let fences = [fence(b"aa", &even, 3), fence(b"ba", &uneven, 2), b"ca".to_vec()].concat();
     let mut head = [0; 24];
     head[..5].copy_from_slice(&[1, 2, 3, 0, 2]);
@@ -240,7 +130,7 @@ pub fn index_manifest() -> IndexManifest {
 
 /// The two plaintext parts of a sealed manifest of the index: the head and the body.
 pub fn index_manifest_parts() -> [Vec<u8>; 2] {
-    let sealed = index_manifest().encode(&keys(), [9; 16]).expect("valid");
+    let sealed = index_manifest().encode(&keys(), RANDOM).expect("valid");
     let [head, body] = &open(&larder_format::names::index(5), &sealed)[..] else { panic!("it has two parts") };
     [head.clone(), body.clone()]
 }
@@ -262,32 +152,20 @@ pub fn container_facts() -> ContainerFacts {
     }
 }
 
-/// What a forged container says.
-#[derive(Debug, Clone, Default)]
-pub struct ContainerParts {
-    pub frames: Vec<Vec<u8>>,
-    pub chunk_table: Vec<u8>,
-    pub frame_table: Vec<u8>,
-    pub chunk_count: u32,
-    pub frame_count: u32,
-    pub payload_len: u32,
-    /// Lengths of the chunk table and the frame table, when the trailer is to lie about them.
-    pub table_lens: [Option<u32>; 2],
-}
-
 /// A container of three chunks in two frames.
 pub fn container_parts() -> ContainerParts {
     let sizes = [300u64, 200, 41];
-    let chunk_table = [vec![1, 0], vec![7; 96], sizes.iter().flat_map(|size| varint(*size)).collect()].concat();
-    let frame = |raw: usize| [vec![0], varint(raw as u64), varint(raw as u64 + 16)].concat();
+    let chunk_table = [vec![2, 0], vec![7; 96], sizes.iter().flat_map(|size| varint(*size)).collect()].concat();
+    let frame = |raw: usize| [vec![0], varint(raw as u64), varint(raw as u64 + 32)].concat();
     ContainerParts {
         frames: vec![vec![1; 500], vec![2; 41]],
         chunk_table,
-        frame_table: [vec![1], frame(500), frame(41)].concat(),
+        frame_table: [vec![2], frame(500), frame(41)].concat(),
         chunk_count: 3,
         frame_count: 2,
         payload_len: 541,
-        table_lens: [None, None],
+        padding: vec![0; 100],
+        ..ContainerParts::default()
     }
 }
 
@@ -329,6 +207,7 @@ pub fn lease() -> Lease {
         generation: None,
         layout: Some(Layout::Lifecycle),
         ended: Some(true),
+        domain: DomainId::DEFAULT,
     }
 }
 
@@ -479,6 +358,8 @@ pub fn manifest() -> Manifest {
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: DomainId::DEFAULT,
+        is_signed: true,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
@@ -493,29 +374,40 @@ pub fn manifest() -> Manifest {
 /// The two plaintext parts of a sealed manifest: the summary and the body.
 pub fn manifest_parts() -> [Vec<u8>; 2] {
     let name = larder_format::names::version(SERIES, JOB, 0);
-    let sealed = manifest().encode(&keys(), SERIES, 0, [9; 16]).expect("valid");
+    let sealed = manifest().encode(&keys(), SERIES, 0, RANDOM).expect("valid");
     let [summary, body] = &open(&name, &sealed)[..] else { panic!("a manifest has two parts") };
     [summary.clone(), body.clone()]
 }
 
 /// Opens a sealed object without the crate's help.
 pub fn open(name: &str, object: &[u8]) -> Vec<Vec<u8>> {
-    let (header, mut rest) = object.split_at(24);
-    let forger = Forger::new();
-    let key = blake3::keyed_hash(&forger.objects, &[&header[8..], name.as_bytes()].concat());
-    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_bytes()).expect("32 bytes"));
-    let mut parts = Vec::new();
-    while let Some((len, behind)) = rest.split_first_chunk::<4>() {
-        let (sealed, behind) = behind.split_at(u32::from_le_bytes(*len) as usize);
-        let mut nonce = [0; 12];
-        nonce[..4].copy_from_slice(&(parts.len() as u32).to_le_bytes());
-        let aad = [header, &(parts.len() as u32).to_le_bytes(), &[u8::from(behind.is_empty())]].concat();
-        let mut plain = sealed.to_vec();
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        let len = key.open_in_place(nonce, Aad::from(&aad), &mut plain).expect("opens").len();
-        plain.truncate(len);
-        parts.push(plain);
-        rest = behind;
+    Forger::new().open(name, object)
+}
+
+/// The key object that forged keys pretend to be, and the secret of its file.
+pub const KEY: KeyId = KeyId([3; 8]);
+pub const FILE: [u8; 32] = [8; 32];
+
+pub fn key_fields(cost: Option<KdfCost>, roles: Roles) -> KeyFields {
+    KeyFields {
+        cost,
+        salt: [5; 32],
+        user: "alice".to_owned(),
+        host: "host".to_owned(),
+        created_ms: 1_790_000_000_000,
+        roles,
+        domain: String::new(),
     }
-    parts
+}
+
+/// A key object of a role that opens with [`FILE`].
+pub fn key_of(roles: Roles) -> Vec<u8> {
+    let config = config().encode(&keys()).expect("valid");
+    let secrets = keys().secrets().for_roles(roles, DomainId::DEFAULT, Some(Secret([6; 32]))).expect("all keys");
+    let fields = key_fields(None, roles);
+    key_file::wrap(&keys(), &secrets, Unlock::File(&FILE), &fields, KEY, REPOSITORY, &config).expect("wraps")
+}
+
+pub fn machine_key() -> MachineKey {
+    MachineKey { repository: REPOSITORY, key: KEY, secret: FILE }
 }

@@ -3,22 +3,20 @@
 //! Damage from outside does not get past the authentication tags; this is about what lies behind them: a program with the key
 //! and a bug, or somebody who has the key of one machine and wants to break another. `support/checks.rs` says what "valid" is.
 
-#[path = "support/mutate.rs"]
-mod mutate;
-mod support;
-
 use larder_format::compress::{Compression, Compressor};
 use larder_format::container::ContainerIndex;
-use larder_format::ids::{ContainerKind, KeyId, SettingsOf};
+use larder_format::ids::{ContainerKind, DomainId, KeyId, SettingsOf};
 use larder_format::index_manifest::IndexManifest;
-use larder_format::key_file::{self, KdfCost, KeyFields};
+use larder_format::key_file::{self, KdfCost, Unlock};
+use larder_format::keys::MasterKey;
 use larder_format::manifest::{Head, Manifest, Register, Summary};
-use larder_format::run::RunIndex;
-use larder_format::seal::MasterKey;
+use larder_format::roles::Roles;
+use larder_format::run::{RunIndex, RunKey};
 use larder_format::{metadata, names, recipe, segment};
-use mutate::{damaged, damages};
 use proptest::prelude::*;
-use support::{CONTAINER, ContainerParts, Forger, JOB, SERIES, checks, container_parts, keys};
+
+use crate::mutate::{damaged, damages};
+use crate::support::{self, CONTAINER, ContainerParts, Forger, JOB, RANDOM, SERIES, checks, container_parts, keys};
 
 /// If the forger's objects did not open, the checks behind it would check nothing.
 #[test]
@@ -34,7 +32,8 @@ fn the_forger_makes_what_the_crate_reads() {
     let object = Forger::new().object(&names::index(5), b"LIDX", &[&head, &body]);
     assert_eq!(IndexManifest::decode(&keys(), 5, &object), Ok(support::index_manifest()));
     let object = Forger::new().run(&support::run_parts());
-    let index = RunIndex::decode(&keys(), support::RUN, &object, object.len() as u64).expect("reads");
+    let index = RunIndex::decode(&RunKey::of(&keys(), support::RUN).expect("all keys"), &object, object.len() as u64)
+        .expect("reads");
     let filter = index.filter_range();
     assert!(index.open_filter(&object[filter.start as usize..filter.end as usize]).expect("opens").is_some());
     for (number, records) in [(0, 3), (1, 2)] {
@@ -47,9 +46,18 @@ fn the_forger_makes_what_the_crate_reads() {
 
 #[test]
 fn tables_that_claim_to_be_longer_than_their_object_are_refused() {
-    for lens in [[Some(u32::MAX), Some(u32::MAX)], [Some(10_000), None], [None, Some(u32::MAX)]] {
-        let object = Forger::new().container(CONTAINER, &ContainerParts { table_lens: lens, ..container_parts() });
-        assert!(ContainerIndex::tail_len(&keys(), CONTAINER, &object, object.len() as u64).is_err());
+    for lens in [
+        [Some(u32::MAX), Some(u32::MAX), None],
+        [Some(10_000), None, None],
+        [None, Some(u32::MAX), None],
+        [None, None, Some(31)],
+        [None, None, Some(u32::MAX)],
+    ] {
+        let object = Forger::new().container(CONTAINER, &ContainerParts { lens, ..container_parts() });
+        assert!(
+            lens[2] == Some(u32::MAX)
+                || ContainerIndex::tail_len(&keys(), CONTAINER, &object, object.len() as u64).is_err()
+        );
         assert!(ContainerIndex::decode(&keys(), CONTAINER, &object, object.len() as u64).is_err());
     }
 }
@@ -87,7 +95,7 @@ proptest! {
 
     #[test]
     fn of_a_sealed_object_from_outside(damages in damages()) {
-        let valid = support::manifest().encode(&keys(), SERIES, 0, [9; 16]).expect("valid");
+        let valid = support::manifest().encode(&keys(), SERIES, 0, RANDOM).expect("valid");
         let object = damaged(&valid, &damages);
         if object != valid {
             prop_assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &object).is_err());
@@ -99,16 +107,16 @@ proptest! {
 
     #[test]
     fn of_a_lease(damages in damages()) {
-        let sealed = support::lease().encode(&keys(), JOB, 4, [9; 16]).expect("valid");
+        let sealed = support::lease().encode(&keys(), JOB, 4, RANDOM).expect("valid");
         checks::lease(&damaged(&sealed, &damages));
         checks::lease_fields(&damaged(&support::open(&names::lease(JOB, 4), &sealed)[0], &damages));
     }
 
     #[test]
     fn of_a_mark(damages in damages()) {
-        let sealed = support::forgotten().encode(&keys(), SERIES, JOB, [9; 16]).expect("fits");
+        let sealed = support::forgotten().encode(&keys(), DomainId::DEFAULT, SERIES, JOB, RANDOM).expect("fits");
         checks::mark(&damaged(&sealed, &damages));
-        let done = support::done().encode(&keys(), JOB, [9; 16]).expect("fits");
+        let done = support::done().encode(&keys(), DomainId::DEFAULT, JOB, RANDOM).expect("fits");
         checks::mark(&damaged(&done, &damages));
         checks::mark_fields(&damaged(&support::open(&names::lease_done(JOB), &done)[0], &damages));
         checks::mark_fields(&damaged(&support::open(&names::forgotten(SERIES, JOB), &sealed)[0], &damages));
@@ -117,7 +125,7 @@ proptest! {
     #[test]
     fn of_settings(damages in damages()) {
         let of = SettingsOf::Series(SERIES);
-        let sealed = support::settings().encode(&keys(), of, 2, [9; 16]).expect("fits");
+        let sealed = support::settings().encode(&keys(), of, 2, RANDOM).expect("fits");
         checks::settings(&damaged(&sealed, &damages));
         let fields = support::open(&names::settings(of, 2), &sealed);
         checks::settings_fields(&damaged(&fields[0], &damages));
@@ -137,7 +145,7 @@ proptest! {
 
     #[test]
     fn of_a_manifest_of_the_index_from_outside(damages in damages()) {
-        let valid = support::index_manifest().encode(&keys(), [9; 16]).expect("valid");
+        let valid = support::index_manifest().encode(&keys(), RANDOM).expect("valid");
         let object = damaged(&valid, &damages);
         prop_assert!(object == valid || IndexManifest::decode(&keys(), 5, &object).is_err());
         checks::index_manifest(&object);
@@ -150,7 +158,7 @@ proptest! {
             0 | 1 => {
                 parts.blocks[which] = damaged(&parts.blocks[which], &damages);
                 // The fences fit, so that what is inside the block matters.
-                parts.fences[2 + which * 4] = (parts.blocks[which].len() as u8).saturating_add(16);
+                parts.fences[2 + which * 4] = (parts.blocks[which].len() as u8).saturating_add(32);
             }
             2 => parts.filter = damaged(&parts.filter, &damages),
             3 => parts.fences = damaged(&parts.fences, &damages),
@@ -175,7 +183,7 @@ proptest! {
         let mut facts = Vec::new();
         support::container_facts().encode(&mut facts).expect("valid");
         checks::index_record(&damaged(&facts, &damages));
-        checks::index_record(&damaged(&hex::decode("010b0104").expect("valid"), &damages));
+        checks::index_record(&damaged(&hex::decode("020b0104").expect("valid"), &damages));
     }
 
     #[test]
@@ -192,6 +200,14 @@ proptest! {
             parts.frame_count = frames;
         }
         checks::container_parts(&parts);
+    }
+
+    #[test]
+    fn of_the_padding_of_a_container(padding in prop::collection::vec(0u8..2, 0..40)) {
+        let parts = ContainerParts { padding: padding.clone(), ..container_parts() };
+        let object = Forger::new().container(CONTAINER, &parts);
+        let read = ContainerIndex::decode(&keys(), CONTAINER, &object, object.len() as u64);
+        prop_assert_eq!(read.is_ok(), padding.iter().all(|byte| *byte == 0));
     }
 
     #[test]
@@ -213,21 +229,35 @@ proptest! {
         prop_assert!(checks::config(&valid));
         let outside = damaged(&valid, &damages);
         prop_assert!(outside == valid || !checks::config(&outside));
-        checks::config_fields(&damaged(&valid[..valid.len() - 32], &damages));
+        checks::config_fields(&damaged(&valid[..valid.len() - 64], &damages));
     }
 
     #[test]
     fn of_the_readable_part_of_a_key(damages in damages()) {
-        let fields = KeyFields {
-            cost: KdfCost::TEST,
-            salt: [5; 32],
-            user: "alice".to_owned(),
-            host: "host".to_owned(),
-            created_ms: 1_790_000_000_000,
-        };
-        let master = MasterKey(support::MASTER);
-        let valid = key_file::wrap(&master, b"secret", &fields, KeyId([3; 8]), support::REPOSITORY).expect("wraps");
+        let (fields, config) = (support::key_fields(Some(KdfCost::TEST), Roles::ALL), support::config().encode(&keys()).expect("valid"));
+        let (unlock, id) = (Unlock::Password(b"secret"), support::KEY);
+        let valid = key_file::wrap(&keys(), keys().secrets(), unlock, &fields, id, support::REPOSITORY, &config).expect("wraps");
         checks::key_fields(&damaged(&valid, &damages));
+    }
+
+    #[test]
+    fn of_the_payload_of_a_key(damages in damages(), bits in 1usize..5) {
+        let roles = [Roles::ALL, Roles::BACKUP, Roles::RESTORE, Roles::OPERATE][bits - 1];
+        let payload = Forger::new().open_key(support::KEY, &support::FILE, &support::key_of(roles));
+        checks::key_payload(roles, &damaged(&payload, &damages));
+    }
+
+    #[test]
+    fn of_a_key_file(damages in damages()) {
+        let text = format!("# backup\n{}\n", *support::machine_key().to_line());
+        let text = String::from_utf8_lossy(&damaged(text.as_bytes(), &damages)).into_owned();
+        checks::machine_key(&text);
+    }
+
+    #[test]
+    fn of_a_wrap(damages in damages()) {
+        checks::wrap(&damaged(&support::WRAP, &damages));
+        checks::wrap(&damaged(keys().opening_public().as_bytes(), &damages));
     }
 
     #[test]
