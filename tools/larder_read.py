@@ -5,24 +5,31 @@
     larder_read.py REPOSITORY jobs
     larder_read.py REPOSITORY restore VERSION TARGET
 
-LARDER_PASSWORD holds the password. VERSION is `latest`, or the beginning or end of an id. TARGET must be empty or not exist.
-It shares nothing with the Rust code: that both read the same repository is what makes the format document true. Everything
-is verified on the way: all authentication tags, the fingerprint of every chunk, all sums. Speed is not its business.
+One of these opens the repository: LARDER_KEY_FILE names the key file of a machine, LARDER_PAPER_KEY a file with the lines of the
+paper key, LARDER_PASSWORD is the password. VERSION is `latest`, or the beginning or end of an id. TARGET must be empty or not
+exist. It shares nothing with the Rust code: that both read the same repository is what makes the format document true. Everything
+is verified on the way: all authentication tags and signatures, the fingerprint of every chunk, all sums. Speed is not its business.
 """
 
+import base64
+import hashlib
 import os
 import stat
 import sys
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import zstandard
 from argon2.exceptions import Argon2Error
 from argon2.low_level import Type, hash_secret_raw
 from blake3 import blake3
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from kyber_py.ml_kem import ML_KEM_768
 
 
 class Damaged(Exception):
@@ -41,6 +48,7 @@ class Reader:
         self.data, self.at, self.what = data, 0, what
         if version is not None:
             found = self.u8()
+            need(found != 1, f"{what} was written by a development version of Larder")
             need(found == version, f"{what} has version {found}; this program reads {version}")
 
     def take(self, count):
@@ -78,6 +86,9 @@ class Reader:
     def finish(self):
         need(self.at == len(self.data), f"{self.what}: bytes follow its end")
 
+    def zeros(self):
+        need(not any(self.take(len(self.data) - self.at)), f"{self.what}: bytes follow its end")
+
 
 def cbor_item(reader):
     """One item of CBOR (RFC 8949); lengths are always given in what Larder writes."""
@@ -105,6 +116,14 @@ def cbor(data):
     return value
 
 
+def record(data):
+    """The same with zeros behind it: the padding of a part."""
+    reader = Reader(data, "a record of numbered fields")
+    value = cbor_item(reader)
+    reader.zeros()
+    return value
+
+
 def aes_open(key, number, sealed, aad, what):
     try:
         return AESGCM(key).decrypt(number.to_bytes(12, "little"), sealed, aad)
@@ -114,6 +133,129 @@ def aes_open(key, number, sealed, aad, what):
 
 def keyed(key, data, length=32):
     return blake3(data, key=key).digest(length=length)
+
+
+def open_part(base, number, sealed, aad, what):
+    """A part of a container (seal.rs): 16 bytes of salt, ciphertext, tag. It has a key of its own."""
+    need(len(sealed) >= 32, f"{what} is cut short")
+    place = number.to_bytes(8, "little")
+    return aes_open(keyed(base, place + sealed[:16]), 0, sealed[16:], aad + place, what)
+
+
+def with_length(data):
+    return len(data).to_bytes(8, "little") + data
+
+
+def is_signed_by(public, text, signature):
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+        return True
+    except (InvalidSignature, ValueError):
+        return False
+
+
+def raw_public(private):
+    return private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+XWING_LABEL = bytes.fromhex("5c2e2f2f5e5c")
+
+
+class XWing:
+    """The private half of X-Wing (kem.rs): opens wraps."""
+
+    def __init__(self, seed):
+        expanded = hashlib.shake_256(seed).digest(96)
+        self.kem_public, self.kem = ML_KEM_768.key_derive(expanded[:64])
+        self.x25519 = X25519PrivateKey.from_private_bytes(expanded[64:])
+        self.x_public = raw_public(self.x25519)
+        self.public = self.kem_public + self.x_public
+
+    def open(self, wrap):
+        need(len(wrap) == 1120, "a wrap has another length")
+        kem, x_wrap = ML_KEM_768.decaps(self.kem, wrap[:1088]), wrap[1088:]
+        shared = self.x25519.exchange(X25519PublicKey.from_public_bytes(x_wrap))  # refuses an output of zeros
+        return hashlib.sha3_256(kem + shared + x_wrap + self.x_public + XWING_LABEL).digest()
+
+
+class Keys:
+    """What a role holds (keys.rs): from the master key, or from the payload of a key object."""
+
+    PURPOSES = {
+        "fingerprints": "chunk fingerprints",
+        "chunking": "chunk boundaries",
+        "names": "names",
+        "common": "common objects",
+        "domains": "domains",
+        "bind": "data binding",
+        "open": "data opening",
+        "index": "index",
+        "sign": "operator signing",
+    }
+    FIELDS = {3: "fingerprints", 4: "chunking", 6: "names", 7: "common", 8: "domains", 10: "bind", 11: "open", 12: "index", 13: "sign"}
+
+    def __init__(self, secrets, domains, opening_hash, operator_public):
+        self.secrets, self.some_domains = secrets, domains
+        self.opening_hash, self.operator_public = opening_hash, operator_public
+
+    @classmethod
+    def of_master(cls, master):
+        derive = lambda purpose: blake3(master, derive_key_context=f"Larder format 2: {purpose}").digest()
+        secrets = {name: derive(purpose) for name, purpose in cls.PURPOSES.items()}
+        opening = blake3(XWing(secrets["open"]).public).digest()
+        return cls(secrets, {}, opening, raw_public(Ed25519PrivateKey.from_private_bytes(secrets["sign"])))
+
+    @classmethod
+    def of_payload(cls, payload):
+        fields = cbor(payload)
+        if fields[0] == 15:
+            return cls.of_master(fields[2])
+        secrets = {name: fields[number] for number, name in cls.FIELDS.items() if number in fields}
+        return cls(secrets, {row[0]: row[1] for row in fields.get(9, [])}, fields[14], fields[15])
+
+    def secret(self, name):
+        need(name in self.secrets, f"this key may not do that: it has no secret {name!r}")
+        return self.secrets[name]
+
+    def domain(self, domain):
+        if domain in self.some_domains:
+            return self.some_domains[domain]
+        return keyed(self.secret("domains"), domain)
+
+    def series(self, domain, name):
+        return keyed(self.secret("names"), b"series\0" + domain + name)[:16]
+
+    def is_signed(self, text, signature):
+        return is_signed_by(self.operator_public, text, signature)
+
+    @cached_property
+    def x_wing(self):
+        return XWing(self.secret("open"))
+
+
+def paper_key(text):
+    """Repository id and master key of a paper key (key_file/paper.rs)."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    need(len(lines) == 6, "a paper key has 6 lines")
+    secret = b""
+    for number, line in enumerate(lines):
+        letters = "".join(line.split()).replace("-", "").upper().translate(str.maketrans("018", "OIB"))
+        body = base64.b32decode(letters + "=" * (-len(letters) % 8))
+        check = blake3(bytes([number]) + body[:8], derive_key_context="Larder paper key 1").digest()[:3]
+        need(len(body) == 11 and check == body[8:], f"line {number + 1} of the paper key has a typing error")
+        secret += body[:8]
+    return secret[:16], secret[16:]
+
+
+def machine_keys(text):
+    """Repository id, key id and secret of each line of a key file (key_file/machine.rs)."""
+    for line in text.splitlines():
+        word, _, letters = line.strip().partition(" ")
+        if word == "LARDER-KEY-2":
+            letters = letters.strip()
+            body = base64.b32decode(letters + "=" * (-len(letters) % 8))
+            need(len(body) == 60 and blake3(body[:56]).digest()[:4] == body[56:], "a line of the key file is damaged")
+            yield body[:16], body[16:24], body[24:56]
 
 
 def take_places(reader):
@@ -172,7 +314,7 @@ def take_run(reader, names):
 
 def segment_records(data):
     """The chunk records of a segment (segment.rs)."""
-    reader = Reader(data, "segment", version=1)
+    reader = Reader(data, "segment", version=2)
     jobs, names = take_places(reader)
     runs = reader.rows(lambda row: take_run(row, names))
     even, places = reader.varint(), []
@@ -189,22 +331,28 @@ def segment_records(data):
 class Container:
     """The tables of a container (container.rs)."""
 
-    MAGIC, TAIL = b"LCT\x01", 48
-    CHUNKS, FRAMES, TRAILER = 1 << 32, (1 << 32) + 1, (1 << 32) + 2
+    MAGIC, END, WRAP = b"LCT\x02", 84, 1120
+    CHUNKS, FRAMES, TRAILER, PADDING = 1 << 32, (1 << 32) + 1, (1 << 32) + 2, (1 << 32) + 3
 
     def __init__(self, repository, name):
-        self.path, self.key = repository.root / name, keyed(repository.key("container sealing"), name.encode())
-        length = self.path.stat().st_size
-        need(length >= self.TAIL, f"{name} is cut short")
-        end = self.read(length - self.TAIL, self.TAIL)
-        need(end[-4:] == self.MAGIC, f"{name} is not a container of version 1")
-        trailer = Reader(self.open(self.TRAILER, end[:-4]), "container trailer")
-        chunk_count, frame_count, chunks_len, frames_len, payload_len = (trailer.u32() for _ in range(5))
+        self.path, self.keys, self.name = repository.root / name, repository.keys, name
+        length, wrap_len = self.path.stat().st_size, self.WRAP if name.startswith("data/") else 0
+        need(length >= self.END + wrap_len, f"{name} is cut short")
+        end = self.read(length - self.END - wrap_len, self.END + wrap_len)
+        need(end[-4:] != b"LCT\x01", f"{name} was written by a development version of Larder")
+        need(end[-4:] == self.MAGIC, f"{name} is not a container of version 2")
+        self.wrap, self.domain = end[:wrap_len], end[-20:-4]
+        self.tables = keyed(self.keys.domain(self.domain), b"tables\0" + name.encode())
+        trailer = Reader(self.open(self.TRAILER, end[wrap_len:-20], before=self.wrap), "container trailer")
+        chunk_count, frame_count, chunks_len, frames_len, payload_len, pad_len = (trailer.u32() for _ in range(6))
         need(trailer.take(8) == length.to_bytes(8, "little"), f"{name} has another length than its trailer says")
         trailer.finish()
-        tables_at = length - self.TAIL - frames_len - chunks_len
-        need(tables_at >= 0, f"{name}: its tables are longer than it is")
-        chunks = Reader(self.open(self.CHUNKS, self.read(tables_at, chunks_len)), "chunk table", version=1)
+        tables_at = length - self.END - wrap_len - frames_len - chunks_len
+        need(tables_at >= pad_len, f"{name}: its tables are longer than it is")
+        if pad_len:
+            padding = self.open(self.PADDING, self.read(tables_at - pad_len, pad_len))
+            need(not any(padding), f"{name}: its padding is not zero")
+        chunks = Reader(self.open(self.CHUNKS, self.read(tables_at, chunks_len)), "chunk table", version=2)
         need(chunks.u8() == 0, f"{name} holds kinds of chunks that are not known")
         fingerprints = [chunks.take(32) for _ in range(chunk_count)]
         self.chunks, offset = {}, 0
@@ -213,22 +361,31 @@ class Container:
             offset += self.chunks[offset][1]
         chunks.finish()
         sealed = self.open(self.FRAMES, self.read(tables_at + chunks_len, frames_len))
-        frames, self.frames, at, payload = Reader(sealed, "frame table", version=1), [], 0, 0
+        frames, self.frames, at, payload = Reader(sealed, "frame table", version=2), [], 0, 0
         for _ in range(frame_count):
             codec, raw_len, sealed_len = frames.u8(), frames.varint(), frames.varint()
             need(codec in (0, 1) and 0 < raw_len <= 64 << 20, f"{name}: a frame is out of bounds")
             self.frames.append((payload, codec, raw_len, at, sealed_len))
             at, payload = at + sealed_len, payload + raw_len
         frames.finish()
-        need(offset == payload == payload_len and at == tables_at, f"{name}: its tables do not add up")
+        need(offset == payload == payload_len and at == tables_at - pad_len, f"{name}: its tables do not add up")
+
+    @cached_property
+    def frame_base(self):
+        """What the keys of its frames come from: those of data are for the owner of the opening key."""
+        if not self.wrap:
+            return keyed(self.keys.domain(self.domain), b"frames\0" + self.name.encode())
+        shared = self.keys.x_wing.open(self.wrap)
+        return keyed(self.keys.secret("bind"), b"frames\0" + shared + self.wrap + self.name.encode())
 
     def read(self, at, count):
         with open(self.path, "rb") as file:
             file.seek(at)
             return file.read(count)
 
-    def open(self, number, sealed):
-        return aes_open(self.key, number, sealed, self.MAGIC, f"part {number} of {self.path}")
+    def open(self, number, sealed, before=b""):
+        base = self.frame_base if number < self.CHUNKS else self.tables
+        return open_part(base, number, sealed, before + self.MAGIC + self.domain, f"part {number} of {self.path}")
 
     def frame_of(self, offset):
         holding = [number for number, row in enumerate(self.frames) if row[0] <= offset < row[0] + row[2]]
@@ -245,81 +402,146 @@ class Container:
 
 
 class Repository:
-    """A folder whose master key is known."""
+    """A folder that a password, a paper key (text) or a key file (text) opens."""
 
-    def __init__(self, root, password):
+    NEVER_SIGNED = (b"LLSE", b"LDON")
+
+    def __init__(self, root, password=None, paper=None, key_file=None):
         self.root = Path(root)
+        self.password, self.key_file = password, key_file
         self.container = lru_cache(64)(lambda name: Container(self, name))
         self.frame = lru_cache(64)(lambda name, number: self.container(name).frame(number))
+        paper_id, master = paper_key(paper) if paper else (None, None)
         problem = None
         for config in self.configs():
             try:
-                need(config[:8] == b"LCFG\x01\0\0\0", "config is not a configuration of version 1")
-                fields = cbor(config[8:-32])
+                Reader(config[4:], "config", version=2)
+                need(config[:8] == b"LCFG\x02\0\0\0", "config is not a configuration of version 2")
+                fields = cbor(config[8:-64])
                 need(not fields[7], f"the repository needs {fields[7]}, which this program does not know")
-                self.master = self.unwrap(password, fields[0])
-                mac = keyed(self.key("configuration authentication"), config[:-32])
-                need(mac == config[-32:], "config does not authenticate")
+                need(paper_id in (None, fields[0]), "the paper key is of another repository")
+                self.keys = Keys.of_master(master) if paper else self.unwrap(fields[0])
+                signed = self.keys.is_signed(b"Larder configuration 2\0" + config[:-64], config[-64:])
+                public = blake3(fields[8]).digest() == self.keys.opening_hash and fields[9] == self.keys.operator_public
+                need(signed and public, "config is not that of the operator")
                 return
             except (Damaged, LookupError, ValueError, TypeError, RecursionError) as error:
                 problem = problem or error
-        raise problem or Damaged("there is no config, and no key has a copy of it")
+        if not paper:
+            raise problem or Damaged("there is no config, and no key has a copy of it")
+        # Reading needs nothing that config says.
+        print(f"config cannot be used: {problem or 'it is missing'}", file=sys.stderr)
+        self.keys = Keys.of_master(master)
+
+    def key_names(self):
+        folder = self.root / "keys"
+        return sorted(folder.iterdir()) if folder.is_dir() else []
 
     def configs(self):
         """The object config, and then its copies in the keys (field 7), which stand in for one that is lost."""
         if (self.root / "config").is_file():
             yield (self.root / "config").read_bytes()
-        for path in sorted((self.root / "keys").iterdir()):
+        for path in self.key_names():
             try:
-                copy = cbor(path.read_bytes()[12:-80]).get(7)
+                copy = self.key_parts(path.read_bytes())[0].get(7)
             except (Damaged, OSError, LookupError, ValueError, TypeError, RecursionError, AttributeError):
                 continue
             if isinstance(copy, bytes):
                 yield copy
 
-    def key(self, purpose):
-        return blake3(self.master, derive_key_context=f"Larder format 1: {purpose}").digest()
-
-    def unwrap(self, password, repository_id):
+    def unwrap(self, repository_id):
         unreadable = None
-        for path in sorted((self.root / "keys").iterdir()):
+        for path in self.key_names():
             try:
-                master = self.unwrap_one(path, password, repository_id)
+                keys = self.unwrap_one(path, repository_id)
             except (Damaged, Argon2Error, LookupError, ValueError, TypeError, RecursionError) as error:
                 unreadable = f"{path}: {error}"  # others may still open
                 continue
-            if master:
-                return master
-        raise Damaged(unreadable or "the password opens no key")
+            if keys:
+                return keys
+        raise Damaged(unreadable or "the password or key file opens no key")
 
     @staticmethod
-    def unwrap_one(path, password, repository_id):
-        """The master key, or None if this key is of another password (key_file.rs)."""
-        head, commitment, wrapped = (path.read_bytes()[part] for part in (slice(-80), slice(-80, -48), slice(-48, None)))
-        need(head[:8] == b"LKEY\x01\0\0\0" and len(head) <= 12 + 4096, "not a key of version 1")
-        need(int.from_bytes(head[8:12], "little") == len(head) - 12, "its length is wrong")
-        fields = cbor(head[12:])
-        memory, passes, lanes = (fields[0][number] for number in range(3))
-        need(memory <= 1 << 20 and memory * passes <= 4 << 20 and lanes <= 64, "it asks for too much")
-        key = hash_secret_raw(password, fields[1], passes, memory, lanes, hash_len=32, type=Type.ID)
-        context = head + bytes.fromhex(path.name) + repository_id
+    def key_parts(data):
+        """Fields, everything before the commitment, commitment, wrapped payload (key_file.rs)."""
+        Reader(data[4:], "key", version=2)
+        reader = Reader(data, "key")
+        need(reader.take(8) == b"LKEY\x02\0\0\0", "not a key of version 2")
+        count = reader.u32()
+        need(count <= 8192, "its fields are too long")
+        fields, head = cbor(reader.take(count)), data[: 12 + count]
+        commitment, wrapped = reader.take(32), reader.take(reader.u32())
+        reader.take(64)
+        reader.finish()
+        return fields, head, commitment, wrapped
+
+    def unwrap_one(self, path, repository_id):
+        """The keys, or None if this object is of another password or key file."""
+        data, key_id = path.read_bytes(), bytes.fromhex(path.name)
+        fields, head, commitment, wrapped = self.key_parts(data)
+        key = self.unlock(fields, key_id, repository_id)
+        if key is None:
+            return None
+        context = head + key_id + repository_id
         derived = keyed(key, context, length=64)
         if derived[32:] != commitment:
             return None
-        return aes_open(derived[:32], 0, wrapped, context, "key")
+        keys = Keys.of_payload(aes_open(derived[:32], 0, wrapped, context, "key"))
+        signed = b"Larder key 2\0" + data[:-64] + key_id + repository_id
+        need(keys.is_signed(signed, data[-64:]), "it is not signed by the operator")
+        return keys
 
-    def object(self, name, magic, version=1):
-        """The parts of a sealed object (seal.rs)."""
+    def unlock(self, fields, key_id, repository_id):
+        """The secret of the key file, or argon2id of the password; None where the other is needed."""
+        if 0 not in fields or fields[0] is None:
+            lines = machine_keys(self.key_file or "")
+            return next((secret for line, key, secret in lines if (line, key) == (repository_id, key_id)), None)
+        if self.password is None:
+            return None
+        memory, passes, lanes = (fields[0][number] for number in range(3))
+        need(memory <= 1 << 20 and memory * passes <= 4 << 20 and lanes <= 64, "it asks for too much")
+        return hash_secret_raw(self.password, fields[1], passes, memory, lanes, hash_len=32, type=Type.ID)
+
+    def realm(self, name, domain):
+        """The secret that seals an object."""
+        if name.startswith("index"):
+            return self.keys.secret("index")
+        if name.startswith(("settings/default/", "closed/")):
+            return self.keys.secret("common")
+        return self.keys.domain(domain)
+
+    def object_key(self, name, header):
+        return keyed(self.realm(name, header[8:24]), b"object\0" + header[24:40] + name.encode())
+
+    def open_object(self, name, magic):
+        """Domain, whether it is signed, and the parts of a sealed object (seal.rs), with the zeros behind them."""
         reader, parts = Reader((self.root / name).read_bytes(), name), []
-        header = reader.take(24)
-        need(header[:8] == magic + bytes([version, 1, 0, 0]), f"{name} is not of version {version} and a known cipher")
-        key = keyed(self.key("object sealing"), header[8:] + name.encode())
+        header = reader.take(40)
+        need(header[:4] == magic, f"{name} is of another kind")
+        Reader(header[4:], name, version=2)
+        signed = header[6]
+        need(header[5] == 1 and header[7] == 0 and signed <= 1, f"{name} has an unknown cipher or flags")
+        need(not (signed and magic in self.NEVER_SIGNED), f"{name} has unknown flags")
+        clear = name.startswith(("index", "settings/default/", "closed/"))
+        need(not (clear and any(header[8:24])), f"{name} has a domain where none is")
+        key = self.object_key(name, header)
         while reader.at < len(reader.data):
             sealed = reader.take(reader.u32())
             last = reader.at == len(reader.data)
             aad = header + len(parts).to_bytes(4, "little") + bytes([last])
             parts.append(aes_open(key, len(parts), sealed, aad, name))
-        return parts
+        if signed:
+            signature = parts.pop(1)
+            body = blake3(b"".join(map(with_length, parts[1:]))).digest()
+            text = blake3(with_length(name.encode()) + header + with_length(parts[0]) + body).digest()
+            genuine = self.keys.is_signed(b"Larder operator signature 2\0" + text, signature[32:])
+            need(signature[:32] == body and genuine, f"{name} is not signed by the operator")
+        first = magic == b"LMAN" and name.endswith("/0")
+        need(signed or first or magic in self.NEVER_SIGNED, f"{name} is not signed by an operator")
+        return header[8:24], bool(signed), parts
+
+    def object(self, name, magic):
+        return self.open_object(name, magic)[2]
 
     def versions(self):
         """Id, name of the manifest and summary of all versions, oldest first."""
@@ -337,7 +559,7 @@ class Repository:
         if not (self.root / name).exists():
             return False
         try:
-            return bool(cbor(self.object(name, b"LFGT")[0]))
+            return bool(record(self.object(name, b"LFGT")[0]))
         except Damaged as error:
             print(f"{name} is ignored: {error}", file=sys.stderr)
             return False
@@ -349,15 +571,12 @@ class Repository:
             lease = done = None
             for number in sorted((int(name) for name in names - {"done"}), reverse=True):
                 try:
-                    lease = cbor(self.object(f"jobs/{job}/{number}", b"LLSE")[0])
+                    lease = record(self.object(f"jobs/{job}/{number}", b"LLSE")[0])
                     break
                 except Damaged as error:
                     print(f"jobs/{job}/{number} is ignored: {error}", file=sys.stderr)
             if "done" in names:
-                is_first = (folder / "done").read_bytes()[4] == 1
-                part = self.object(f"jobs/{job}/done", b"LDON", version=1 if is_first else 2)[0]
-                need(bool(part) != is_first, f"jobs/{job}/done is no closing mark")
-                done = {} if is_first else cbor(part)
+                done = record(self.object(f"jobs/{job}/done", b"LDON")[0])
             yield job, lease, done
 
     def newest(self, series, job, names):
@@ -366,13 +585,13 @@ class Repository:
         for name in names:
             try:
                 if (self.root / name).read_bytes()[:4] == b"LABT":
-                    need(self.object(name, b"LABT") == [b""], f"{name} is no mark")
+                    need(not any(b"".join(self.object(name, b"LABT"))), f"{name} is no mark")
                     problem = None
                     continue
-                summary = cbor(self.object(name, b"LMAN")[0])
+                domain, _, parts = self.open_object(name, b"LMAN")
+                summary = record(parts[0])
                 need(summary[0].hex() == job, f"{name} is of another version")
-                wanted = keyed(self.key("series names"), summary[1].encode())[:16].hex()
-                need(series == wanted, f"{name} is of another series")
+                need(series == self.keys.series(domain, summary[1].encode()).hex(), f"{name} is of another series")
                 return [(job, name, summary)]
             except Damaged as error:
                 problem = problem or error
@@ -387,14 +606,14 @@ class Repository:
         number = container.frame_of(offset)
         start = offset - container.frames[number][0]
         data = self.frame(name, number)[start : start + size]
-        real = keyed(self.key("chunk fingerprints"), data)
+        real = keyed(self.keys.secret("fingerprints"), data)
         need(len(data) == size and real == fingerprint, f"a chunk of {name} has another fingerprint")
         return data
 
     def stream(self, nodes):
         """The chunks of a stream. Each level is checked against what the level above says of it."""
         for node, *sums in nodes:
-            reader = Reader(self.chunk(node), "recipe node", version=1)
+            reader = Reader(self.chunk(node), "recipe node", version=2)
             _, names = take_places(reader)
             segments = reader.rows(lambda row: take_segment(row, names))
             reader.finish()
@@ -449,7 +668,7 @@ class Entry:
 
 def block_entries(data):
     """The entries of a block (metadata.rs)."""
-    reader = Reader(data, "metadata block", version=1)
+    reader = Reader(data, "metadata block", version=2)
     count, data_bytes = reader.varint(), reader.varint()
     name = lambda row: row.take(max(row.varint() - 1, 0))
     owners = [row[:2] for row in reader.rows(lambda row: (row.varint(), row.varint(), name(row), name(row)))]
@@ -546,12 +765,12 @@ def restore(repository, wanted, target):
     fits = lambda job: wanted == "latest" or job.startswith(wanted) or job.endswith(wanted)
     matches = [version for version in repository.versions() if fits(version[0])]
     need(matches and (wanted == "latest" or len(matches) == 1), f"{len(matches)} versions fit {wanted!r}")
-    body = Reader(repository.object(matches[-1][1], b"LMAN")[1], "version manifest", version=1)
+    body = Reader(repository.object(matches[-1][1], b"LMAN")[1], "version manifest", version=2)
     _, names = take_places(body)
     data, metadata = (body.rows(lambda row: take_node(row, names)) for _ in range(2))
     rows = body.rows(lambda row: (take_container(row, names), *(row.varint() for _ in range(5))))
     need(all(row[1] <= row[3] and row[2] <= row[4] for row in rows), "a container is used more than it holds")
-    body.finish()
+    body.zeros()
     target = Restore(target, repository.stream(data))
     for block in repository.stream(metadata):
         for entry in block_entries(block):
@@ -565,7 +784,10 @@ def main(arguments):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     try:
-        repository = Repository(arguments[0], os.environb.get(b"LARDER_PASSWORD", b""))
+        text = lambda variable: Path(os.environ[variable]).read_text() if os.environ.get(variable) else None
+        paper, key_file = text("LARDER_PAPER_KEY"), text("LARDER_KEY_FILE")
+        password = None if paper or key_file else os.environb.get(b"LARDER_PASSWORD", b"")
+        repository = Repository(arguments[0], password, paper, key_file)
         if arguments[1] == "restore":
             restore(repository, *arguments[2:])
             return 0

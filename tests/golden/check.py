@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from blake3 import blake3
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from list_tree import lines
@@ -84,7 +86,7 @@ def marks(objects, jobs):
     mark, generation = objects / name, manifest.with_name("1")
     mark.parent.mkdir(parents=True)
     genuine = sealed_mark(larder_read.Repository(objects, b"golden"), name)
-    for planted in (b"", b"garbage", b"LFGT\x01\x01\0\0" + bytes(60), manifest.read_bytes(), genuine[:-1]):
+    for planted in (b"", b"garbage", b"LFGT\x02\x01\x01\0" + bytes(60), manifest.read_bytes(), genuine[:-1]):
         mark.write_bytes(planted)
         generation.write_bytes(planted)
         if versions(objects) != jobs:
@@ -98,13 +100,21 @@ def marks(objects, jobs):
 
 
 def sealed_mark(repository, name):
-    """A map of time, host and reason as CBOR, sealed as an object of one part."""
+    """A map of time, host and reason as CBOR, sealed and signed as an object of the default domain."""
     text = lambda string: bytes([0x60 + len(string)]) + string
     fields = b"\xa3\x00\x18\x2a\x01" + text(b"golden") + b"\x02" + text(b"a test")
-    header = b"LFGT\x01\x01\0\0" + bytes(range(16))
-    key = larder_read.keyed(repository.key("object sealing"), header[8:] + name.encode())
-    sealed = AESGCM(key).encrypt(bytes(12), fields, header + bytes(4) + b"\x01")
-    return header + len(sealed).to_bytes(4, "little") + sealed
+    header = b"LFGT\x02\x01\x01\0" + bytes(16) + bytes(range(16))
+    body = blake3(b"").digest()
+    with_length = larder_read.with_length
+    signed = blake3(with_length(name.encode()) + header + with_length(fields) + body).digest()
+    operator = Ed25519PrivateKey.from_private_bytes(repository.keys.secret("sign"))
+    signature = body + operator.sign(b"Larder operator signature 2\0" + signed)
+    key, out = repository.object_key(name, header), header
+    for number, part in enumerate((fields, signature)):
+        nonce, aad = number.to_bytes(12, "little"), header + number.to_bytes(4, "little") + bytes([number])
+        sealed = AESGCM(key).encrypt(nonce, part, aad)
+        out += len(sealed).to_bytes(4, "little") + sealed
+    return out
 
 
 def main():

@@ -7,7 +7,7 @@ set -eu
 
 larder=$(realpath "${1:?usage: make.sh LARDER}")
 here=$(dirname "$(realpath "$0")")
-repository=$here/repository-v1
+repository=$here/repository-v2
 tree=/larder-golden
 [ ! -e "$repository" ] || { echo "$repository exists; golden repositories never change" >&2; exit 1; }
 mkdir "$tree"

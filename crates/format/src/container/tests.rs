@@ -327,7 +327,7 @@ proptest! {
         level in -3i32..4,
     ) {
         let object = build(&chunks, per_frame, Compression::Zstd(level));
-        prop_assert!(object.len() % 4096 == 0);
+        prop_assert!(object.len().is_multiple_of(4096));
         prop_assert_eq!(read(&object).unwrap(), chunks.clone());
         let index = ContainerIndex::decode(&keys(), id(), &object, object.len() as u64).unwrap();
         let tail = ContainerIndex::tail_len(&keys(), id(), &object[object.len() - TRAILER_LEN..], object.len() as u64);

@@ -181,7 +181,7 @@ fn lengths_of_manifests_are_steps() {
     for paths in [0, 1, 10, 100, 1000, 10_000] {
         let summary = Summary { paths: vec![b"/a/path/of/some/length".to_vec(); paths], ..manifest().summary };
         let bytes = encode(&Manifest { summary, ..manifest() }, 9);
-        assert!(bytes.len() % 4096 == 0, "{paths} paths: {}", bytes.len());
+        assert!(bytes.len().is_multiple_of(4096), "{paths} paths: {}", bytes.len());
         assert_eq!((u32::from_le_bytes(*bytes[40..].first_chunk().expect("long")) - 16) % 1024, 0);
     }
 }

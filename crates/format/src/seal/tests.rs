@@ -221,7 +221,7 @@ fn lengths_of_objects_are_steps() {
             let part = &open(small, &sealed, 1).expect("opens").parts[0];
             assert!(part[..len] == text && only_zeros(&part[len..], "part").is_ok());
             let sealed = seal(manifest, &[&text, b"body"]);
-            assert!(sealed.len() % 4096 == 0 && Padding::MANIFEST.allows(sealed.len() as u64), "{len}");
+            assert!(sealed.len().is_multiple_of(4096) && Padding::MANIFEST.allows(sealed.len() as u64), "{len}");
             let end = first_part_end(manifest, &sealed).expect("long");
             assert!(end <= first_part_len(len));
         }

@@ -18,8 +18,10 @@ use crate::support::{self, CONTAINER, Forger, JOB, RANDOM, SERIES, container_par
 
 const DEFAULT: DomainId = DomainId::DEFAULT;
 
-/// A name, a magic, the parts, and the decoder's error of bytes under that name.
-type Case = (String, [u8; 4], Vec<Vec<u8>>, Box<dyn Fn(&[u8]) -> Option<DecodeError>>);
+/// The decoder's error.
+type Refuses = Box<dyn Fn(&[u8]) -> Option<DecodeError>>;
+/// A name, a magic, the parts, and what bytes under that name give.
+type Case = (String, [u8; 4], Vec<Vec<u8>>, Refuses);
 
 /// Every kind of object that counts only when it is signed.
 fn signed_kinds() -> Vec<Case> {
@@ -27,7 +29,7 @@ fn signed_kinds() -> Vec<Case> {
     let (series, default) = (SettingsOf::Series(SERIES), SettingsOf::Default);
     let unnamed = SeriesSettings { series: String::new(), ..support::settings() };
     let pin = PinEntry { state: PinState::Pinned, time_ms: 1, host: String::new(), reason: String::new() };
-    let of = |name: String, magic: &[u8; 4], sealed: Vec<u8>, error: Box<dyn Fn(&[u8]) -> Option<DecodeError>>| {
+    let of = |name: String, magic: &[u8; 4], sealed: Vec<u8>, error: Refuses| {
         let parts = open(&name, sealed);
         (name, *magic, parts, error)
     };
