@@ -60,7 +60,8 @@ fn every_structure_of_a_development_version_is_refused_by_name() {
     }
 }
 
-/// A listing reads the first bytes alone, which in version 1 had the length of the first part elsewhere.
+/// A listing reads the first bytes alone, which in version 1 had the length of the first part
+/// elsewhere.
 #[test]
 fn heads_of_a_development_version_are_refused_by_name() {
     let keys = keys();

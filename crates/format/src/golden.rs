@@ -5,14 +5,16 @@ use std::sync::LazyLock;
 
 use crate::keys::{Keys, MasterKey};
 
-/// The keys with which golden files are sealed. They are derived once: that takes longer than most tests.
+/// The keys with which golden files are sealed. They are derived once: that takes longer than most
+/// tests.
 pub(crate) fn keys() -> Keys {
     static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::derive(&MasterKey([1; 32])));
     KEYS.clone()
 }
 
-/// Asserts that a structure has the bytes of its golden file, and gives these. With `LARDER_BLESS=1`
-/// in the environment, it writes the file instead. That is for a new version of a structure only.
+/// Asserts that a structure has the bytes of its golden file, and gives these. With
+/// `LARDER_BLESS=1` in the environment, it writes the file instead. That is for a new version of a
+/// structure only.
 #[track_caller]
 pub(crate) fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "src", "golden", &format!("{name}.hex")].iter().collect();
@@ -25,8 +27,8 @@ pub(crate) fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
     hex::decode(text).expect("valid hex")
 }
 
-/// Asserts that no cut of these bytes and none with a flipped bit is accepted. Of long structures, one
-/// bit of each byte is flipped.
+/// Asserts that no cut of these bytes and none with a flipped bit is accepted. Of long structures,
+/// one bit of each byte is flipped.
 #[track_caller]
 pub(crate) fn all_damage_is_noticed(bytes: &[u8], is_accepted: impl Fn(&[u8]) -> bool) {
     assert!(is_accepted(bytes), "the undamaged bytes");

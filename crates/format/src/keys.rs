@@ -6,7 +6,7 @@
 //! ├ chunking      derive("chunk boundaries")        ├ runs  derive("runs of chunks")[..16]
 //! ├ names         derive("names")                   domain and series in object names
 //! ├ common        derive("common objects")          settings of all, closed domains
-//! ├ domains       derive("domains")                 one key for each domain: versions, leases, meta/
+//! ├ domains       derive("domains")                 one key a domain: versions, leases, meta/
 //! ├ bind          derive("data binding")            mixed into the keys of data frames
 //! ├ open          derive("data opening")            private half of X-Wing; opens data frames
 //! ├ index         derive("index")                   the global index and its runs
@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A **domain** is a machine, or machines that share one history. A backup key opens the metadata
-//! of its own domain only. A repository with one password has the default domain, and nobody notices.
+//! of its own domain only. A repository with one password has the default domain, and nobody
+//! notices.
 
 use std::sync::Arc;
 

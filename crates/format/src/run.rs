@@ -26,10 +26,10 @@
 //! |     28 |    4 | sealed bytes of the fences                          |
 //! |     32 |    8 | bytes of the object                                 |
 //!
-//! Each part is sealed by itself (`seal.rs`): 16 bytes of salt, the ciphertext, 16 bytes of tag. The
-//! keys come from `run`, a zero byte and the object's name under the key of the index. The magic
-//! and the number are the associated data. A run is written front to back; a reader
-//! takes the tail, and then only the blocks it needs.
+//! Each part is sealed by itself (`seal.rs`): 16 bytes of salt, the ciphertext, 16 bytes of tag.
+//! The keys come from `run`, a zero byte and the object's name under the key of the index. The
+//! magic and the number are the associated data. A run is written front to back; a reader takes the
+//! tail, and then only the blocks it needs.
 
 mod block;
 mod build;

@@ -2,8 +2,8 @@
 //!
 //! Cipher: AES-256-GCM. No key ever seals two different texts under one nonce:
 //! * a **part** of a container or run has a key of its own, from 16 bytes of salt before it;
-//! * a **sealed object** has a key of its own, from 16 bytes of salt in its header. The nonce is the
-//!   number of the part.
+//! * a **sealed object** has a key of its own, from 16 bytes of salt in its header. The nonce is
+//!   the number of the part.
 //!
 //! Salts are hedged: a keyed hash of 32 random bytes *and of all that is sealed*. A machine that is
 //! resumed twice from one image of its memory may draw the same random bytes twice. It still seals
@@ -122,7 +122,8 @@ impl PartKeys {
         self.base.keyed(&[b"salt\0", random, &number.to_le_bytes(), what]).first_half()
     }
 
-    /// Seals `buffer[from..]`, which begins with [`SALT_LEN`] bytes of any content: the salt's place.
+    /// Seals `buffer[from..]`, which begins with [`SALT_LEN`] bytes of any content: the salt's
+    /// place.
     pub(crate) fn seal(&self, number: u64, aad: &[u8], salt: [u8; SALT_LEN], buffer: &mut Vec<u8>, from: usize) {
         buffer[from..from + SALT_LEN].copy_from_slice(&salt);
         self.sealer(number, &salt).seal(0, &Self::aad(aad, number), buffer, from + SALT_LEN);

@@ -83,8 +83,8 @@ fn hello() -> [Vec<u8>; 2] {
     [b"hello hello hello hello hello hello hello".to_vec(), b"larder".to_vec()]
 }
 
-/// The bytes of zstd may change with its version, so the golden containers are written raw. Wraps are
-/// random, so that of data has a known secret.
+/// The bytes of zstd may change with its version, so the golden containers are written raw. Wraps
+/// are random, so that of data has a known secret.
 #[test]
 fn version_2_bytes_never_change() {
     let wrap = hex::decode(include_str!("../golden/x_wing.hex").lines().nth(2).expect("a ciphertext")).expect("hex");
@@ -305,7 +305,8 @@ fn salts_follow_from_what_is_sealed() {
     let levels = [Compression::Off, Compression::Zstd(1), Compression::Zstd(3), Compression::Zstd(9)];
     let salts: std::collections::BTreeSet<_> = levels.map(|level| frame(&text, level)[..16].to_vec()).into();
     assert_eq!(salts.len(), levels.len());
-    // Tables and trailer of the two containers have other salts as well, and so have two parts of one.
+    // Tables and trailer of the two containers have other salts as well, and so have two parts of
+    // one.
     let salts = |object: &[u8]| {
         let end = object.len() - TRAILER_LEN;
         let chunk_table = end - (32 + 1 + 1 + 2 + 2) - (32 + 2 + 32 + 2);
@@ -316,6 +317,11 @@ fn salts_follow_from_what_is_sealed() {
     // The frame tables and the padding of both are equal, and the trailers too.
     assert_eq!((&one[1], &one[3], &one[4]), (&two[1], &two[3], &two[4]));
     assert!(one[0] != two[0] && one[2] != two[2]);
+    // A trailer is sealed with its wrap, so another wrap alone gives it another key.
+    let other = ContainerSealer::with_secret(&keys(), id(), DOMAIN, [9; 32], &[8; 32], [6; WRAP_LEN]);
+    let other = salts(&build_with(&other, std::slice::from_ref(&text), 1, Compression::Off));
+    assert_eq!(&one[1..4], &other[1..4]);
+    assert!(one[0] != other[0] && one[4] != other[4]);
     assert_eq!(std::collections::BTreeSet::from(one).len(), 5);
 }
 

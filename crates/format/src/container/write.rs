@@ -63,9 +63,9 @@ fn seal_identified(
     Ok(SealedFrame { entry, bytes })
 }
 
-/// Compresses and seals the `number`-th frame of a container, whose `chunks` are `raw`. Pure: frames
-/// of one container can be sealed by several threads. Refuses frames that are empty or larger than
-/// [`FRAME_MAX`].
+/// Compresses and seals the `number`-th frame of a container, whose `chunks` are `raw`. Pure:
+/// frames of one container can be sealed by several threads. Refuses frames that are empty or
+/// larger than [`FRAME_MAX`].
 pub fn seal_frame(
     sealer: &ContainerSealer,
     number: u32,
@@ -161,7 +161,9 @@ impl ContainerBuilder {
         let pad_len = EncodeError::fit_u32(WHAT, object_len as usize - unpadded)?;
         let out = &mut self.object;
         let append = |out: &mut Vec<u8>, part: &[u8], number: u64, aad: &[u8]| {
-            let salt = sealer.tables.salt(&sealer.random, number, blake3::hash(part).as_bytes());
+            // The wrap is associated data of the trailer alone, and no other part follows from it.
+            let what = blake3::Hasher::new().update(aad).update(part).finalize();
+            let salt = sealer.tables.salt(&sealer.random, number, what.as_bytes());
             let from = out.len();
             out.extend_from_slice(&[0; SALT_LEN]);
             out.extend_from_slice(part);

@@ -1,8 +1,8 @@
 //! The key file of a machine: a secret in a text file, in the place of a password.
 //!
 //! Lines that begin with `#` are for people. One line is `LARDER-KEY-2`, a space, and base32 of:
-//! repository id 16, key id 8, secret 32, and the first 4 bytes of BLAKE3 over these. One file opens
-//! one key of one repository; a file may have a line for each of several repositories.
+//! repository id 16, key id 8, secret 32, and the first 4 bytes of BLAKE3 over these. One file
+//! opens one key of one repository; a file may have a line for each of several repositories.
 
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 

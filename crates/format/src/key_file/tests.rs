@@ -101,8 +101,8 @@ fn only_the_password_opens_the_key_and_only_in_its_place() {
 }
 
 /// Guards against: one key object that opens under many passwords, which AES-GCM alone allows. Its
-/// maker can choose the wrapped bytes freely, and knows a password, but the commitment fits that one
-/// only.
+/// maker can choose the wrapped bytes freely, and knows a password, but the commitment fits that
+/// one only.
 #[test]
 fn nothing_is_opened_that_the_commitment_does_not_fit() {
     let (bytes, other) = (wrapped(Roles::ALL, PASSWORD), wrapped(Roles::ALL, Unlock::Password(b"other")));

@@ -120,7 +120,8 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);
             assert!(decode(&flipped).is_err(), "byte {at}");
-            // The head may not see damage behind it, but must not give anything else than the truth.
+            // The head may not see damage behind it, but must not give anything else than the
+            // truth.
             if let Ok(Head::Complete(Register::Committed(summary))) =
                 Summary::decode_head(&keys(), series(), JOB, 0, &flipped)
             {
@@ -154,8 +155,8 @@ fn only_an_operator_makes_later_generations_and_marks() {
     assert_eq!(decode(&planted), Err(DecodeError::Unsigned { what: ABORTED.what }));
 }
 
-/// A machine of one domain cannot make a version of a series of another: names in the store follow from
-/// the domain in the header.
+/// A machine of one domain cannot make a version of a series of another: names in the store follow
+/// from the domain in the header.
 #[test]
 fn a_series_belongs_to_one_domain() {
     let (own, foreign) = (keys().domain_id("laptop", 0), keys().domain_id("server", 0));

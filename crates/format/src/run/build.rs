@@ -41,8 +41,8 @@ pub struct FinishedRun {
 }
 
 impl RunBuilder {
-    /// An object under this key. `random` must be fresh random bytes. `with_filter`: whether it will
-    /// be asked for single keys.
+    /// An object under this key. `random` must be fresh random bytes. `with_filter`: whether it
+    /// will be asked for single keys.
     pub fn new(
         key: RunKey,
         random: [u8; RANDOM_LEN],

@@ -154,7 +154,8 @@ fn only_an_operator_signs() {
     }
 }
 
-/// Seals like the crate, but with a part 1 of the caller's: what a holder of the sealing key can make.
+/// Seals like the crate, but with a part 1 of the caller's: what a holder of the sealing key can
+/// make.
 fn sealed_with(name: &str, header: &[u8; HEADER_LEN], parts: &[&[u8]]) -> Vec<u8> {
     let secret = KIND.secret(&keys(), DOMAIN).expect("all keys");
     let sealer = object_sealer(&secret, &header[24..], name);
