@@ -13,6 +13,7 @@ mod environment;
 mod exit;
 mod failure;
 mod foreign_verbs;
+mod key_file;
 mod logging;
 mod output;
 mod password;

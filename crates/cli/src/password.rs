@@ -1,7 +1,8 @@
 //! Sources of passwords. Passwords are never echoed, never logged and overwritten in memory after
 //! use.
 //!
-//! The first given source counts: `--password-file`, `--password-command`, `--password-fd`, then
+//! A key file (`--key-file`, or `LARDER_KEY_FILE` without a password option) takes the place of a
+//! password. Otherwise, the first given source counts: `--password-file`, `--password-command`, `--password-fd`, then
 //! the variables `LARDER_PASSWORD_FILE`, `LARDER_PASSWORD_COMMAND`, `LARDER_PASSWORD`, then a
 //! prompt on a terminal.
 
@@ -83,6 +84,15 @@ impl PasswordSource {
         } else {
             Self::Prompt
         }
+    }
+
+    /// The key file that takes the place of a password, if one was named.
+    pub(crate) fn key_file(global: &Global) -> Option<PathBuf> {
+        let Global { key_file, password_file, password_command, password_fd, insecure_no_password, .. } = global;
+        let is_password_named =
+            password_file.is_some() || password_command.is_some() || password_fd.is_some() || *insecure_no_password;
+        let of_variable = || variable("LARDER_KEY_FILE").filter(|_| !is_password_named).map(PathBuf::from);
+        key_file.clone().or_else(of_variable)
     }
 
     /// Whether the user may be asked again.

@@ -91,9 +91,14 @@ impl KdfCost {
     /// be gone through four times.
     const WORK_MAX: u64 = 4 << 20;
 
+    /// Memory times passes (KiB): what one guess costs.
+    pub fn work(self) -> u64 {
+        u64::from(self.memory_kib) * u64::from(self.passes)
+    }
+
     fn params(self) -> Result<Params, DecodeError> {
         let Self { memory_kib, passes, lanes } = self;
-        let work = u64::from(memory_kib) * u64::from(passes);
+        let work = self.work();
         let max = Self::MAX;
         if memory_kib > max.memory_kib || passes > max.passes || lanes > max.lanes || work > Self::WORK_MAX {
             return Err(DecodeError::invalid(WHAT, "it asks for more memory or time than any honest key"));

@@ -267,6 +267,8 @@ impl Repository {
                 Ok(None) => is_aborted = generation == 0,
                 // Deleted since the listing.
                 Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => {}
+                // A version of another machine, which is none of this key's business.
+                Err(error) if error.is_foreign() => return Ok(Found::default()),
                 Err(error) if error.is_of_object() => {
                     unreadable.push(FaultyObject { name: names::version(series, job, generation), job, error });
                 }

@@ -173,7 +173,7 @@ impl Repository {
             tracing::info!(job = %open.job, "an attempt to announce the job got no answer; its lease is left to expire");
             return Ok(());
         }
-        let bytes = done.encode(&self.keys, open.job, random(self.entropy())?)?;
+        let bytes = done.encode(&self.keys, open.lease.domain, open.job, random(self.entropy())?)?;
         self.store.create(&names::lease_done(open.job), bytes.into()).await?;
         Ok(())
     }
@@ -332,6 +332,7 @@ impl Repository {
             match self.read_done(&self.store, job).await {
                 // Gone since the listing: the job was cleaned up, and so it was closed.
                 Ok(_) => looked.is_closed = true,
+                Err(error) if error.is_foreign() => return Ok(looked),
                 Err(error) if error.is_of_object() => {
                     looked.faulty.push(FaultyObject { name: names::lease_done(job), job, error });
                 }
@@ -347,6 +348,8 @@ impl Repository {
                     break;
                 }
                 Ok(None) => {}
+                // A job of another machine.
+                Err(error) if error.is_foreign() => return Ok(looked),
                 Err(error) if error.is_of_object() => looked.faulty.push(FaultyObject { name, job, error }),
                 Err(error) => return Err(error),
             }

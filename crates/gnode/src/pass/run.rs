@@ -161,7 +161,7 @@ impl Pass<'_> {
         let tasks = TaskInput {
             context: self.context,
             options,
-            job: self.own_job(),
+            job: self.planning_job(),
             head,
             known_versions: &known_versions,
             proposal: &proposal,
@@ -243,7 +243,7 @@ impl Pass<'_> {
 
         // Step 6: the next index is written, with new versions and containers. Tasks run in its
         // draft.
-        let job = self.own_job();
+        let job = self.job.ok_or(PassError::Unannounced)?;
         let mut written = known_versions.write(self.index_work(), job, &self.base.manifest).await?;
         let ids = std::mem::replace(&mut written.ids, PassRuns::new(job));
         let sketches = std::mem::take(&mut written.sketches);
@@ -305,8 +305,9 @@ impl Pass<'_> {
         Ok(report)
     }
 
-    /// The job under which it writes; without a lease it writes nothing.
-    fn own_job(&self) -> JobId {
+    /// The job that plans are made for. Without a lease nothing is written, and its id is of no
+    /// consequence.
+    fn planning_job(&self) -> JobId {
         self.job.unwrap_or(self.base.manifest.head.pass)
     }
 

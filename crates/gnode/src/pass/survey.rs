@@ -9,6 +9,7 @@ use larder_format::lease::{Done, JobKind, Pin};
 use larder_format::manifest::Register;
 use larder_index::{Current, IndexSnapshot};
 use larder_store::Repository;
+use larder_store::forget_marks::OwnedVersion;
 use larder_store::rules::Rule;
 use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 
@@ -218,7 +219,9 @@ impl Survey<'_> {
         // is one with that number.
         let register = match lease.kind {
             JobKind::Read => return Ok(Settled::No),
-            JobKind::Backup => (Pin { series: self.repository.keys().series_key(&lease.series), job }, 0),
+            JobKind::Backup => {
+                (Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job }, 0)
+            }
             JobKind::Task => match (lease.pins.first(), lease.generation, lease.claims) {
                 (Some(version), Some(generation), _) => (*version, generation),
                 (_, _, Some(number)) if number <= self.base.number => return Ok(Settled::Yes(job)),
@@ -243,7 +246,7 @@ impl Survey<'_> {
             }
         }
         if !self.is_dry && self.repository.keeps(Rule::Fence) {
-            match self.repository.fence(version, generation).await? {
+            match self.repository.fence(OwnedVersion { domain: lease.domain, version }, generation).await? {
                 Fenced::No => return Ok(Settled::No),
                 Fenced::Aborted => {}
                 Fenced::Taken => return Ok(Settled::Committed(job, version, generation)),

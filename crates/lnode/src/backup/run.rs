@@ -351,12 +351,16 @@ fn run(
         sketch,
         layout: announced.policy.layout(),
         more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
+        domain: repository.keys().domain(),
+        is_signed: repository.keys().can_sign(),
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
     let done = with_containers(Done::committed(series), &uploads);
     if !repository.keeps(Rule::CloseLast) {
-        let mark = done.encode(repository.keys(), job, random(repository.entropy())?).map_err(RepositoryError::from)?;
+        let mark = done
+            .encode(repository.keys(), repository.keys().domain(), job, random(repository.entropy())?)
+            .map_err(RepositoryError::from)?;
         let name = larder_format::names::lease_done(job);
         let created = context.executor.block_on(repository.store().create(&name, mark.into()));
         created.map_err(RepositoryError::from)?;

@@ -129,7 +129,7 @@ impl<'a> Restore<'a> {
             cursor: reader.unresolved_cursor(),
             resolving: reader.data_cursor(),
             reader,
-            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
+            fingerprinter: Fingerprinter::new(context.repository.keys().fingerprint()),
             root,
             counters: Counters::default(),
             sizes,

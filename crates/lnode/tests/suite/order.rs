@@ -50,7 +50,7 @@ impl Meta<'_> {
     const ID: ContainerId = ContainerId { kind: ContainerKind::Meta, job: JOB, seq: 0 };
 
     fn add(&mut self, bytes: &[u8]) -> ChunkRef {
-        let fingerprint = Fingerprinter::new(&self.repository.keys().fingerprint).one(bytes);
+        let fingerprint = Fingerprinter::new(self.repository.keys().fingerprint()).one(bytes);
         let (offset, size) = (self.payload.len() as u32, bytes.len() as u32);
         self.chunks.push(ChunkEntry { fingerprint, size, kind: ChunkKind::Plain });
         self.payload.extend_from_slice(bytes);

@@ -57,7 +57,7 @@ impl Rewriting {
         destination: Destination,
     ) -> Self {
         let packer = Packer::new(destination, ContainerKind::Meta, job);
-        let fingerprinter = Fingerprinter::new(&context.repository.keys().fingerprint);
+        let fingerprinter = Fingerprinter::new(context.repository.keys().fingerprint());
         Self {
             job,
             from: RecipeReader::new(Arc::new(old.data.clone()), MetaChunks::new(context)),

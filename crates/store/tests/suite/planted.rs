@@ -370,7 +370,7 @@ async fn only_so_many_keys_are_tried() {
 #[tokio::test]
 async fn a_key_of_another_master_key_is_passed_over() {
     let play = Play::new().await;
-    let master = larder_format::seal::MasterKey([9; 32]);
+    let master = larder_format::keys::MasterKey([9; 32]);
     let id = KeyId([0; 8]);
     let wrapped = larder_format::key_file::wrap(&master, PASSWORD, &key_fields(), id, RepositoryId([7; 16]));
     play.memory.put(&names::key(id), wrapped.expect("wraps")).await;

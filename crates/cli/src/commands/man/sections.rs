@@ -12,6 +12,7 @@ use crate::exit;
 const OF_ALL: &[(&str, &str)] = &[
     ("LARDER_REPOSITORY", "Location of the repository, without --repo"),
     ("LARDER_REPOSITORY_FILE", "File that contains the location, without --repository-file"),
+    ("LARDER_KEY_FILE", "Key file of this machine, without --key-file and without a password option"),
     ("LARDER_PASSWORD_FILE", "File that contains the password, without --password-file"),
     ("LARDER_PASSWORD_COMMAND", "Shell command that prints the password, without --password-command"),
     ("LARDER_PASSWORD", "The password, if nothing else names one"),
