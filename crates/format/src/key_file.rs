@@ -136,6 +136,21 @@ pub struct KeyFields {
     pub domain: String,
 }
 
+impl KeyFields {
+    /// A full key of nobody that anybody can guess. For tests only.
+    pub fn for_tests() -> Self {
+        Self {
+            cost: Some(KdfCost::TEST),
+            salt: [0; 32],
+            user: String::new(),
+            host: String::new(),
+            created_ms: 0,
+            roles: Roles::ALL,
+            domain: String::new(),
+        }
+    }
+}
+
 /// The fields as they are stored.
 #[derive(Encode, Decode)]
 #[cbor(map)]

@@ -442,6 +442,8 @@ mod tests {
             sketch: Sketch::default(),
             layout: Layout::Standard,
             more_bases: Vec::new(),
+            domain: Default::default(),
+            is_signed: false,
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0 }
     }

@@ -178,7 +178,8 @@ fn generations_below_the_one_that_holds_are_removed() {
     assert_eq!(generations_of(&scene, id), [0, 1]);
     // Fenced off, and then twice more.
     let context = scene.context();
-    let fence = larder_format::manifest::encode_aborted(context.repository.keys(), newest.series, id, 2, [5; 16]);
+    let (keys, domain) = (context.repository.keys(), newest.summary.domain);
+    let fence = larder_format::manifest::encode_aborted(keys, domain, newest.series, id, 2, [5; 32]).unwrap();
     scene
         .runtime
         .block_on(context.repository.store().create(&names::version(newest.series, id, 2), fence.into()))

@@ -8,7 +8,7 @@
 use crate::support::*;
 use larder_chunking::Fingerprinter;
 use larder_format::compress::{Compression, Compressor};
-use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, seal_frame};
+use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, ContainerSealer, seal_frame};
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
@@ -96,10 +96,12 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
             cover: segments[0].cover.clone(),
         }],
     };
-    let mut builder = ContainerBuilder::new(Meta::ID);
+    let keys = repository.keys();
+    let sealer = ContainerSealer::new(keys, Meta::ID, keys.domain(), [5; 32]).unwrap();
+    let mut builder = ContainerBuilder::new();
     let mut off = Compressor::new(Compression::Off);
-    builder.push_frame(&seal_frame(repository.keys(), Meta::ID, 0, &meta.payload, &mut off).unwrap());
-    let object = builder.finish(repository.keys(), &meta.chunks).unwrap();
+    builder.push_frame(&seal_frame(&sealer, 0, &meta.payload, &meta.chunks, &mut off).unwrap());
+    let object = builder.finish(&sealer, &meta.chunks, repository.config().padding()).unwrap();
     let (chunks_held, bytes_held) = (meta.chunks.len() as u32, meta.payload.len() as u64);
     let usage = ContainerUsage {
         container: Meta::ID,
@@ -128,6 +130,8 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: Default::default(),
+        is_signed: false,
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -43,6 +43,8 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         sketch: Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: Default::default(),
+        is_signed: false,
     };
     let version = Version { summary, series: SeriesKey([number; 16]), generation };
     Newest { version, bytes, containers, metadata: Vec::new() }

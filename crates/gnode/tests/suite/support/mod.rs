@@ -28,7 +28,7 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::KeyFields;
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::mark::Forgotten;
 use larder_format::names;
@@ -89,8 +89,7 @@ impl Scene {
             chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
             page_cuts: true,
         };
-        let fields =
-            KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+        let fields = KeyFields::for_tests();
         let made =
             Repository::init(store_over(memory.store()), config, PASSWORD, fields, Arc::new(larder_testkit::entropy()));
         runtime.block_on(made).unwrap();
