@@ -126,7 +126,6 @@ impl Default for DomainId {
     }
 }
 
-
 impl JobId {
     /// The id's first 8 hex digits would repeat within a minute, so people are shown the random
     /// tail's last 8 instead.

@@ -31,11 +31,13 @@ pub use queue::{Queued, QueuedObject, Reason};
 
 use crate::cbor;
 use crate::ids::{DomainId, JobId, RunId, SeriesKey};
+use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::names;
 use crate::places::{Places, PlacesWriter};
-use crate::keys::Keys;
-use crate::seal::{Opened, ObjectType, Pad, RANDOM_LEN, Realm, Signing, first_part_end, first_part_len, open_object, seal_object};
+use crate::seal::{
+    ObjectType, Opened, Pad, RANDOM_LEN, Realm, Signing, first_part_end, first_part_len, open_object, seal_object,
+};
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 /// Most bytes of a manifest of the index: room for some six million versions.
@@ -45,7 +47,15 @@ pub const INDEX_HEAD_MAX: u64 = 1 << 20;
 /// Bytes to read of it to have its [`IndexHead`] in most cases.
 pub const INDEX_HEAD_GUESS: u64 = 4096;
 
-const INDEX: ObjectType = ObjectType { magic: *b"LIDX", version: 2, what: "index manifest", max_len: INDEX_MAX, realm: Realm::Index, signing: Signing::Required, pad: Pad::Nothing };
+const INDEX: ObjectType = ObjectType {
+    magic: *b"LIDX",
+    version: 2,
+    what: "index manifest",
+    max_len: INDEX_MAX,
+    realm: Realm::Index,
+    signing: Signing::Required,
+    pad: Pad::Nothing,
+};
 const PARTS: usize = 2;
 /// Of the byte of a version's state.
 const LIFECYCLE: u8 = 16;
@@ -448,7 +458,7 @@ impl IndexHead {
     /// Opens the head from the first bytes of a manifest; says how many it needs when they are too
     /// few.
     pub fn decode_head(keys: &Keys, number: u64, bytes: &[u8]) -> Result<Result<Self, u64>, DecodeError> {
-        let needed = first_part_end(bytes, INDEX.what)? as u64;
+        let needed = first_part_end(INDEX, bytes)? as u64;
         // Not authenticated yet, so a planted length decides how much is fetched next.
         if needed > INDEX_HEAD_MAX {
             return Err(DecodeError::invalid(INDEX.what, "its head is longer than a reader accepts"));

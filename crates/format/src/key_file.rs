@@ -60,8 +60,7 @@ const SIGNED_CONTEXT: &[u8] = b"Larder key 2\0";
 
 /// Most bytes of a key object.
 pub const KEY_MAX: u64 = 16 << 10;
-const _: () =
-    assert!(12 + FIELDS_MAX + COMMITMENT_LEN + 4 + PAYLOAD_MAX + SIGNATURE_LEN <= KEY_MAX as usize);
+const _: () = assert!(12 + FIELDS_MAX + COMMITMENT_LEN + 4 + PAYLOAD_MAX + SIGNATURE_LEN <= KEY_MAX as usize);
 
 /// Cost of one guess at a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -288,6 +287,9 @@ pub fn wrap(
     let derived = derive(fields, unlock, &context)?.ok_or_else(mismatch)?;
     out.extend_from_slice(&derived.commitment);
     let payload = payload::encode(secrets);
+    if payload.len() + TAG_LEN > PAYLOAD_MAX {
+        return Err(EncodeError::new(WHAT, "it has the secrets of too many domains"));
+    }
     out.put_u32(EncodeError::fit_u32(WHAT, payload.len() + TAG_LEN)?);
     let from = out.len();
     out.extend_from_slice(&payload);
@@ -351,12 +353,7 @@ pub fn is_genuine(bytes: &[u8], keys: &Keys, id: KeyId, repository: RepositoryId
 }
 
 /// Unwraps the secrets. The signature must be that of the operator whom the payload names.
-pub fn unwrap(
-    bytes: &[u8],
-    unlock: Unlock<'_>,
-    id: KeyId,
-    repository: RepositoryId,
-) -> Result<Secrets, UnwrapError> {
+pub fn unwrap(bytes: &[u8], unlock: Unlock<'_>, id: KeyId, repository: RepositoryId) -> Result<Secrets, UnwrapError> {
     let parts = split(bytes)?;
     let context = context(parts.head, id, repository);
     let fields = parts.fields.shown();

@@ -169,14 +169,22 @@ impl Secrets {
     /// The part of these secrets that a role needs. `domain` is that of a role that backs up;
     /// `witness` is drawn for the key.
     pub fn for_roles(&self, roles: Roles, domain: DomainId, witness: Option<Secret>) -> Result<Self, EncodeError> {
-        if roles.is_all() {
-            return Ok(Self { witness, ..self.clone() });
-        }
-        let DomainSecrets::All(domains) = &self.domains else {
-            return Err(EncodeError::new("key", "the key in use cannot make it"));
-        };
         let (backs_up, restores, operates) =
             (roles.holds(Roles::BACKUP), roles.holds(Roles::RESTORE), roles.holds(Roles::OPERATE));
+        let lacks = || EncodeError::new("key", "the key in use cannot make it");
+        let is_there = (!roles.is_all() || self.master.is_some())
+            && (!backs_up || self.cuts.is_some())
+            && (!(backs_up || restores) || self.bind.is_some())
+            && (!restores || self.open.is_some())
+            && (!(restores || operates) || self.index.is_some())
+            && (!operates || self.sign.is_some());
+        let DomainSecrets::All(domains) = &self.domains else { return Err(lacks()) };
+        if !is_there {
+            return Err(lacks());
+        }
+        if roles.is_all() {
+            return Ok(Self { domain, witness, ..self.clone() });
+        }
         let own = || DomainSecrets::Some(vec![(domain, domain_secret(domains, domain))]);
         Ok(Self {
             roles,

@@ -2,24 +2,41 @@
 //!
 //! A lease is a sealed object (`seal.rs`), magic `LLSE`, one part: a CBOR map, [`Lease`].
 //! `jobs/<job>/0` opens it, and each renewal creates the next number. The job closes it by creating
-//! `jobs/<job>/done`: magic `LDON`, version 2, one part: a CBOR map, [`Done`]. `docs/concurrency.md` says why this is enough.
+//! `jobs/<job>/done`: magic `LDON`, one part: a CBOR map, [`Done`]. `docs/concurrency.md` says why
+//! this is enough.
 
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::ids::{DomainId, JobId, SeriesKey};
+use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::mark::MARK_MAX;
 use crate::names;
-use crate::keys::Keys;
 use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a lease: room for some twenty thousand versions and jobs that it names.
 pub const LEASE_MAX: u64 = 1 << 20;
 
-const LEASE: ObjectType = ObjectType { magic: *b"LLSE", version: 2, what: "lease", max_len: LEASE_MAX, realm: Realm::Domain, signing: Signing::Never, pad: Pad::Small };
-const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 2, what: "closing mark of a lease", max_len: MARK_MAX, realm: Realm::Domain, signing: Signing::Never, pad: Pad::Small };
+const LEASE: ObjectType = ObjectType {
+    magic: *b"LLSE",
+    version: 2,
+    what: "lease",
+    max_len: LEASE_MAX,
+    realm: Realm::Domain,
+    signing: Signing::Never,
+    pad: Pad::Small,
+};
+const DONE: ObjectType = ObjectType {
+    magic: *b"LDON",
+    version: 2,
+    what: "closing mark of a lease",
+    max_len: MARK_MAX,
+    realm: Realm::Domain,
+    signing: Signing::Never,
+    pad: Pad::Small,
+};
 
 /// The kinds of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -135,8 +152,7 @@ pub enum Outcome {
     TaskOver,
 }
 
-/// The last statement of a job: it creates nothing any more, and how it ended. All absent: closed
-/// by a program that wrote version 1.
+/// The last statement of a job: it creates nothing any more, and how it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Done {
@@ -217,10 +233,10 @@ impl Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seal::MasterKey;
+    use crate::golden::{all_damage_is_noticed, golden};
 
     fn keys() -> Keys {
-        Keys::derive(&MasterKey([1; 32]))
+        crate::golden::keys()
     }
 
     fn lease() -> Lease {
@@ -238,6 +254,7 @@ mod tests {
             generation: None,
             layout: None,
             ended: None,
+            domain: DomainId::DEFAULT,
         }
     }
 
@@ -246,37 +263,34 @@ mod tests {
     }
 
     #[test]
-    fn version_1_bytes_never_change() {
-        let golden = hex::decode(include_str!("golden/lease_v1.hex").trim()).expect("valid hex");
-        let encoded = lease().encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
-        assert_eq!(hex::encode(encoded), hex::encode(&golden));
+    fn version_2_bytes_never_change() {
+        let golden = golden("lease_v2", &lease().encode(&keys(), JobId([2; 16]), 4, [9; 32]).expect("fits"));
         assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 4, &golden), Ok(lease()));
     }
 
     #[test]
     fn a_task_says_which_index_it_would_create() {
         let task = Lease { kind: JobKind::Task, claims: Some(7), ..lease() };
-        let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 16]).expect("fits");
+        let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 32]).expect("fits");
         assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 0, &bytes), Ok(task));
     }
 
     #[test]
     fn a_task_says_which_generation_it_would_create() {
         let task = Lease { kind: JobKind::Task, generation: Some(2), ..lease() };
-        let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 16]).expect("fits");
+        let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 32]).expect("fits");
         assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 0, &bytes), Ok(task));
     }
 
     #[test]
     fn a_backup_says_its_layout_and_that_it_ended() {
-        let golden = hex::decode(include_str!("golden/lease_ended_v1.hex").trim()).expect("valid hex");
         let ended = Lease { layout: Some(Layout::Standard), ended: Some(true), ..lease() };
-        let bytes = ended.encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
-        assert_eq!(hex::encode(bytes), hex::encode(&golden));
+        let bytes = ended.encode(&keys(), JobId([2; 16]), 4, [9; 32]).expect("fits");
+        let golden = golden("lease_ended_v2", &bytes);
         assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 4, &golden), Ok(ended));
         for layout in [None, Some(Layout::Standard), Some(Layout::Lifecycle)] {
             let written = Lease { layout, ..lease() };
-            let bytes = written.encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
+            let bytes = written.encode(&keys(), JobId([2; 16]), 4, [9; 32]).expect("fits");
             assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 4, &bytes).map(|read| read.layout), Ok(layout));
         }
     }
@@ -284,7 +298,9 @@ mod tests {
     #[test]
     fn a_closing_mark_says_which_register_its_job_created() {
         let job = JobId([2; 16]);
-        let read = |done: Done| Done::decode(&keys(), job, &done.encode(&keys(), job, [9; 16]).expect("fits"));
+        let read = |done: Done| {
+            Done::decode(&keys(), job, &done.encode(&keys(), DomainId::DEFAULT, job, [9; 32]).expect("fits"))
+        };
         let version = Pin { series: SeriesKey([3; 16]), job: JobId([4; 16]) };
         let generation = Done::committed_generation(version, 7);
         assert_eq!(read(generation.clone()).map(|done| done.register(job)), Ok(Some((version, 7))));
@@ -295,17 +311,11 @@ mod tests {
     }
 
     #[test]
-    fn a_closing_mark_of_version_1_says_nothing() {
-        let golden = hex::decode(include_str!("golden/done_v1.hex").trim()).expect("valid hex");
-        assert_eq!(Done::decode(&keys(), JobId([2; 16]), &golden), Ok(Done::default()));
-    }
-
-    #[test]
     fn a_lease_is_bound_to_its_job_and_number() {
-        let bytes = lease().encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
+        let bytes = lease().encode(&keys(), JobId([2; 16]), 4, [9; 32]).expect("fits");
         assert!(Lease::decode(&keys(), JobId([2; 16]), 5, &bytes).is_err());
         assert!(Lease::decode(&keys(), JobId([3; 16]), 4, &bytes).is_err());
-        let sealed = done().encode(&keys(), JobId([2; 16]), [9; 16]).expect("fits");
+        let sealed = done().encode(&keys(), DomainId::DEFAULT, JobId([2; 16]), [9; 32]).expect("fits");
         assert_eq!(Done::decode(&keys(), JobId([2; 16]), &sealed), Ok(done()));
         assert!(Done::decode(&keys(), JobId([3; 16]), &sealed).is_err());
         assert!(Lease::decode(&keys(), JobId([2; 16]), 4, &sealed).is_err());
@@ -313,23 +323,15 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_of_a_closing_mark_is_noticed() {
-        let sealed = done().encode(&keys(), JobId([2; 16]), [9; 16]).expect("fits");
-        let golden = hex::decode(include_str!("golden/done_v2.hex").trim()).expect("valid hex");
-        assert_eq!(hex::encode(&sealed), hex::encode(golden));
-        for bit in 0..sealed.len() * 8 {
-            let mut flipped = sealed.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Done::decode(&keys(), JobId([2; 16]), &flipped).is_err(), "bit {bit}");
-        }
-        for len in 0..sealed.len() {
-            assert!(Done::decode(&keys(), JobId([2; 16]), &sealed[..len]).is_err(), "cut to {len}");
-        }
+        let sealed = done().encode(&keys(), DomainId::DEFAULT, JobId([2; 16]), [9; 32]).expect("fits");
+        golden("done_v2", &sealed);
+        all_damage_is_noticed(&sealed, |bytes| Done::decode(&keys(), JobId([2; 16]), bytes).is_ok());
     }
 
     #[test]
     fn a_lease_that_no_reader_would_fetch_is_not_written() {
         let pin = Pin { series: SeriesKey([3; 16]), job: JobId([4; 16]) };
-        let written = |pins| Lease { pins: vec![pin; pins], ..lease() }.encode(&keys(), JobId([2; 16]), 0, [9; 16]);
+        let written = |pins| Lease { pins: vec![pin; pins], ..lease() }.encode(&keys(), JobId([2; 16]), 0, [9; 32]);
         assert!(written(20_000).is_ok());
         assert!(written(30_000).is_err());
     }

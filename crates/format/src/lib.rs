@@ -11,9 +11,13 @@ mod cbor;
 pub mod compress;
 pub mod config;
 pub mod container;
+#[cfg(test)]
+mod development_tests;
 pub mod entry;
 mod error_kind;
 pub mod extents;
+#[cfg(test)]
+mod golden;
 pub mod ids;
 pub mod index_manifest;
 pub mod index_mark;
@@ -29,8 +33,8 @@ pub mod manifest;
 pub mod mark;
 pub mod metadata;
 pub mod names;
-pub mod pinning;
 pub mod padding;
+pub mod pinning;
 mod places;
 pub mod recipe;
 pub mod roles;

@@ -11,7 +11,7 @@
 //! | part | content                                                                                                |
 //! |-----:|--------------------------------------------------------------------------------------------------------|
 //! |    0 | CBOR map, [`Summary`]                                                                                  |
-//! |    1 | version (1 byte: 1), places (`places.rs`), data recipe, metadata recipe (`recipe.rs`), container table |
+//! |    1 | version (1 byte: 2), places (`places.rs`), data recipe, metadata recipe (`recipe.rs`), container table |
 //!
 //! Container table: varint count, then per container varint container, varint chunks used, varint
 //! bytes used, varint chunks held, varint bytes held, varint object bytes. "Used" counts references
@@ -21,13 +21,16 @@ use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::ids::{ContainerId, DomainId, JobId, SeriesKey};
+use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::mark::MARK_MAX;
 use crate::names;
 use crate::places::{Places, PlacesWriter};
 use crate::recipe::Recipe;
-use crate::keys::Keys;
-use crate::seal::{Opened, only_zeros, ObjectType, Pad, RANDOM_LEN, Realm, Signing, first_part_end, first_part_len, magic, open_object, seal_empty, seal_object};
+use crate::seal::{
+    ObjectType, Opened, Pad, RANDOM_LEN, Realm, Signing, first_part_end, first_part_len, magic, only_zeros,
+    open_object, seal_empty, seal_object,
+};
 use crate::sketch::Sketch;
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
@@ -37,8 +40,24 @@ pub const MANIFEST_MAX: u64 = 1 << 30;
 /// shorten its list.
 pub const HEAD_MAX: u64 = 8 << 20;
 
-const MANIFEST: ObjectType = ObjectType { magic: *b"LMAN", version: 2, what: "version manifest", max_len: MANIFEST_MAX, realm: Realm::Domain, signing: Signing::IfAble, pad: Pad::Manifest };
-const ABORTED: ObjectType = ObjectType { magic: *b"LABT", version: 2, what: "mark of an aborted job", max_len: MARK_MAX, realm: Realm::Domain, signing: Signing::Required, pad: Pad::Small };
+const MANIFEST: ObjectType = ObjectType {
+    magic: *b"LMAN",
+    version: 2,
+    what: "version manifest",
+    max_len: MANIFEST_MAX,
+    realm: Realm::Domain,
+    signing: Signing::IfAble,
+    pad: Pad::Manifest,
+};
+const ABORTED: ObjectType = ObjectType {
+    magic: *b"LABT",
+    version: 2,
+    what: "mark of an aborted job",
+    max_len: MARK_MAX,
+    realm: Realm::Domain,
+    signing: Signing::Required,
+    pad: Pad::Small,
+};
 const PARTS: usize = 2;
 
 /// Bytes to read of a manifest to have its [`Summary`] in most cases.
@@ -379,7 +398,7 @@ impl Summary {
             only_zeros(&opened.parts[0], ABORTED.what)?;
             return Ok(Head::Complete(Register::Aborted));
         }
-        let needed = first_part_end(bytes, MANIFEST.what)?;
+        let needed = first_part_end(kind(generation), bytes)?;
         // Not authenticated yet, so a planted length decides how much is fetched next.
         if needed as u64 > HEAD_MAX {
             return Err(DecodeError::invalid(MANIFEST.what, "its summary is longer than a reader accepts"));

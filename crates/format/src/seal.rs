@@ -5,7 +5,7 @@
 //! * a **sealed object** has a key of its own, from 16 bytes of salt in its header. The nonce is the
 //!   number of the part.
 //!
-//! Salts are hedged: a keyed hash of 32 random bytes *and of what is sealed*. A machine that is
+//! Salts are hedged: a keyed hash of 32 random bytes *and of all that is sealed*. A machine that is
 //! resumed twice from one image of its memory may draw the same random bytes twice. It still seals
 //! different texts under different keys.
 //!
@@ -283,14 +283,14 @@ pub(crate) fn seal_object(
     }
     let domain = if kind.realm == Realm::Domain { domain } else { DomainId::DEFAULT };
     let secret = kind.secret(keys, domain)?;
-    let what: Vec<&[u8]> = [&b"salt\0"[..], &random[..], name.as_bytes()].into_iter().collect();
-    let text = body_hash(padded.iter().map(Vec::as_slice));
-    let salt = secret.keyed(&[&what[..], &[&text[..]]].concat()).first_half();
     let mut out = Vec::new();
     out.extend_from_slice(&kind.magic);
     out.extend_from_slice(&[kind.version, CIPHER_AES_256_GCM]);
     out.extend_from_slice(&(if is_signed { SIGNED } else { 0 }).to_le_bytes());
     out.extend_from_slice(&domain.0);
+    // The header is sealed with the parts, and a signature is a part, so both decide the salt.
+    let text = body_hash(padded.iter().map(Vec::as_slice));
+    let salt = secret.keyed(&[b"salt\0", &random, &out, name.as_bytes(), &text]).first_half();
     out.extend_from_slice(&salt);
     let header = out.clone();
     if is_signed {
@@ -419,11 +419,9 @@ pub(crate) fn first_part_len(plain_len: usize) -> usize {
 
 /// Bytes of a sealed object that hold its header, its first part and its signature, read from its
 /// first 44 bytes.
-pub(crate) fn first_part_end(bytes: &[u8], what: &'static str) -> Result<usize, DecodeError> {
-    let mut reader = Reader::new(bytes, what);
-    reader.take(6)?;
-    let is_signed = reader.u16()? & SIGNED != 0;
-    reader.take(HEADER_LEN - 8)?;
+pub(crate) fn first_part_end(kind: ObjectType, bytes: &[u8]) -> Result<usize, DecodeError> {
+    let mut reader = Reader::new(bytes, kind.what);
+    let Header { is_signed, .. } = read_header(&mut reader, kind)?;
     let first = HEADER_LEN + 4 + reader.u32()? as usize;
     Ok(first + if is_signed { 4 + SIGNED_PART + TAG_LEN } else { 0 })
 }

@@ -84,7 +84,7 @@ impl DecodeError {
             // A newer program reads it.
             Self::UnsupportedVersion { .. } | Self::UnknownFeature { .. } | Self::Development { .. } => {
                 ErrorKind::Precondition
-            },
+            }
             Self::KeyLacks { .. } => ErrorKind::BadKey,
             Self::Truncated { .. }
             | Self::BadMagic { .. }
@@ -146,7 +146,7 @@ impl From<DecodeError> for EncodeError {
 }
 
 /// The version byte that all structures had before the first release.
-const DEVELOPMENT: u8 = 1;
+pub(crate) const DEVELOPMENT: u8 = 1;
 
 /// Appends primitives to a buffer.
 pub(crate) trait Put {

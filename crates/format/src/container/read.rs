@@ -2,16 +2,14 @@
 
 use std::ops::Range;
 
-use super::tables::{decode_chunks, decode_frames, payload_len};
 use super::sealing::{FrameOpener, WRAP_LEN, part_aad, tables};
-use super::{
-    CHUNKS, ChunkEntry, ChunkRef, END_LEN, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, PADDING, TRAILER, end_len,
-};
+use super::tables::{decode_chunks, decode_frames, payload_len};
+use super::{CHUNKS, ChunkEntry, ChunkRef, END_LEN, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, PADDING, TRAILER, end_len};
 use crate::compress::Decompressor;
 use crate::ids::{ContainerId, ContainerKind, DomainId};
 use crate::keys::Keys;
 use crate::seal::{PART_EXTRA, PartKeys, SALT_LEN, only_zeros};
-use crate::wire::{DecodeError, Reader};
+use crate::wire::{DEVELOPMENT, DecodeError, Reader};
 
 /// Bytes of the tail to read first: holds the tables of a container of 4 KiB chunks at the default
 /// target in most cases.
@@ -119,6 +117,7 @@ fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) ->
     if *found != MAGIC {
         // If it opens as a trailer of this version, it is one, and only this byte of it is damaged.
         return Err(match found[3] {
+            DEVELOPMENT if open().is_err() => DecodeError::Development { what: "container" },
             version if version > MAGIC[3] && open().is_err() => {
                 DecodeError::UnsupportedVersion { what: "container", found: version, newest: MAGIC[3] }
             }

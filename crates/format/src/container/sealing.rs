@@ -50,12 +50,7 @@ pub struct ContainerSealer {
 
 impl ContainerSealer {
     /// Draws the secret of a data container. `random` must be fresh random bytes.
-    pub fn new(
-        keys: &Keys,
-        id: ContainerId,
-        domain: DomainId,
-        random: [u8; RANDOM_LEN],
-    ) -> Result<Self, EncodeError> {
+    pub fn new(keys: &Keys, id: ContainerId, domain: DomainId, random: [u8; RANDOM_LEN]) -> Result<Self, EncodeError> {
         let wrap = match id.kind {
             ContainerKind::Meta => None,
             ContainerKind::Data => Some(keys.opening_public().encapsulate()?),
@@ -106,12 +101,7 @@ impl FrameOpener {
     }
 
     /// Opens one frame in place: `sealed` is the object's bytes of it. Gives the compressed bytes.
-    pub(super) fn open<'a>(
-        &self,
-        keys: &Keys,
-        number: u32,
-        sealed: &'a mut [u8],
-    ) -> Result<&'a mut [u8], DecodeError> {
+    pub(super) fn open<'a>(&self, keys: &Keys, number: u32, sealed: &'a mut [u8]) -> Result<&'a mut [u8], DecodeError> {
         let parts = self.keys.get_or_init(|| match &self.wrap {
             None => meta_frame_keys(keys, self.id, self.domain),
             Some(wrap) => {

@@ -4,13 +4,13 @@
 //!
 //! | field        | size      | meaning                                                            |
 //! |--------------|-----------|--------------------------------------------------------------------|
-//! | version      | 1         | 1                                                                  |
+//! | version      | 1         | 2                                                                  |
 //! | kinds        | 1         | 0: every chunk is [`ChunkKind::Plain`]; 1: a kind byte a chunk follows |
 //! | fingerprints | 32 each   |                                                                    |
 //! | sizes        | varint each | uncompressed bytes, never 0                                      |
 //! | kind bytes   | 1 each    | only when `kinds` is 1                                             |
 //!
-//! Frame table: version (1), then a row a frame: codec (1 byte), varint uncompressed bytes, varint
+//! Frame table: version (2), then a row a frame: codec (1 byte), varint uncompressed bytes, varint
 //! sealed bytes.
 
 use super::{FRAME_MAX, PAYLOAD_MAX};
@@ -45,7 +45,7 @@ pub struct FrameEntry {
     pub codec: Codec,
     /// Uncompressed bytes.
     pub raw_len: u32,
-    /// Bytes in the object, tag included.
+    /// Bytes in the object, salt and tag included.
     pub sealed_len: u32,
 }
 

@@ -1,8 +1,8 @@
 //! Making a container: frames are sealed anywhere and in any order, then put together in theirs.
 
 use super::read::locate_frames;
-use super::tables::{encode_chunks, encode_frames, payload_len};
 use super::sealing::{ContainerSealer, part_aad};
+use super::tables::{encode_chunks, encode_frames, payload_len};
 use super::{
     CHUNKS, ChunkEntry, FRAME_MAX, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, PADDING, TRAILER, TRAILER_LEN, end_len,
 };
@@ -152,7 +152,8 @@ impl ContainerBuilder {
             (EncodeError::fit_u32(WHAT, chunks.len())?, EncodeError::fit_u32(WHAT, self.frames.len())?);
         let aad = part_aad(sealer.domain);
         let (chunk_table, frame_table) = (encode_chunks(chunks), encode_frames(&self.frames));
-        let unpadded = self.object.len() + chunk_table.len() + frame_table.len() + 2 * PART_EXTRA + end_len(sealer.id.kind);
+        let unpadded =
+            self.object.len() + chunk_table.len() + frame_table.len() + 2 * PART_EXTRA + end_len(sealer.id.kind);
         let object_len = padding.padded(unpadded as u64, PART_EXTRA as u64);
         if object_len > OBJECT_MAX {
             return Err(EncodeError::new(WHAT, "it is longer than a reader accepts"));

@@ -1,12 +1,12 @@
 //! Index manifests: golden bytes, round trips, and refusals.
 
 use super::*;
+use crate::golden::golden;
 use crate::ids::{ContainerId, ContainerKind};
-use crate::seal::MasterKey;
 use proptest::prelude::*;
 
 fn keys() -> Keys {
-    Keys::derive(&MasterKey([1; 32]))
+    crate::golden::keys()
 }
 
 fn head(number: u64) -> IndexHead {
@@ -115,21 +115,20 @@ fn a_rebuilt_index_says_so() {
     rebuilt.head.searched = ContainerList::of(missing);
     rebuilt.head.unlisted = ContainerList::first_of([missing[0]]);
     assert_eq!(rebuilt.head.searched.as_ref().map(|list| list.ids().len()), Some(2));
-    let bytes = rebuilt.encode(&keys(), [9; 16]).expect("valid");
+    let bytes = rebuilt.encode(&keys(), [9; 32]).expect("valid");
     assert_eq!(IndexManifest::decode(&keys(), 5, &bytes), Ok(rebuilt));
 }
 
 #[test]
-fn version_1_bytes_never_change() {
-    let golden = hex::decode(include_str!("../golden/index_manifest_v1.hex").trim()).expect("valid hex");
-    assert_eq!(hex::encode(manifest().encode(&keys(), [9; 16]).expect("valid")), hex::encode(&golden));
+fn version_2_bytes_never_change() {
+    let golden = golden("index_manifest_v2", &manifest().encode(&keys(), [9; 32]).expect("valid"));
     assert_eq!(IndexManifest::decode(&keys(), 5, &golden), Ok(manifest()));
 }
 
 #[test]
 fn the_head_opens_without_the_rest() {
-    let bytes = manifest().encode(&keys(), [9; 16]).expect("valid");
-    let Ok(Err(needed)) = IndexHead::decode_head(&keys(), 5, &bytes[..40]) else { panic!("40 bytes are too few") };
+    let bytes = manifest().encode(&keys(), [9; 32]).expect("valid");
+    let Ok(Err(needed)) = IndexHead::decode_head(&keys(), 5, &bytes[..60]) else { panic!("60 bytes are too few") };
     assert_eq!(IndexHead::decode_head(&keys(), 5, &bytes[..needed as usize]), Ok(Ok(head(5))));
     assert!(IndexHead::decode_head(&keys(), 6, &bytes).is_err());
     assert!(IndexHead::decode_head(&keys(), 5, &bytes[..20]).is_err());
@@ -137,7 +136,7 @@ fn the_head_opens_without_the_rest() {
 
 #[test]
 fn a_manifest_is_bound_to_its_number_and_every_flipped_bit_is_noticed() {
-    let bytes = manifest().encode(&keys(), [9; 16]).expect("valid");
+    let bytes = manifest().encode(&keys(), [9; 32]).expect("valid");
     assert!(IndexManifest::decode(&keys(), 6, &bytes).is_err());
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
@@ -154,7 +153,7 @@ fn what_no_reader_accepts_is_not_written() {
     let written = |change: &dyn Fn(&mut IndexManifest)| {
         let mut manifest = manifest();
         change(&mut manifest);
-        manifest.encode(&keys(), [9; 16]).is_ok()
+        manifest.encode(&keys(), [9; 32]).is_ok()
     };
     assert!(written(&|_| {}));
     assert!(!written(&|m| m.head.number = 0));
@@ -241,7 +240,7 @@ proptest! {
         runs.sort_by_key(|run| (run.table, run.age));
         runs.dedup_by_key(|run| (run.table, run.age));
         manifest.runs = runs;
-        let bytes = manifest.encode(&keys(), [3; 16]).expect("valid");
+        let bytes = manifest.encode(&keys(), [3; 32]).expect("valid");
         prop_assert_eq!(IndexManifest::decode(&keys(), number, &bytes), Ok(manifest));
     }
 }

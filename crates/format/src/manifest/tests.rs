@@ -5,14 +5,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::Fingerprint;
 use crate::container::ChunkRef;
+use crate::golden::golden;
 use crate::ids::ContainerKind;
 use crate::recipe::{NodeRef, tests::recipe};
-use crate::seal::MasterKey;
+use crate::roles::Roles;
 
 const JOB: JobId = JobId([7; 16]);
 
 fn keys() -> Keys {
-    Keys::derive(&MasterKey([1; 32]))
+    crate::golden::keys()
 }
 
 fn series() -> SeriesKey {
@@ -20,7 +21,7 @@ fn series() -> SeriesKey {
 }
 
 fn encode(manifest: &Manifest, salt: u8) -> Vec<u8> {
-    manifest.encode(&keys(), series(), 0, [salt; 16]).expect("valid")
+    manifest.encode(&keys(), series(), 0, [salt; 32]).expect("valid")
 }
 
 fn manifest() -> Manifest {
@@ -45,6 +46,8 @@ fn manifest() -> Manifest {
         sketch: Sketch::default(),
         layout: crate::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: DomainId::DEFAULT,
+        is_signed: true,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
@@ -52,14 +55,17 @@ fn manifest() -> Manifest {
     Manifest { summary, data, metadata: Recipe::default(), containers: vec![usage] }
 }
 
+fn aborted() -> Vec<u8> {
+    encode_aborted(&keys(), DomainId::DEFAULT, series(), JOB, 0, [9; 32]).expect("signed")
+}
+
 fn decode(bytes: &[u8]) -> Result<Register<Manifest>, DecodeError> {
     Manifest::decode(&keys(), series(), JOB, 0, bytes)
 }
 
 #[test]
-fn version_1_bytes_never_change() {
-    let golden = hex::decode(include_str!("../golden/manifest_v1.hex").trim()).expect("valid hex");
-    assert_eq!(hex::encode(encode(&manifest(), 9)), hex::encode(&golden));
+fn version_2_bytes_never_change() {
+    let golden = golden("manifest_v2", &encode(&manifest(), 9));
     assert_eq!(decode(&golden), Ok(Register::Committed(manifest())));
 }
 
@@ -67,7 +73,8 @@ fn version_1_bytes_never_change() {
 #[test]
 fn a_sketch_is_the_last_key_of_the_summary() {
     let without = cbor::encode(&manifest().summary);
-    let summary = Summary { sketch: Sketch::new(vec![0x0123_4567_89ab_cdef, 64]), ..manifest().summary };
+    let summary =
+        Summary { sketch: Sketch::new(vec![0x0123_4567_89ab_cdef, 64]), is_signed: false, ..manifest().summary };
     let with = cbor::encode(&summary);
     assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary));
     assert_eq!(with[0], without[0] + 1);
@@ -79,7 +86,7 @@ fn a_sketch_is_the_last_key_of_the_summary() {
 #[test]
 fn further_bases_are_the_last_key_of_the_summary() {
     let without = cbor::encode(&manifest().summary);
-    let summary = Summary { more_bases: vec![JobId([6; 16]), JobId([7; 16])], ..manifest().summary };
+    let summary = Summary { more_bases: vec![JobId([6; 16]), JobId([7; 16])], is_signed: false, ..manifest().summary };
     let with = cbor::encode(&summary);
     assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary));
     assert_eq!(with[0], without[0] + 1);
@@ -92,7 +99,7 @@ fn further_bases_are_the_last_key_of_the_summary() {
 fn the_summary_reads_from_the_head_alone() {
     let bytes = encode(&manifest(), 9);
     let head = |len: usize| Summary::decode_head(&keys(), series(), JOB, 0, &bytes[..len]);
-    let Ok(Head::Needs(needed)) = head(30) else { panic!("30 bytes are too few") };
+    let Ok(Head::Needs(needed)) = head(60) else { panic!("60 bytes are too few") };
     let complete = Head::Complete(Register::Committed(Box::new(manifest().summary)));
     assert_eq!(head(needed as usize), Ok(complete.clone()));
     assert_eq!(head(bytes.len()), Ok(complete));
@@ -100,29 +107,82 @@ fn the_summary_reads_from_the_head_alone() {
 
 #[test]
 fn an_aborted_register_is_told_from_a_manifest() {
-    let bytes = encode_aborted(&keys(), series(), JOB, 0, [9; 16]);
+    let bytes = aborted();
     assert_eq!(decode(&bytes), Ok(Register::Aborted));
     assert_eq!(Summary::decode_head(&keys(), series(), JOB, 0, &bytes), Ok(Head::Complete(Register::Aborted)));
 }
 
 #[test]
 fn every_flipped_bit_and_every_cut_is_noticed() {
-    for bytes in [encode(&manifest(), 9), encode_aborted(&keys(), series(), JOB, 0, [9; 16])] {
-        for bit in 0..bytes.len() * 8 {
+    for bytes in [encode(&manifest(), 9), aborted()] {
+        // Of each byte one bit: a manifest is some thousands of bytes, and each try opens it.
+        for at in 0..bytes.len() {
             let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&flipped).is_err(), "bit {bit}");
-            // The head may not see damage behind it, but must not give anything else than the
-            // truth.
+            flipped[at] ^= 1 << (at % 8);
+            assert!(decode(&flipped).is_err(), "byte {at}");
+            // The head may not see damage behind it, but must not give anything else than the truth.
             if let Ok(Head::Complete(Register::Committed(summary))) =
                 Summary::decode_head(&keys(), series(), JOB, 0, &flipped)
             {
                 assert_eq!(*summary, manifest().summary);
             }
+            assert!(decode(&bytes[..at]).is_err(), "cut to {at}");
         }
-        for len in 0..bytes.len() {
-            assert!(decode(&bytes[..len]).is_err(), "cut to {len}");
-        }
+    }
+}
+
+#[test]
+fn only_an_operator_makes_later_generations_and_marks() {
+    let backup = keys().secrets().for_roles(Roles::BACKUP, DomainId::DEFAULT, None).expect("all keys");
+    let backup = Keys::of(backup, keys().opening_public().clone()).expect("its own");
+    let unsigned = Manifest { summary: Summary { is_signed: false, ..manifest().summary }, ..manifest() };
+    let bytes = unsigned.encode(&backup, series(), 0, [9; 32]).expect("its own domain");
+    assert_eq!(decode(&bytes), Ok(Register::Committed(unsigned.clone())));
+    assert!(unsigned.encode(&backup, series(), 1, [9; 32]).is_err());
+    assert!(encode_aborted(&backup, DomainId::DEFAULT, series(), JOB, 0, [9; 32]).is_err());
+    // The same without the writer's check.
+    let name = names::version(series(), JOB, 1);
+    let planted =
+        seal_object(&backup, DomainId::DEFAULT, &name, MANIFEST, [9; 32], &[&cbor::encode(&unsigned.summary), &[2]]);
+    let planted = planted.expect("sealed");
+    let why = DecodeError::Unsigned { what: MANIFEST.what };
+    assert_eq!(Manifest::decode(&keys(), series(), JOB, 1, &planted), Err(why.clone()));
+    assert_eq!(Summary::decode_head(&keys(), series(), JOB, 1, &planted), Err(why));
+    let mark = ObjectType { signing: Signing::IfAble, ..ABORTED };
+    let planted =
+        seal_empty(&backup, DomainId::DEFAULT, &names::version(series(), JOB, 0), mark, [9; 32]).expect("sealed");
+    assert_eq!(decode(&planted), Err(DecodeError::Unsigned { what: ABORTED.what }));
+}
+
+/// A machine of one domain cannot make a version of a series of another: names in the store follow from
+/// the domain in the header.
+#[test]
+fn a_series_belongs_to_one_domain() {
+    let (own, foreign) = (keys().domain_id("laptop", 0), keys().domain_id("server", 0));
+    let backup = keys().secrets().for_roles(Roles::BACKUP, own, None).expect("all keys");
+    let backup = Keys::of(backup, keys().opening_public().clone()).expect("its own");
+    let of = |domain| Manifest { summary: Summary { domain, ..manifest().summary }, ..manifest() };
+    let series_of = |domain| keys().series_key_in(domain, "host:/home");
+    assert!(of(own).encode(&backup, series_of(own), 0, [9; 32]).is_ok());
+    assert!(of(own).encode(&backup, series_of(foreign), 0, [9; 32]).is_err());
+    assert!(of(foreign).encode(&backup, series_of(foreign), 0, [9; 32]).is_err());
+    let name = names::version(series_of(foreign), JOB, 0);
+    let parts = [&cbor::encode(&of(own).summary)[..], &[2]];
+    let planted = seal_object(&backup, own, &name, MANIFEST, [9; 32], &parts).expect("sealed");
+    let why = DecodeError::invalid(MANIFEST.what, "it is of another series than its name says");
+    assert_eq!(Summary::decode_head(&keys(), series_of(foreign), JOB, 0, &planted), Err(why));
+    let theirs = of(foreign).encode(&keys(), series_of(foreign), 0, [9; 32]).expect("all keys");
+    let lacks = DecodeError::KeyLacks { what: MANIFEST.what, needs: Roles::RESTORE };
+    assert_eq!(Manifest::decode(&backup, series_of(foreign), JOB, 0, &theirs), Err(lacks));
+}
+
+#[test]
+fn lengths_of_manifests_are_steps() {
+    for paths in [0, 1, 10, 100, 1000, 10_000] {
+        let summary = Summary { paths: vec![b"/a/path/of/some/length".to_vec(); paths], ..manifest().summary };
+        let bytes = encode(&Manifest { summary, ..manifest() }, 9);
+        assert!(bytes.len() % 4096 == 0, "{paths} paths: {}", bytes.len());
+        assert_eq!((u32::from_le_bytes(*bytes[40..].first_chunk().expect("long")) - 16) % 1024, 0);
     }
 }
 
@@ -144,11 +204,12 @@ fn forged(series: SeriesKey, manifest: &Manifest, containers: &[ContainerUsage])
         let used = [places.container(usage.container), u64::from(usage.chunks_used), usage.bytes_used];
         [used, held].iter().flatten().for_each(|number| rows.put_varint(*number));
     }
-    let mut body = vec![1];
+    let mut body = vec![2];
     places.encode(&mut body);
     body.extend_from_slice(&rows);
     let name = names::version(series, JOB, 0);
-    seal_object(&keys(), &name, MANIFEST, [9; 16], &[&cbor::encode(&manifest.summary), &body]).expect("short")
+    seal_object(&keys(), DomainId::DEFAULT, &name, MANIFEST, [9; 32], &[&cbor::encode(&manifest.summary), &body])
+        .expect("short")
 }
 
 /// Guards against: a version under the folder of another series would be listed, and forgotten,
@@ -156,7 +217,7 @@ fn forged(series: SeriesKey, manifest: &Manifest, containers: &[ContainerUsage])
 #[test]
 fn a_summary_of_another_series_than_the_name_says_is_refused() {
     let other = keys().series_key("other");
-    assert!(manifest().encode(&keys(), other, 0, [9; 16]).is_err());
+    assert!(manifest().encode(&keys(), other, 0, [9; 32]).is_err());
     let bytes = forged(other, &manifest(), &[]);
     let why = DecodeError::invalid("version manifest", "it is of another series than its name says");
     assert_eq!(Manifest::decode(&keys(), other, JOB, 0, &bytes), Err(why.clone()));
@@ -173,7 +234,7 @@ fn no_container_is_used_more_than_it_holds() {
     for usage in [more_chunks, more_bytes] {
         assert!(decode(&forged(series(), &manifest(), &[usage])).is_err());
         let manifest = Manifest { containers: vec![usage], ..manifest() };
-        assert!(manifest.encode(&keys(), series(), 0, [9; 16]).is_err());
+        assert!(manifest.encode(&keys(), series(), 0, [9; 32]).is_err());
     }
 }
 
@@ -182,14 +243,14 @@ fn no_container_is_used_more_than_it_holds() {
 #[test]
 fn a_head_without_end_is_refused_before_it_is_fetched() {
     let mut bytes = encode(&manifest(), 9);
-    let head = |bytes: &[u8]| Summary::decode_head(&keys(), series(), JOB, 0, &bytes[..40]);
-    bytes[24..28].copy_from_slice(&(HEAD_MAX as u32 - 28).to_le_bytes());
+    let head = |bytes: &[u8]| Summary::decode_head(&keys(), series(), JOB, 0, &bytes[..44]);
+    bytes[40..44].copy_from_slice(&(HEAD_MAX as u32 - 44 - 116).to_le_bytes());
     assert_eq!(head(&bytes), Ok(Head::Needs(HEAD_MAX)));
-    bytes[24..28].copy_from_slice(&(HEAD_MAX as u32 - 27).to_le_bytes());
+    bytes[40..44].copy_from_slice(&(HEAD_MAX as u32 - 44 - 115).to_le_bytes());
     assert!(matches!(head(&bytes), Err(DecodeError::Invalid { .. })));
     let paths = vec![vec![b'a'; 1 << 20]; 8];
     let manifest = Manifest { summary: Summary { paths, ..manifest().summary }, ..manifest() };
-    assert!(manifest.encode(&keys(), series(), 0, [9; 16]).is_err());
+    assert!(manifest.encode(&keys(), series(), 0, [9; 32]).is_err());
 }
 
 proptest! {

@@ -2,11 +2,11 @@
 
 use super::block::BlockBuilder;
 use super::filter::{Filter, key_hash};
+use super::key::RunKey;
 use super::{
     BLOCK_TARGET, FENCES, FILTER, MAGIC, RUN_OBJECT_MAX, RUN_TRAILER_LEN, RecordLayout, TRAILER, TRAILER_PLAIN_LEN,
     VALUE_MAX, ValueWidth, WHAT, prefix,
 };
-use super::key::RunKey;
 use crate::index_manifest::{RunRef, Table};
 use crate::seal::{PART_EXTRA, RANDOM_LEN, SALT_LEN};
 use crate::wire::{EncodeError, Put};

@@ -13,7 +13,7 @@ use super::{
 use crate::ids::RunId;
 use crate::index_manifest::Table;
 use crate::seal::{PART_EXTRA, PartKeys, SALT_LEN};
-use crate::wire::{DecodeError, Reader};
+use crate::wire::{DEVELOPMENT, DecodeError, Reader};
 
 /// The facts of an object from its tail.
 #[derive(Debug)]
@@ -54,6 +54,7 @@ fn decode_trailer(parts: &PartKeys, tail: &[u8], object_len: u64) -> Result<Trai
         // If it opens as a trailer of this version, it is one, and only this byte of it is damaged.
         let is_ours = || sealed().is_some_and(|mut sealed| parts.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
         return Err(match found {
+            [b'L', b'R', b'N', DEVELOPMENT] if !is_ours() => DecodeError::Development { what: WHAT },
             [b'L', b'R', b'N', version] if *version > MAGIC[3] && !is_ours() => {
                 DecodeError::UnsupportedVersion { what: WHAT, found: *version, newest: MAGIC[3] }
             }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::ids::{JobId, RunId};
+use crate::golden::golden;
+use crate::ids::{DomainId, JobId, RunId};
 use crate::index_manifest::Table;
-use crate::seal::{Keys, MasterKey};
+use crate::keys::Keys;
+use crate::roles::Roles;
+use crate::seal::SALT_LEN;
 use crate::wire::DecodeError;
 use proptest::prelude::*;
 
@@ -16,11 +19,15 @@ const VARYING: RecordLayout = RecordLayout { key_len: 4, value: ValueWidth::Vari
 type Records = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 fn keys() -> Keys {
-    Keys::derive(&MasterKey([1; 32]))
+    crate::golden::keys()
+}
+
+fn key() -> RunKey {
+    RunKey::of(&keys(), ID).expect("all keys")
 }
 
 fn build(layout: RecordLayout, records: &Records, with_filter: bool) -> FinishedRun {
-    let mut builder = RunBuilder::new(&keys(), ID, Table::Chunks, layout, with_filter).expect("valid");
+    let mut builder = RunBuilder::new(key(), [9; 32], Table::Chunks, layout, with_filter).expect("valid");
     for (key, value) in records {
         builder.push(key, value.as_deref()).expect("in order");
     }
@@ -28,7 +35,7 @@ fn build(layout: RecordLayout, records: &Records, with_filter: bool) -> Finished
 }
 
 fn read(object: &[u8]) -> Result<Records, DecodeError> {
-    let index = RunIndex::decode(&keys(), ID, object, object.len() as u64)?;
+    let index = RunIndex::decode(&key(), object, object.len() as u64)?;
     let filter = index.filter_range();
     let filter = index.open_filter(&object[filter.start as usize..filter.end as usize])?;
     let mut records = Records::new();
@@ -59,18 +66,12 @@ fn small() -> Records {
     (0..5u8).map(|n| (vec![0, 0, n, 7], (n != 2).then(|| vec![n; usize::from(n)]))).collect()
 }
 
-fn golden(text: &str) -> Vec<u8> {
-    hex::decode(text.trim()).expect("valid hex")
-}
-
 #[test]
-fn version_1_bytes_never_change() {
+fn version_2_bytes_never_change() {
     let fixed = build(FIXED, &many(3), true);
-    assert_eq!(hex::encode(&fixed.bytes), include_str!("../golden/run_v1.hex").trim());
-    assert_eq!(read(&golden(include_str!("../golden/run_v1.hex"))), Ok(many(3)));
+    assert_eq!(read(&golden("run_v2", &fixed.bytes)), Ok(many(3)));
     let varying = build(VARYING, &small(), false);
-    assert_eq!(hex::encode(&varying.bytes), include_str!("../golden/run_variable_v1.hex").trim());
-    assert_eq!(read(&golden(include_str!("../golden/run_variable_v1.hex"))), Ok(small()));
+    assert_eq!(read(&golden("run_variable_v2", &varying.bytes)), Ok(small()));
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn a_run_of_many_blocks_is_read_back_and_its_reference_is_true() {
     let (first, last) = (records.keys().next().expect("some"), records.keys().next_back().expect("some"));
     assert_eq!((run.first, run.last), (prefix(first), prefix(last)));
     let tail = &bytes[bytes.len() - run.tail_bytes as usize..];
-    let index = RunIndex::decode(&keys(), ID, tail, run.object_bytes).expect("the tail is enough");
+    let index = RunIndex::decode(&key(), tail, run.object_bytes).expect("the tail is enough");
     assert!(index.blocks() > 8);
     assert_eq!(index.filter_range().end, run.object_bytes - u64::from(run.tail_bytes));
     assert_eq!(index.filter_range().end - index.filter_range().start, u64::from(run.filter_bytes));
@@ -95,7 +96,7 @@ fn a_run_of_many_blocks_is_read_back_and_its_reference_is_true() {
 #[test]
 fn bytes_taken_while_it_grows_are_the_same() {
     let records = many(9000);
-    let mut builder = RunBuilder::new(&keys(), ID, Table::Chunks, FIXED, true).expect("valid");
+    let mut builder = RunBuilder::new(key(), [9; 32], Table::Chunks, FIXED, true).expect("valid");
     let mut bytes = Vec::new();
     for (number, (key, value)) in records.iter().enumerate() {
         builder.push(key, value.as_deref()).expect("in order");
@@ -137,7 +138,7 @@ fn a_filter_that_cannot_be_made_admits_everything() {
 
 #[test]
 fn what_no_reader_accepts_is_not_written() {
-    let new = |layout| RunBuilder::new(&keys(), ID, Table::Chunks, layout, true);
+    let new = |layout| RunBuilder::new(key(), [9; 32], Table::Chunks, layout, true);
     for key_len in [0, 65] {
         assert!(new(RecordLayout { key_len, ..FIXED }).is_err());
     }
@@ -167,19 +168,65 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     }
     for len in 0..bytes.len() {
         assert!(read(&bytes[..len]).is_err(), "cut to {len}");
-        assert!(RunIndex::decode(&keys(), ID, &bytes[len..], bytes.len() as u64).is_err() || len < bytes.len() - 100);
+        assert!(RunIndex::decode(&key(), &bytes[len..], bytes.len() as u64).is_err() || len < bytes.len() - 100);
     }
-    assert!(RunIndex::decode(&keys(), RunId { seq: 4, ..ID }, &bytes, bytes.len() as u64).is_err());
+    assert!(
+        RunIndex::decode(&RunKey::of(&keys(), RunId { seq: 4, ..ID }).expect("all keys"), &bytes, bytes.len() as u64)
+            .is_err()
+    );
 }
 
 #[test]
 fn blocks_do_not_open_in_each_others_place() {
     let bytes = build(FIXED, &many(20_000), true).bytes;
-    let index = RunIndex::decode(&keys(), ID, &bytes, bytes.len() as u64).expect("reads");
+    let index = RunIndex::decode(&key(), &bytes, bytes.len() as u64).expect("reads");
     let range = index.bytes_of(1..2);
     let sealed = &bytes[range.start as usize..range.end as usize];
     assert!(index.open_block(1, sealed, Vec::new()).is_ok());
     assert!(index.open_block(2, sealed, Vec::new()).is_err());
+}
+
+#[test]
+fn other_versions_and_roles_are_refused_by_name() {
+    let bytes = build(FIXED, &many(3), true).bytes;
+    let decode = |bytes: &[u8]| RunIndex::decode(&key(), bytes, bytes.len() as u64).map(|_| ());
+    for (version, refused) in [
+        (1, DecodeError::Development { what: WHAT }),
+        (9, DecodeError::UnsupportedVersion { what: WHAT, found: 9, newest: 2 }),
+    ] {
+        let mut other = bytes.clone();
+        *other.last_mut().expect("long") = version;
+        // The trailer is of this version, so that this byte is damaged.
+        assert_eq!(decode(&other), Err(DecodeError::BadMagic { what: WHAT, found: [b'L', b'R', b'N', version] }));
+        let trailer = other.len() - RUN_TRAILER_LEN;
+        other[trailer] ^= 1;
+        assert_eq!(decode(&other), Err(refused));
+    }
+    let backup = keys().secrets().for_roles(Roles::BACKUP, DomainId::DEFAULT, None).expect("all keys");
+    let backup = Keys::of(backup, keys().opening_public().clone()).expect("its own");
+    assert_eq!(RunKey::of(&backup, ID).err(), Some(DecodeError::KeyLacks { what: WHAT, needs: Roles::OPERATE }));
+    // A run of one process opens with its secret alone.
+    assert!(RunIndex::decode(&RunKey::of_process([1; 32], ID), &bytes, bytes.len() as u64).is_err());
+}
+
+/// With the same random bytes, parts that differ have keys that differ.
+#[test]
+fn salts_follow_from_what_is_sealed() {
+    let records = many(4000);
+    let (one, again) = (build(FIXED, &records, true).bytes, build(FIXED, &records, true).bytes);
+    assert_eq!(one, again, "equal records give equal bytes");
+    let mut other = records.clone();
+    other.insert(uniform(0), Some(vec![77; 8]));
+    let other = build(FIXED, &other, true).bytes;
+    let salts = |bytes: &[u8]| {
+        let index = RunIndex::decode(&key(), bytes, bytes.len() as u64).expect("reads");
+        let starts = (0..index.blocks()).map(|number| index.bytes_of(number..number + 1).start as usize);
+        starts.map(|at| bytes[at..at + SALT_LEN].to_vec()).collect::<Vec<_>>()
+    };
+    let (one, other) = (salts(&one), salts(&other));
+    let changed = one.iter().zip(&other).filter(|(one, other)| one != other).count();
+    assert_eq!((one.len(), changed), (other.len(), 1), "of the block with the changed record");
+    assert_eq!(one.iter().collect::<std::collections::BTreeSet<_>>().len(), one.len());
 }
 
 fn any_layout() -> impl Strategy<Value = RecordLayout> {
@@ -208,7 +255,7 @@ proptest! {
     ) {
         let records: Records = numbers.iter().map(|n| (vec![*n, 0, 0, 0], None)).collect();
         let object = build(VARYING, &records, false).bytes;
-        let index = RunIndex::decode(&keys(), ID, &object, object.len() as u64).expect("reads");
+        let index = RunIndex::decode(&key(), &object, object.len() as u64).expect("reads");
         let range = index.bytes_of(0..1);
         let block = index.open_block(0, &object[..range.end as usize], Vec::new()).expect("opens");
         let right = numbers.iter().filter(|n| **n < wanted).count();
