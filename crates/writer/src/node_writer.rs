@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use larder_chunking::Fingerprinter;
 use larder_dedup::NodeCutter;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, DomainId};
 use larder_format::recipe::{ContainerUse, Cover, NodeRef, Recipe, SegmentRef, encode_node};
 use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
@@ -56,6 +56,11 @@ impl MetaSink {
     /// Compares apparent duplicates of a base with the store before they are shared.
     pub fn comparing(self, comparison: Option<Box<dyn CompareStored + Send>>) -> Self {
         Self { comparison, ..self }
+    }
+
+    /// What comes now is metadata of this domain ([`Packer::change_domain`]).
+    pub fn change_domain(&mut self, domain: DomainId) -> Result<(), RepositoryError> {
+        self.packer.change_domain(domain)
     }
 
     /// The fingerprint of a chunk.

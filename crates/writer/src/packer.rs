@@ -132,6 +132,11 @@ impl Packer {
         }
     }
 
+    /// The same for containers of another domain than that of the key in use.
+    pub fn of_domain(self, domain: DomainId) -> Self {
+        Self { domain, ..self }
+    }
+
     /// Fills containers as a layout has them. Writers of data containers ask for it, because this
     /// module decides their size.
     pub fn for_layout(self, layout: Layout) -> Self {

@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
+use larder_format::roles::Roles;
 use larder_gnode::forget::{Judged, JudgedGroup, Question, create_marks, decide};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
 use larder_job::JobContext;
@@ -28,6 +29,7 @@ use crate::{sizes, time};
 pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let filter = FilterArgs::from(&args.filter);
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE, "to forget a snapshot")?;
     let versions = Versions::load(app, &opened.repository, &filter)?;
     let policy = policy(app, args, &versions)?;
     let mut context = app.reading(opened.repository.clone());

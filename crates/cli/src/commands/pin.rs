@@ -1,5 +1,6 @@
 //! `larder pin` and `larder unpin`.
 
+use larder_format::roles::Roles;
 use larder_store::catalog::Version;
 use larder_store::pins::PinError;
 use serde_json::json;
@@ -31,6 +32,7 @@ enum Change {
 
 fn change(app: &App, ids: &[String], filter: &FilterArgs, change: Change, reason: &str) -> Result<Exit, Failure> {
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE, "to pin a snapshot")?;
     let versions = Versions::load(app, &opened.repository, filter)?;
     let found = versions.find_all(app, ids)?;
     let context = app.reading(opened.repository);

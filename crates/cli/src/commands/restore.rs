@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use larder_format::roles::Roles;
 use larder_lnode::restore::Selection;
 use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore};
 use larder_source::target::{Overwrite, OwnerMode, Target, TargetOptions};
@@ -23,6 +24,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     let reference = refs::parse(&args.snapshot)?;
     let selection = Wanted::new(args, reference.path.clone())?;
     let opened = app.open()?;
+    opened.repository.require(Roles::RESTORE, "a restore")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let version = versions.find(app, &reference.snapshot)?;
     let mut target_options = TargetOptions::default();

@@ -121,6 +121,9 @@ fn find_bases(
     let own = match options.base {
         Some(id) => {
             let version = versions.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
+            if version.summary.domain != repository.keys().domain() {
+                return Err(BackupError::ForeignBase { id });
+            }
             expect_shared(&version.summary, &options.series, policy)?;
             Some(Candidate { version, why: WhyBase::Asked })
         }

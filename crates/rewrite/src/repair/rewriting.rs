@@ -56,7 +56,7 @@ impl Rewriting {
         known: HashMap<Fingerprint, ChunkRecord>,
         destination: Destination,
     ) -> Self {
-        let packer = Packer::new(destination, ContainerKind::Meta, job);
+        let packer = Packer::new(destination, ContainerKind::Meta, job).of_domain(old.summary.domain);
         let fingerprinter = Fingerprinter::new(context.repository.keys().fingerprint());
         Self {
             job,

@@ -208,7 +208,12 @@ fn save(
     }
     let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
     let layout = Some(version.summary.layout);
-    let lease = Lease { pins: vec![pin], layout, ..context.lease(JobKind::Backup, &version.summary.series) };
+    let lease = Lease {
+        pins: vec![pin],
+        layout,
+        domain: version.summary.domain,
+        ..context.lease(JobKind::Backup, &version.summary.series)
+    };
     let keeper = LeaseKeeper::open(context, job, lease)?;
     let result = save_announced(context, version, job, bad, options, losses);
     // As with a backup: when an attempt at the commit may still land, the lease stays.

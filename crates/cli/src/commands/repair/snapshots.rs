@@ -1,6 +1,7 @@
 //! `larder repair snapshots`: reports the snapshots that `larder_rewrite::repair::salvage` saved.
 
 use larder_format::mark::Forgotten;
+use larder_format::roles::Roles;
 use larder_gnode::forget::create_marks;
 use larder_rewrite::repair::{
     Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage,
@@ -21,6 +22,7 @@ use crate::sizes;
 
 pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to repair snapshots")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let filter = &args.filter;
     let is_everything = args.ids.is_empty()
