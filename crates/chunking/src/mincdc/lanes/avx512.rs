@@ -46,9 +46,9 @@ pub(in crate::mincdc) unsafe fn last_smallest<const GROUP_BYTES: usize>(
         loop {
             let group = group_at(bytes, start);
             prefetch(group);
-            let mut low = hashes(group, 0);
-            for at in [1, 2, 3, SPAN, SPAN + 1, SPAN + 2, SPAN + 3] {
-                low = _mm512_min_epu32(low, hashes(group, at));
+            let mut low = _mm512_set1_epi32(-1);
+            for at in 0..WORD {
+                low = _mm512_min_epu32(low, _mm512_min_epu32(hashes(group, at), hashes(group, SPAN + at)));
             }
             let reached = _mm512_cmple_epu32_mask(low, smallest);
             smallest = _mm512_min_epu32(smallest, low);

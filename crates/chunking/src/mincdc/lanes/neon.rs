@@ -48,9 +48,9 @@ pub(in crate::mincdc) unsafe fn last_smallest<const GROUP_BYTES: usize>(
         let mut start = 0;
         loop {
             let group = group_at(bytes, start);
-            let mut low = hashes(group, 0);
-            for at in &LOADS[1..] {
-                low = vminq_u32(low, hashes(group, *at));
+            let mut low = vdupq_n_u32(u32::MAX);
+            for at in 0..WORD {
+                low = vminq_u32(low, vminq_u32(hashes(group, at), hashes(group, SPAN + at)));
             }
             let reached = vcleq_u32(low, smallest);
             smallest = vminq_u32(smallest, low);

@@ -48,9 +48,9 @@ pub(in crate::mincdc) unsafe fn last_smallest<const GROUP_BYTES: usize>(
         loop {
             let group = group_at(bytes, start);
             _mm_prefetch::<_MM_HINT_T0>(group.as_ptr().wrapping_add(PREFETCH).cast::<i8>());
-            let mut low = hashes(group, 0);
-            for at in &LOADS[1..] {
-                low = _mm_min_epu32(low, hashes(group, *at));
+            let mut low = _mm_set1_epi32(-1);
+            for at in 0..WORD {
+                low = _mm_min_epu32(low, _mm_min_epu32(hashes(group, at), hashes(group, SPAN + at)));
             }
             // There is no unsigned comparison here: a lane reached the minimum when it equals the new
             // minimum.
