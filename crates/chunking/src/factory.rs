@@ -7,8 +7,9 @@ use crate::mincdc::{Cipher, MinCdc, Multiply, Order};
 use crate::params::{Algorithm, ChunkerParams, ParamsError};
 use crate::rabin::Rabin;
 
-/// Makes the chunker for these parameters. `seed` is secret and belongs to the repository. Only
-/// [`Algorithm::MinCdcAes`] keeps it from whoever sees lengths of chunks with known contents.
+/// Makes the chunker for these parameters. `seed` is secret and belongs to the repository. Of the
+/// orders of MinCDC, only [`Algorithm::MinCdcAes`] keeps it from an observer who knows contents and
+/// lengths of chunks.
 ///
 /// # Errors
 /// When the parameters are not valid.
@@ -27,8 +28,8 @@ pub fn chunker(params: ChunkerParams, seed: &[u8; 32]) -> Result<Box<dyn Chunker
 #[doc(hidden)]
 pub type NamedChunker = (String, Box<dyn Chunker>);
 
-/// One chunker for each kernel of MinCDC that this machine runs, in both orders, the slowest of each
-/// first. For measurements: [`chunker`] takes the fastest.
+/// One chunker for each kernel of MinCDC that this machine runs, in both orders, the slowest of
+/// each first. For measurements: [`chunker`] takes the fastest.
 ///
 /// # Errors
 /// When the mean gives no valid parameters.

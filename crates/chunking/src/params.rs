@@ -119,10 +119,10 @@ pub struct ChunkerParams {
 impl ChunkerParams {
     /// The bounds that suit the algorithm at this mean.
     ///
-    /// MinCDC, in both orders: half to one and a half, which gives even chunks and its mean by construction. The
-    /// lengths of FastCDC and Rabin are spread geometrically. So the bounds are wide (a quarter,
-    /// and four or eight times the mean); otherwise, the bound instead of the content would force
-    /// too many cuts. The result is not validated yet.
+    /// MinCDC, in both orders: half to one and a half, which gives even chunks and its mean by
+    /// construction. The lengths of FastCDC and Rabin are spread geometrically. So the bounds are
+    /// wide (a quarter, and four or eight times the mean); otherwise, the bound instead of the
+    /// content would force too many cuts. The result is not validated yet.
     #[must_use]
     pub const fn with_average(algorithm: Algorithm, average: u32) -> Self {
         let (min, max) = match algorithm {

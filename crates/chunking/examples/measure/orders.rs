@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 
 /// Bytes of a set.
-const SET: usize = 24_000_000;
+pub(crate) const SET: usize = 24_000_000;
 
 /// Bytes between two edits.
 const STRIDE: usize = 16 << 10;
@@ -100,7 +100,7 @@ fn edit(data: &[u8]) -> Vec<u8> {
 }
 
 /// Lines of few different words: the hardest for an order of short windows.
-fn table() -> Vec<u8> {
+pub(crate) fn table() -> Vec<u8> {
     let mut numbers = Numbers(2);
     let mut bytes = Vec::with_capacity(SET);
     let mut row = 100_000;

@@ -11,17 +11,19 @@
 //!
 //! The hash is `s` read little-endian, and so are the seven words of the key, which the seed gives.
 //!
-//! Why so. Two words, because text, tables and pages have few different words of four bytes. A
-//! permutation of those few would tie many candidates, or give one of them a hash that decides
-//! everywhere. Six rounds, because an observer sees only which of thousands of candidates is the
-//! smallest, and four rounds already leave no usable differential. A column and not a block, because
+//! A window has two words, because text, tables and pages have few different words of four bytes.
+//! One of those few would have the smallest hash nearly everywhere, and tie with itself. There are
+//! six rounds, because four already leave no usable differential, and an observer sees only which
+//! of thousands of candidates is the smallest. The cipher takes a column and not a block, because
 //! one AES instruction then hashes four, eight or sixteen candidates.
 //!
-//! **What it gives**: the key. Contents and lengths of chunks are related to it only through the
-//! cipher, so methods that solve for the key of [`super::multiply`] find nothing. The function is
-//! made of parts of AES, but is no standard primitive. **What it does not give**: secret cuts. Who
-//! knows the lengths of thousands of chunks with their contents learns which windows win, and so
-//! predicts cuts of other data with the same windows. Every order of MinCDC has this limit.
+//! **It keeps its key.** Contents and lengths of chunks depend on it only through the cipher, so
+//! methods that solve for the key of [`super::multiply`] find nothing. The function is made of
+//! parts of AES, but is no standard primitive.
+//!
+//! **It does not keep its cuts.** An observer who knows the lengths of thousands of chunks with
+//! their contents learns which windows win. So the observer predicts some cuts of other data with
+//! the same windows. Every order of MinCDC has this limit.
 
 #[cfg(target_arch = "x86_64")]
 mod aesni;

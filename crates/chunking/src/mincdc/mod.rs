@@ -19,10 +19,10 @@
 //! candidates from min on) finds no more duplicates in trees of small files, but makes an eighth
 //! more chunks. So a file shorter than max is always exactly one chunk.
 //!
-//! The order is keyed. Whoever knows the contents and lengths of six chunks computes the key of
-//! [`multiply`]. Nothing like it is known for [`cipher`], which new repositories use. No order hides
-//! the cuts themselves from an observer who knows enough lengths. The key protects nothing else:
-//! fingerprints and contents have keys of their own.
+//! The order is keyed. An observer who knows the contents and lengths of six chunks can compute the
+//! key of [`multiply`]. Nothing like it is known for [`cipher`], which new repositories use. No
+//! order hides the cuts themselves from an observer who knows enough lengths. The key protects
+//! nothing else: fingerprints and contents have keys of their own.
 //!
 //! The search for the last smallest hash is in [`lanes`]; this file knows only lengths.
 

@@ -4,10 +4,10 @@
 //! little-endian and an odd multiplier. It is a permutation of all words, and through the high bits
 //! every byte of the word decides.
 //!
-//! **It keeps no secret.** The function is linear, so each length of a chunk with known bytes bounds
-//! the addend for every multiplier. Six lengths leave one multiplier, and half a minute of one core
-//! finds it (`tests/learned_key.rs`). It remains for processors without AES instructions, where
-//! [`super::cipher`] is slow.
+//! **It keeps no secret.** The function is linear, so each length of a chunk with known bytes
+//! bounds the addend for every multiplier. Six lengths leave one multiplier, and half a minute of
+//! one core finds it (`tests/learned_key.rs`). It remains for processors without AES instructions,
+//! where [`super::cipher`] is slow.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

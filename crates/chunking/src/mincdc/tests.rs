@@ -131,8 +131,8 @@ fn runs_tie_to_the_last_position() {
     check(&Cipher::from_seed(&[4; 32]));
 }
 
-/// Each byte of the window and each word of the key decides. Guards against a kernel and a reference
-/// that leave out the same part.
+/// Each byte of the window and each word of the key decides. Guards against a kernel and a
+/// reference that leave out the same part.
 #[test]
 fn every_bit_of_window_and_key_changes_the_hash() {
     let cipher = Cipher::from_seed(&[5; 32]);

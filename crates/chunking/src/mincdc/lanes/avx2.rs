@@ -43,12 +43,12 @@ pub(in crate::mincdc) unsafe fn last_smallest<const GROUP_BYTES: usize>(
         loop {
             let group = group_at(bytes, start);
             prefetch(group);
-            let mut low = hashes(group, 0);
-            for at in [1, 2, 3] {
+            let mut low = _mm256_set1_epi32(-1);
+            for at in 0..WORD {
                 low = _mm256_min_epu32(low, hashes(group, at));
             }
-            // There is no unsigned comparison here: a lane reached the minimum when it equals the new
-            // minimum.
+            // There is no unsigned comparison here: a lane reached the minimum when it equals the
+            // new minimum.
             smallest = _mm256_min_epu32(smallest, low);
             let reached = _mm256_cmpeq_epi32(smallest, low);
             reached_in = _mm256_blendv_epi8(reached_in, _mm256_set1_epi32(start as i32), reached);

@@ -52,8 +52,8 @@ pub(in crate::mincdc) unsafe fn last_smallest<const GROUP_BYTES: usize>(
             for at in 0..WORD {
                 low = _mm_min_epu32(low, _mm_min_epu32(hashes(group, at), hashes(group, SPAN + at)));
             }
-            // There is no unsigned comparison here: a lane reached the minimum when it equals the new
-            // minimum.
+            // There is no unsigned comparison here: a lane reached the minimum when it equals the
+            // new minimum.
             smallest = _mm_min_epu32(smallest, low);
             let reached = _mm_cmpeq_epi32(smallest, low);
             reached_in = _mm_blendv_epi8(reached_in, _mm_set1_epi32(start as i32), reached);
