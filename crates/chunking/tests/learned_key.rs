@@ -164,7 +164,6 @@ fn six_lengths_give_the_key_of_code_1_and_nothing_of_code_5() {
 /// ```
 #[test]
 #[ignore = "takes a minute when optimised"]
-#[expect(clippy::print_stdout, reason = "who runs it wants to see the key")]
 fn whole_search_finds_code_1_and_nothing_of_code_5() {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32;
     let search = |algorithm| -> Vec<Learned> {
