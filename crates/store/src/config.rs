@@ -168,7 +168,7 @@ pub(crate) async fn estimated(
     repository: RepositoryId,
     entropy: &Arc<dyn Entropy>,
 ) -> Result<Option<Config>, RepositoryError> {
-    let chunker = ChunkerParams::with_average(Algorithm::MinCdc, DEFAULT_AVERAGE);
+    let chunker = ChunkerParams::with_average(Algorithm::DEFAULT, DEFAULT_AVERAGE);
     let config = Config { repository, created_ms: 0, chunker, page_cuts: true };
     let looking = Repository::new(store.clone(), Keys::derive(master), config.clone(), None, entropy.clone());
     let catalog = looking.catalog().await?;
@@ -177,7 +177,7 @@ pub(crate) async fn estimated(
     let mean = counted.map_or(0, |all| all.logical_bytes / all.chunks.max(1));
     let average = u32::try_from(mean).ok().and_then(u32::checked_next_power_of_two).unwrap_or(DEFAULT_AVERAGE);
     // Ends of files pull the mean down, and never up.
-    let params = ChunkerParams::with_average(Algorithm::MinCdc, average.max(DEFAULT_AVERAGE));
+    let params = ChunkerParams::with_average(Algorithm::DEFAULT, average.max(DEFAULT_AVERAGE));
     let chunker = if mean > u64::from(DEFAULT_AVERAGE) * 3 / 2 && params.validate().is_ok() { params } else { chunker };
     Ok(Some(Config { created_ms: oldest.summary.time_ms, chunker, ..config }))
 }

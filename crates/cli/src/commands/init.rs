@@ -66,7 +66,7 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
 }
 
 fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {
-    let algorithm = args.chunker.map_or(Algorithm::MinCdc, crate::args::ChunkerName::algorithm);
+    let algorithm = args.chunker.map_or(Algorithm::DEFAULT, crate::args::ChunkerName::algorithm);
     let average = args.chunk_size.map_or(Ok(larder_chunking::DEFAULT_AVERAGE), u32::try_from);
     let average = average.map_err(|_| Failure::usage("chunks cannot be that large"))?;
     let params = ChunkerParams::with_average(algorithm, average);

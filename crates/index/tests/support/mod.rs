@@ -32,7 +32,7 @@ pub async fn repository() -> (Repository, Memory, Faults) {
     let config = Config {
         repository: RepositoryId([7; 16]),
         created_ms: 0,
-        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        chunker: ChunkerParams::with_average(Algorithm::DEFAULT, 4096),
         page_cuts: true,
     };
     let fields = KeyFields::for_tests();

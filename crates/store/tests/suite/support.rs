@@ -23,7 +23,7 @@ pub(crate) fn config() -> Config {
     Config {
         repository: RepositoryId([7; 16]),
         created_ms: 0,
-        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        chunker: ChunkerParams::with_average(Algorithm::DEFAULT, 4096),
         page_cuts: true,
     }
 }
