@@ -11,6 +11,7 @@ mod cbor;
 pub mod compress;
 pub mod config;
 pub mod container;
+pub mod content;
 pub mod entry;
 mod error_kind;
 pub mod extents;

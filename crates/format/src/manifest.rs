@@ -11,7 +11,7 @@
 //! | part | content                                                                                                |
 //! |-----:|--------------------------------------------------------------------------------------------------------|
 //! |    0 | CBOR map, [`Summary`]                                                                                  |
-//! |    1 | version (1 byte: 1), places (`places.rs`), data recipe, metadata recipe (`recipe.rs`), container table |
+//! |    1 | version (1 byte: 2), places (`places.rs`), data recipe, metadata recipe (`recipe.rs`), container table |
 //!
 //! Container table: varint count, then per container varint container, varint chunks used, varint
 //! bytes used, varint chunks held, varint bytes held, varint object bytes. "Used" counts references
@@ -20,6 +20,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
+use crate::content::ContentRoots;
 use crate::ids::{ContainerId, JobId, SeriesKey};
 use crate::layout::Layout;
 use crate::mark::MARK_MAX;
@@ -186,6 +187,9 @@ pub struct Summary {
     #[n(16)]
     #[cbor(default, skip_if = "Vec::is_empty")]
     pub more_bases: Vec<JobId>,
+    /// What the version holds: the digests of both streams (`content.rs`).
+    #[n(17)]
+    pub roots: ContentRoots,
 }
 
 /// Lists of byte strings.
@@ -273,6 +277,7 @@ impl Manifest {
         if first_part_len(summary.len()) as u64 > HEAD_MAX {
             return Err(EncodeError::new(MANIFEST.what, "its summary is longer than a reader accepts"));
         }
+        self.check_roots()?;
         let mut places = PlacesWriter::default();
         let mut rows = Vec::new();
         self.data.encode(&mut places, &mut rows)?;
@@ -287,7 +292,7 @@ impl Manifest {
             rows.put_varint(usage.bytes_held);
             rows.put_varint(usage.object_bytes);
         }
-        let mut body = vec![1];
+        let mut body = vec![2];
         places.encode(&mut body);
         body.extend_from_slice(&rows);
         let name = names::version(series, self.summary.id, generation);
@@ -310,7 +315,7 @@ impl Manifest {
         let (_, parts) = open_object(keys, &name, MANIFEST, bytes, PARTS, PARTS)?;
         let summary = decode_summary(keys, series, &parts[0], job)?;
         let mut reader = Reader::new(&parts[1], MANIFEST.what);
-        reader.version(1)?;
+        reader.version(2)?;
         let places = Places::decode(&mut reader)?;
         let data = Recipe::decode(&places, &mut reader)?;
         let metadata = Recipe::decode(&places, &mut reader)?;
@@ -329,7 +334,17 @@ impl Manifest {
             containers.push(usage);
         }
         reader.finish()?;
-        Ok(Register::Committed(Self { summary, data, metadata, containers }))
+        let manifest = Self { summary, data, metadata, containers };
+        manifest.check_roots()?;
+        Ok(Register::Committed(manifest))
+    }
+
+    /// Whether the recipes hold what the summary says.
+    fn check_roots(&self) -> Result<(), DecodeError> {
+        if ContentRoots::of(&self.data, &self.metadata) != self.summary.roots {
+            return Err(DecodeError::invalid(MANIFEST.what, "its recipes have another content than its summary says"));
+        }
+        Ok(())
     }
 }
 

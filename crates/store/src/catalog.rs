@@ -418,8 +418,10 @@ fn exists(generations: &[(u32, u64)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_format::content::ContentRoots;
     use larder_format::layout::Layout;
     use larder_format::manifest::{SourceKind, Statistics};
+    use larder_format::recipe::Recipe;
 
     fn version(time_ms: u64, id: u8, host: &str, tags: &[&str]) -> Version {
         let summary = Summary {
@@ -440,6 +442,7 @@ mod tests {
             sketch: Sketch::default(),
             layout: Layout::Standard,
             more_bases: Vec::new(),
+            roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0 }
     }

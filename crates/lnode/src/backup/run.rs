@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
+use larder_format::content::ContentRoots;
 use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
@@ -351,6 +352,7 @@ fn run(
         sketch,
         layout: announced.policy.layout(),
         more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
+        roots: ContentRoots::of(&streams.data, &streams.metadata),
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);

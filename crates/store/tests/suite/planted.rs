@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use larder_format::content::ContentRoots;
 use larder_format::ids::{JobId, KeyId, RepositoryId, SeriesKey};
 use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, SourceKind, Statistics, Summary};
@@ -104,6 +105,7 @@ pub(crate) fn manifest(id: u8) -> Manifest {
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }
