@@ -17,10 +17,10 @@
 //!
 //! A row begins with the segment as a chunk (fingerprint 32, varint container, varint offset,
 //! varint size), the digest of its content (32, `content.rs`), varint stream bytes and varint
-//! chunks. Then follow 1 byte sample count and 8 bytes a sample, and a varint count of uses. Each use is varint container, varint chunks, varint bytes.
-//! Then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path. Then
-//! 0, or 1 and the proof: 16 bytes of MAC, 1 byte cutter, 1 byte count and a varint for each length
-//! of the tail.
+//! chunks. Then follow 1 byte sample count and 8 bytes a sample, and a varint count of uses. Each
+//! use is varint container, varint chunks, varint bytes. Then 0, or 1 and the cover: varint data
+//! bytes, varint length and bytes of the first path. Then 0, or 1 and the proof: 16 bytes of MAC,
+//! 1 byte cutter, 1 byte count and a varint for each length of the tail.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
