@@ -390,6 +390,15 @@ impl Summary {
         Ok(Head::Complete(Register::Committed(Box::new(decode_summary(keys, series, &parts[0], job)?))))
     }
 
+    /// Whether a manifest with this summary is a later generation of the one with the summary
+    /// `first`: only the attempt, the layout and the program may differ, and the sketch may be left
+    /// out.
+    pub fn is_generation_of(&self, first: &Self) -> bool {
+        let Self { attempt, layout, program, .. } = self.clone();
+        let sketch = if self.sketch.is_empty() { Sketch::default() } else { first.sketch.clone() };
+        *self == Self { attempt, layout, program, sketch, ..first.clone() }
+    }
+
     /// Whether it is of the version and series that the object's name says.
     fn check(&self, keys: &Keys, series: SeriesKey, job: JobId) -> Result<(), DecodeError> {
         if self.id != job {
