@@ -8,13 +8,15 @@
 //! If generation 0 cannot be read, there is nothing to compare with. The highest that opens then
 //! stands in, and the damage of generation 0 is reported beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use larder_format::DecodeError;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::manifest::{HEAD_GUESS, Head, Register, Summary};
 use larder_format::names;
+use parking_lot::Mutex;
 
 use crate::catalog::Version;
 use crate::forget_marks::FaultyObject;
@@ -27,6 +29,23 @@ pub const NOT_A_GENERATION: DecodeError = DecodeError::Invalid {
     what: "version manifest",
     why: "its summary or its content is not that of generation 0, so it is forged or damaged",
 };
+
+/// Generations that a process remembers to have written. Those that are not remembered are proved
+/// like those of others.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// The generations that this process wrote, with their attempts: a pass need not prove them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OwnGenerations(Arc<Mutex<HashSet<(Pin, u32, [u8; 16])>>>);
+
+impl OwnGenerations {
+    pub(crate) fn add(&self, version: Pin, generation: u32, attempt: [u8; 16]) {
+        let mut own = self.0.lock();
+        if own.len() < REMEMBERED_MAX {
+            own.insert((version, generation, attempt));
+        }
+    }
+}
 
 /// The generations of one version, looked at from the highest down to the one that counts.
 #[derive(Debug, Default)]
@@ -51,6 +70,17 @@ enum Seen {
 }
 
 impl Repository {
+    /// Whether this process wrote this generation of a version.
+    pub fn has_written(&self, version: Pin, generation: u32, attempt: [u8; 16]) -> bool {
+        self.own_generations.0.lock().contains(&(version, generation, attempt))
+    }
+
+    /// The same repository, as another process sees it: one that wrote none of its generations.
+    #[cfg(feature = "breakable-rules")]
+    pub fn of_another_process(&self) -> Self {
+        Self { own_generations: OwnGenerations::default(), ..self.clone() }
+    }
+
     /// Looks for the generation that counts, by heads. `generations` are numbers and sizes.
     pub(crate) async fn counting_generation(
         &self,

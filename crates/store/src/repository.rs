@@ -9,6 +9,7 @@ use larder_format::config::Config;
 use larder_format::seal::{Keys, MasterKey};
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 
+use crate::generations::OwnGenerations;
 use crate::rules::Rule;
 use crate::{Store, StoreError, StoreErrorKind};
 
@@ -191,6 +192,8 @@ pub struct Repository {
     pub(crate) keys: Arc<Keys>,
     pub(crate) config: Arc<Config>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    /// The generations of versions that this process wrote.
+    pub(crate) own_generations: OwnGenerations,
     /// Why the object `config` is not the one in use.
     pub(crate) config_problem: Option<Arc<RepositoryError>>,
     #[cfg(feature = "breakable-rules")]
@@ -226,6 +229,7 @@ impl Repository {
             keys: Arc::new(keys),
             config: Arc::new(config),
             entropy,
+            own_generations: OwnGenerations::default(),
             config_problem: None,
             #[cfg(feature = "breakable-rules")]
             broken: Vec::new(),

@@ -207,6 +207,7 @@ pub fn index_manifest() -> IndexManifest {
         layout,
         is_arranged: false,
         is_carried: false,
+        is_proved: false,
     };
     let run = |table, age| RunRef {
         table,
