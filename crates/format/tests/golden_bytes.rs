@@ -33,8 +33,8 @@ fn segment_version_1_with_even_sizes() {
 }
 
 #[test]
-fn recipe_node_version_1() {
-    let golden = golden(include_str!("golden/recipe_node_v1.hex"));
+fn recipe_node_version_2() {
+    let golden = golden(include_str!("golden/recipe_node_v2.hex"));
     assert_eq!(hex::encode(recipe::encode_node(&support::segments()).expect("valid")), hex::encode(&golden));
     assert_eq!(recipe::decode_node(&golden), Ok(support::segments()));
 }

@@ -18,7 +18,7 @@ use futures::StreamExt;
 use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
-use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
+use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names::{self, LeaseObject};
 
 use crate::catalog::CONCURRENT_READS;
@@ -381,7 +381,11 @@ impl Repository {
         let salt = random(self.entropy())?;
         let bytes = manifest.encode(&self.keys, series, generation, salt).map_err(RepositoryError::from)?;
         match self.store.create(&names::version(series, manifest.summary.id, generation), bytes.into()).await {
-            Ok(created) => Ok(created),
+            Ok(created) => {
+                let Summary { id: job, attempt, .. } = manifest.summary;
+                self.own_generations.add(Pin { series, job }, generation, attempt);
+                Ok(created)
+            }
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(CommitError::Fenced),
             Err(error) => Err(RepositoryError::from(error).into()),
         }

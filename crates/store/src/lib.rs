@@ -29,6 +29,7 @@ mod counters;
 mod error;
 mod error_kind;
 pub mod forget_marks;
+pub mod generations;
 pub mod jobs;
 mod key_object;
 pub mod keyring;

@@ -10,6 +10,7 @@ use larder_format::keys::Keys;
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 
+use crate::generations::OwnGenerations;
 use crate::rules::Rule;
 use crate::{Store, StoreError, StoreErrorKind};
 
@@ -222,6 +223,8 @@ pub struct Repository {
     pub(crate) entropy: Arc<dyn Entropy>,
     /// The bytes of `config`, or of the copy that replaces it; `None` if neither was there.
     pub(crate) config_bytes: Option<Arc<[u8]>>,
+    /// The generations of versions that this process wrote.
+    pub(crate) own_generations: OwnGenerations,
     /// Why the object `config` is not the one in use.
     pub(crate) config_problem: Option<Arc<RepositoryError>>,
     #[cfg(feature = "breakable-rules")]
@@ -251,6 +254,7 @@ impl Repository {
             config: Arc::new(config),
             config_bytes: config_bytes.map(Arc::from),
             entropy,
+            own_generations: OwnGenerations::default(),
             config_problem: None,
             #[cfg(feature = "breakable-rules")]
             broken: Vec::new(),

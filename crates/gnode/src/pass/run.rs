@@ -23,14 +23,17 @@ use super::next_manifest::{Publisher, next_manifest, queue_retired, queue_supers
 use super::options::PassOptions;
 use super::overtaken::{is_overtaken, unless_overtaken};
 use super::plan::Plan;
+use super::prove::Prover;
 use super::report::{Outcome, PassReport};
-use super::survey::Survey;
+use super::survey::{Survey, Versions};
 use super::task::{MaintenanceTask, run_all};
 use super::tasks::TaskInput;
 use crate::error::{PassError, stop_if_asked};
 use crate::known_versions::{KnownVersions, run_ids};
 use crate::reclaim::{ReclaimError, Search};
-use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
+use crate::tables::{
+    IndexWork, Limits, WithChunks, beside_tails, copying, discard, index_pass, remembering, with_chunks,
+};
 
 /// Makes a pass.
 ///
@@ -144,7 +147,9 @@ impl Pass<'_> {
         stop_if_asked(cancel)?;
         let mut known_versions = KnownVersions::load(self.index_work(), &self.base).await?;
         proposal.note_recorded(|container| known_versions.has_record(container));
-        let manifests_read = survey.versions(&registers, &mut known_versions, &mut proposal).await?;
+        let prover = Prover::new(copying(self.context, options.threads), self.index_work(), options.prove_max);
+        let Versions { manifests_read, unproved } =
+            survey.versions(&registers, prover, &mut known_versions, &mut proposal).await?;
         ask_for_forwards(repository, &known_versions, &mut proposal).await?;
         ask_for_missing(repository, &proposal).await?;
 
@@ -199,6 +204,7 @@ impl Pass<'_> {
             kept,
             live_jobs,
             manifests_read,
+            unproved,
             missing_containers,
             waiting,
             open_uploads,

@@ -58,6 +58,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         layout: larder_format::layout::Layout::Standard,
         is_arranged: false,
         is_carried: false,
+        is_proved: false,
     };
     let head = IndexHead {
         number: 0,

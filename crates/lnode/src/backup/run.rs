@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
+use larder_format::content::ContentRoots;
 use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
@@ -356,6 +357,7 @@ fn run(
         more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
         domain: repository.keys().domain(),
         is_signed: repository.keys().can_sign(),
+        roots: ContentRoots::of(&streams.data, &streams.metadata),
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);

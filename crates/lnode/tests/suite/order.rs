@@ -9,6 +9,7 @@ use crate::support::*;
 use larder_chunking::Fingerprinter;
 use larder_format::compress::{Compression, Compressor};
 use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, ContainerSealer, seal_frame};
+use larder_format::content::{self, ContentRoots};
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
@@ -77,19 +78,22 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         let records: Vec<_> = chunks.into_iter().map(|chunk| ChunkRecord { chunk, born: JOB }).collect();
         let bytes = records.iter().map(|record| u64::from(record.chunk.size)).sum();
         let chunks = records.len() as u32;
+        let cover = Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 });
         segments.push(SegmentRef {
             chunk: meta.add(&segment::encode(&records, &[]).unwrap()),
+            content: content::of_segment(&records, &[], cover.as_ref(), None),
             bytes,
             chunks,
             samples: vec![1],
             uses: vec![ContainerUse { container: Meta::ID, chunks, bytes }],
-            cover: Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 }),
+            cover,
             proof: None,
         });
     }
     let metadata = Recipe {
         nodes: vec![NodeRef {
             chunk: meta.add(&recipe::encode_node(&segments).unwrap()),
+            content: content::of_node(&segments),
             bytes: segments.iter().map(|segment| segment.bytes).sum(),
             chunks: segments.iter().map(|segment| u64::from(segment.chunks)).sum(),
             segments: segments.len() as u32,
@@ -132,6 +136,7 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         more_bases: Vec::new(),
         domain: Default::default(),
         is_signed: false,
+        roots: ContentRoots::of(&Recipe::default(), &metadata),
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use larder_format::Fingerprint;
 use larder_format::compress::Compression;
+use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
@@ -310,6 +311,7 @@ fn manifest_of(
         program: options.program.clone(),
         statistics,
         attempt: random(context.repository.entropy())?,
+        roots: ContentRoots::of(&data, &metadata),
         ..old.summary.clone()
     };
     Ok(Some(Manifest { summary, data, metadata, containers }))

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use larder_format::content::ContentRoots;
 use larder_format::ids::{JobId, KeyId, RepositoryId, SeriesKey};
 use larder_format::key_file::{self, Unlock};
 use larder_format::keys::{Keys, MasterKey};
@@ -108,6 +109,7 @@ pub(crate) fn manifest(id: u8) -> Manifest {
         more_bases: Vec::new(),
         domain: Default::default(),
         is_signed: true,
+        roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }
