@@ -2,10 +2,12 @@
 //! never through a link.
 //!
 //! The repository's folder is opened once; links on the way to it are the user's own. Below it
-//! names are resolved by `openat2` with `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and
-//! `RESOLVE_NO_MAGICLINKS`, or, where that call does not exist, component by component with
-//! `O_NOFOLLOW`. So the owner of a repository's folder cannot make a pass of another user enter
-//! another folder.
+//! names are resolved by `larder_beneath`. So the owner of a repository's folder cannot make a pass
+//! of another user enter another folder.
+//!
+//! Each request resolves its name from the repository's folder again, in one call. Folders are not
+//! kept open between requests: a folder that was moved elsewhere meanwhile is not written to, and
+//! nothing in it is deleted.
 //!
 //! | component                          | a link there                                                                |
 //! |------------------------------------|-----------------------------------------------------------------------------|
@@ -19,16 +21,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use larder_beneath::Resolver;
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::not_a_file::NotAFile;
-
-/// Attempts at a resolution that the kernel abandons because of renames elsewhere.
-const RESOLVE_ATTEMPTS: u32 = 16;
 
 /// How a folder is opened: so that it can be read and synced.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -43,18 +42,13 @@ pub(super) struct Root {
     open: Mutex<Option<Arc<OwnedFd>>>,
     /// First-level folders that are links of root or of the caller, opened once.
     linked: Mutex<HashMap<String, Arc<OwnedFd>>>,
-    by_component: AtomicBool,
+    resolver: Resolver,
 }
 
 impl Root {
     /// Opens nothing yet: the first create may have to make the folder.
     pub(super) fn new(path: &Path) -> Self {
-        Self {
-            path: path.to_owned(),
-            open: Mutex::default(),
-            linked: Mutex::default(),
-            by_component: AtomicBool::new(false),
-        }
+        Self { path: path.to_owned(), open: Mutex::default(), linked: Mutex::default(), resolver: Resolver::default() }
     }
 
     /// Where it is.
@@ -144,57 +138,19 @@ impl Root {
     }
 
     fn resolve(&self, base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        if !self.by_component.load(Ordering::Relaxed) {
-            match open_beneath(base, path, flags) {
-                // Old kernels have no openat2, and some sandboxes forbid unknown calls.
-                Err(Errno::NOSYS | Errno::PERM) => self.by_component.store(true, Ordering::Relaxed),
-                opened => return opened,
-            }
-        }
-        let mut at = None;
-        let (folders, last) = path.rsplit_once('/').unwrap_or(("", path));
-        for name in folders.split('/').filter(|name| !name.is_empty()) {
-            let base = at.as_ref().unwrap_or(base);
-            at = Some(open_child(base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?);
-        }
-        open_child(at.as_ref().unwrap_or(base), last, flags)
+        self.resolver.open(base, path.as_bytes(), flags)
     }
 
-    /// Forces the way of old kernels.
+    /// Resolves as kernels without `openat2` do.
     #[cfg(test)]
-    pub(super) fn resolve_by_component(&self) {
-        self.by_component.store(true, Ordering::Relaxed);
-    }
-}
-
-fn open_beneath(base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    for _ in 1..RESOLVE_ATTEMPTS {
-        match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            opened => return opened,
-        }
-    }
-    rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)
-}
-
-/// Opens an entry directly below `base`, never through a link.
-pub(super) fn open_child(base: impl AsFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-    match rustix::fs::openat(&base, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-        // A link where a folder is asked for.
-        Err(Errno::NOTDIR) if is_link(&base, name) => Err(Errno::LOOP),
-        opened => opened,
+    pub(super) fn by_component(path: &Path) -> Self {
+        Self { resolver: Resolver::by_component(), ..Self::new(path) }
     }
 }
 
 /// Opens a folder directly below `base`, never through a link.
 pub(super) fn open_folder_in(base: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
-    open_child(base, name, FOLDER)
-}
-
-fn is_link(base: impl AsFd, name: &str) -> bool {
-    let stat = rustix::fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW);
-    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    larder_beneath::open_child(base, name.as_bytes(), FOLDER)
 }
 
 fn is_trusted(stat: &Stat) -> bool {
