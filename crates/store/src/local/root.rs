@@ -13,6 +13,7 @@
 //! |------------------------------------|-----------------------------------------------------------------------------|
 //! | on the way to the repository       | is followed                                                                 |
 //! | first-level folder (`data`, `meta`) | is followed once if link and target belong to root or the caller            |
+//! | the same, and it leads to no folder | is told: it must not look like an empty folder                              |
 //! | anything deeper, and every object  | is not followed: `ELOOP`, which is damage of that object                    |
 
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::not_a_file::NotAFile;
+use crate::in_its_place::InItsPlace;
 
 /// How a folder is opened: so that it can be read and synced.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -63,7 +64,7 @@ impl Root {
         let stat = rustix::fs::fstat(&file)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok((File::from(file), stat)),
-            other => Err(NotAFile::new(other).into()),
+            other => Err(InItsPlace::new(other).into()),
         }
     }
 
@@ -81,12 +82,12 @@ impl Root {
         let root = self.own()?;
         match self.open_below(&root, name, flags) {
             // Another program has removed the repository and created it again.
-            Err(Errno::NOENT) if is_removed(&*root)? => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_removed(&*root)? => {
                 *self.open.lock() = None;
                 self.linked.lock().clear();
-                Ok(self.open_below(&*self.own()?, name, flags)?)
+                self.open_below(&*self.own()?, name, flags)
             }
-            opened => Ok(opened?),
+            opened => opened,
         }
     }
 
@@ -101,21 +102,21 @@ impl Root {
         Ok(root)
     }
 
-    fn open_below(&self, root: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_below(&self, root: &OwnedFd, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
         if name.is_empty() {
-            return rustix::fs::openat(root, ".", flags, Mode::empty());
+            return Ok(rustix::fs::openat(root, ".", flags, Mode::empty())?);
         }
         let (first, rest) = name.split_once('/').unwrap_or((name, "."));
         let is_folder = name.contains('/') || flags.contains(OFlags::DIRECTORY);
         let linked = self.linked.lock().get(first).cloned();
         match linked {
-            Some(linked) if is_folder => self.resolve(&linked, rest, flags),
+            Some(linked) if is_folder => Ok(self.resolve(&linked, rest, flags)?),
             _ => match self.resolve(root, name, flags) {
                 Err(Errno::LOOP) if is_folder => {
                     let linked = self.follow(root, first)?;
-                    self.resolve(&linked, rest, flags)
+                    Ok(self.resolve(&linked, rest, flags)?)
                 }
-                opened => opened,
+                opened => Ok(opened?),
             },
         }
     }
@@ -123,16 +124,20 @@ impl Root {
     /// Opens the target of a first-level link, unless link or target belongs to another user.
     ///
     /// The link is held while it is examined, so that none can be put in its place meanwhile.
-    fn follow(&self, root: &OwnedFd, first: &str) -> Result<Arc<OwnedFd>, Errno> {
+    fn follow(&self, root: &OwnedFd, first: &str) -> io::Result<Arc<OwnedFd>> {
         let link = rustix::fs::openat(root, first, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::fstat(&link)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink || !is_trusted(&stat) {
-            return Err(Errno::LOOP);
+            return Err(Errno::LOOP.into());
         }
         let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
-        let folder = rustix::fs::openat(root, &*target, FOLDER, Mode::empty())?;
+        let folder = match rustix::fs::openat(root, &*target, FOLDER, Mode::empty()) {
+            // Perhaps a disk is not mounted. As an empty folder, it would look like lost objects.
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(InItsPlace::BROKEN_LINK.into()),
+            opened => opened?,
+        };
         if !is_trusted(&rustix::fs::fstat(&folder)?) {
-            return Err(Errno::LOOP);
+            return Err(Errno::LOOP.into());
         }
         Ok(self.linked.lock().entry(first.to_owned()).or_insert(Arc::new(folder)).clone())
     }
