@@ -80,12 +80,12 @@ pub(crate) fn add(path: &Path, key: &MachineKey, about: &About<'_>) -> Result<()
     text.push_str(&key.to_line());
     text.push('\n');
     let write = || match is_new {
-        true => write_new(path, &text),
+        true => write_new(path, text.as_bytes()),
         false => {
             let mut beside = path.as_os_str().to_owned();
             beside.push(".new");
             let beside = PathBuf::from(beside);
-            write_new(&beside, &text)?;
+            write_new(&beside, text.as_bytes())?;
             std::fs::rename(&beside, path)
         }
     };
@@ -95,8 +95,8 @@ pub(crate) fn add(path: &Path, key: &MachineKey, about: &About<'_>) -> Result<()
 }
 
 /// Creates a file that only its owner can read, and never overwrites one.
-pub(crate) fn write_new(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(text)?;
     file.sync_all()
 }

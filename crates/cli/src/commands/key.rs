@@ -1,6 +1,6 @@
 //! `larder key`: passwords, key files and the paper key.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use larder_format::ids::KeyId;
 use larder_format::key_file::{MachineKey, Unlock};
 use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
+use larder_secret::SecretBytes;
 use larder_store::keyring::{KeyList, UnreadableKey, open_with_paper};
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository};
@@ -26,7 +27,7 @@ use crate::password::PasswordSource;
 use crate::time;
 
 /// Larger than any paper key with its explanations.
-const PAPER_MAX: u64 = 64 << 10;
+const PAPER_MAX: usize = 64 << 10;
 
 pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
     match &args.command {
@@ -186,17 +187,18 @@ fn done(app: &App, what: &str, id: KeyId, text: &str) -> Result<(), Failure> {
 fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
     let location = environment::location(&app.global)?;
     let opened = app.open()?;
-    let lines = opened.repository.paper_key()?;
+    let lines = Zeroizing::new(opened.repository.paper_key()?);
     if app.out.is_json() && output.is_none() {
         let id = opened.repository.config().repository.to_string();
-        let paper = json!({"message_type": "paper_key", "id": id, "repository": location.to_string(), "lines": lines});
+        let paper = json!({"message_type": "paper_key", "id": id, "repository": location.to_string(), "lines": *lines});
         return app.out.json(&paper);
     }
-    let text = Zeroizing::new(paper_text(&opened.repository, &location, &lines));
+    let sheet = paper_sheet(&opened.repository, &location, &lines)
+        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot hold the paper key"))?;
     match output {
-        None => app.out.raw(&text),
+        None => app.out.raw(text_of(&sheet)?),
         Some(path) => {
-            write_new(path, &text).map_err(|error| {
+            write_new(path, &sheet).map_err(|error| {
                 Failure::of(Exit::Failed, &error)
                     .while_doing(&format!("cannot write the paper key to {}", path.display()))
             })?;
@@ -206,9 +208,9 @@ fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
 }
 
 /// The sheet: an explanation, instructions, and the six lines.
-fn paper_text(repository: &Repository, location: &Location, lines: &[String]) -> String {
+fn paper_sheet(repository: &Repository, location: &Location, lines: &[String]) -> io::Result<SecretBytes> {
     let location = safe(&location.to_string());
-    let mut text = format!(
+    let head = format!(
         "# Paper key of a Larder repository\n\
          #\n\
          # Repository  {}\n\
@@ -224,17 +226,19 @@ fn paper_text(repository: &Repository, location: &Location, lines: &[String]) ->
         repository.config().repository,
         time::show(SystemClock.now_ms()),
     );
+    let mut sheet = SecretBytes::with_capacity(head.len() + lines.iter().map(|line| line.len() + 1).sum::<usize>())?;
+    sheet.write_all(head.as_bytes())?;
     for line in lines {
-        text.push_str(line);
-        text.push('\n');
+        sheet.write_all(line.as_bytes())?;
+        sheet.write_all(b"\n")?;
     }
-    text
+    Ok(sheet)
 }
 
 fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
     let store = app.store()?;
     let paper = read_paper(app, paper)?;
-    let repository = app.block_on(open_with_paper(store, &paper, Arc::new(SystemEntropy)))?;
+    let repository = app.block_on(open_with_paper(store, text_of(&paper)?, Arc::new(SystemEntropy)))?;
     let password = PasswordSource::of_new(&new.password).get_new()?;
     let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
     if app.block_on(repository.restore_config())? {
@@ -245,19 +249,35 @@ fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> 
 }
 
 /// Reads the six lines and skips the explanations around them.
-fn read_paper(app: &App, path: Option<&Path>) -> Result<Zeroizing<String>, Failure> {
-    let mut text = Zeroizing::new(String::new());
+fn read_paper(app: &App, path: Option<&Path>) -> Result<SecretBytes, Failure> {
     let read = match path.filter(|path| *path != Path::new("-")) {
-        Some(path) => std::fs::File::open(path).and_then(|file| file.take(PAPER_MAX).read_to_string(&mut text)),
+        Some(path) => std::fs::File::open(path).and_then(|file| SecretBytes::read(file, PAPER_MAX)),
         None => {
             // A pipe needs no prompt.
             if io::stdin().is_terminal() {
                 app.out.remark("type or paste the six lines of the paper key, then press Ctrl-D:");
             }
-            io::stdin().lock().take(PAPER_MAX).read_to_string(&mut text)
+            // Past the buffer of the standard library, which would keep a copy.
+            let input = rustix::io::dup(io::stdin()).map_err(io::Error::from);
+            input.and_then(|input| SecretBytes::read(std::fs::File::from(input), PAPER_MAX))
         }
     };
-    read.map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot read the paper key"))?;
-    let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
-    Ok(Zeroizing::new(lines.join("\n")))
+    read.and_then(|text| without_comments(&text))
+        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot read the paper key"))
+}
+
+/// The lines that do not begin with `#`.
+fn without_comments(text: &[u8]) -> io::Result<SecretBytes> {
+    let mut lines = SecretBytes::with_capacity(text.len())?;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if !line.trim_ascii_start().starts_with(b"#") {
+            lines.write_all(line)?;
+        }
+    }
+    Ok(lines)
+}
+
+fn text_of(secret: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(secret)
+        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing("the paper key is not a text"))
 }

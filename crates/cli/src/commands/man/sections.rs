@@ -17,6 +17,7 @@ const OF_ALL: &[(&str, &str)] = &[
     ("LARDER_PASSWORD_COMMAND", "Shell command that prints the password, without --password-command"),
     ("LARDER_PASSWORD", "The password, if nothing else names one"),
     ("LARDER_PROGRESS_FPS", "Progress updates per second, also in a pipe"),
+    ("LARDER_CORE_DUMPS", "1 allows core dumps and debuggers, which may show keys"),
 ];
 
 /// Variables of verbs that set a password.

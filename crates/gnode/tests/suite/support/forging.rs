@@ -48,7 +48,7 @@ pub fn forge_over(
     let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
     let pool = Pool::new(context, Compression::DEFAULT).unwrap();
     let destination = Destination::Store { pool: pool.handle().unwrap(), uploads: uploads.clone() };
-    let fingerprinter = Arc::new(Fingerprinter::new(&repository.keys().fingerprint));
+    let fingerprinter = Arc::new(Fingerprinter::new(repository.keys().fingerprint()));
     let mut sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), fingerprinter);
     let mut recipe = |old: &Recipe| {
         let mut reader = RecipeReader::new(Arc::new(old.clone()), MetaChunks::new(context));
