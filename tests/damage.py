@@ -17,6 +17,7 @@ Each kind of object is damaged at least once, however long that takes; then the 
 up. The seed, which is printed, says which: without --seed each run draws others. Ends with 1 if anything was wrong.
 """
 import argparse
+import functools
 import hashlib
 import itertools
 import json
@@ -126,6 +127,20 @@ def kind_of(name):
     return parts[0] + ("/done" if parts[-1] == "done" else "")
 
 
+# Reading it never ends.
+ZEROS = os.makedev(1, 5)
+
+
+@functools.cache
+def can_make_devices(base):
+    try:
+        os.mknod(f"{base}.device", 0o600 | stat.S_IFCHR, ZEROS)
+    except OSError:
+        return False
+    os.unlink(f"{base}.device")
+    return True
+
+
 def ways(base, name, names, rng, has_fuse):
     """Damages of one object: (what it is called, bytes or what is done)."""
     with open(f"{base}/{name}", "rb") as file:
@@ -141,6 +156,8 @@ def ways(base, name, names, rng, has_fuse):
         with open(f"{base}/{rng.choice(others)}", "rb") as file:
             found.append(("swap", file.read()))
     found += [(way, way) for way in ("gone", "folder", "link loop", "pipe")]
+    # Only root makes devices, and not in every sandbox.
+    found += [("device", "device")] if can_make_devices(base) else []
     if has_fuse:
         found += [(way, way) for way in ("read EIO", "look EIO")]
     return found
@@ -184,6 +201,8 @@ class Case:
             os.symlink(os.path.basename(path), path)
         elif way == "pipe":
             os.mkfifo(path)
+        elif way == "device":
+            os.mknod(path, 0o600 | stat.S_IFCHR, ZEROS)
         elif way != "gone":
             with open(path, "wb") as file:
                 file.write(way)

@@ -225,6 +225,51 @@ symlinked_repository() {
     whole "$id" secret "after a pass over the other repository"
 }
 
+# Folders of a repository are swapped for links into another one, again and again, while passes delete in them.
+swapped_folders() {
+    local id round swapping
+    begin swapped
+    noise 3000000 > secret; id=$(stored s secret)
+    "$larder" -q -r "$here/evil" init --insecure-kdf
+    mkdir away
+    # By the names of its own containers, which the other repository has as well.
+    cat > swap.py <<'PY'
+import glob, os
+others = {kind: glob.glob(os.path.abspath(f"repository/{kind}/*"))[0] for kind in ("data", "meta")}
+swaps = 0
+while not os.path.exists("enough"):
+    for kind, other in others.items():
+        for job in glob.glob(f"evil/{kind}/*"):
+            try:
+                os.rename(job, "away/job")
+                os.symlink(other, job)
+                swaps += 1
+                os.remove(job)
+                os.rename("away/job", job)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                # A new folder was made in its place meanwhile.
+                os.rename("away/job", f"away/{swaps}")
+print(swaps)
+PY
+    for round in 1 2 3 4 5 6; do
+        rm -f enough
+        for _ in 1 2 3 4; do noise 300000 | "$larder" -q -r "$here/evil" backup --stdin --series e --force; done
+        python3 swap.py > swaps & swapping=$!
+        for _ in 1 2 3; do
+            ends "0 3 11 13 14 15" "$larder" -q -r "$here/evil" forget --series e --keep-last 1
+            ends "0 3 11 13 14 15" "$larder" -q -r "$here/evil" optimize --list-all "${young[@]}"
+        done
+        touch enough; wait $swapping
+        [ "$(cat swaps)" -gt 0 ] || fail "$case: no folder was ever swapped"
+        [ "$(find repository/data repository/meta -type f | wc -l)" = 2 ] || fail "$case: a pass deleted what another repository has"
+        rm -rf evil away; mkdir away; "$larder" -q -r "$here/evil" init --insecure-kdf
+    done
+    whole "$id" secret "after passes over the other repository"
+    ends 0 larder check --read-data
+}
+
 # Two backups take over what a third one left, which sleeps; one of them is forgotten and collected. This has always held.
 two_adopters() {
     local n v1 job=()
@@ -279,7 +324,7 @@ stuck() {
 
 all=(copy-lacks-container-part copy-lacks-container-whole two-layouts-converted two-layouts-new two-layouts-aged two-layouts-order
     rebuild-beside-repair rebuild-beside-lost rebuild-beside-control rebuild-beside-noparent
-    newest-index-plain newest-index-rebuilt newest-index-listed hidden-register symlinked-repository two-adopters stuck)
+    newest-index-plain newest-index-rebuilt newest-index-listed hidden-register symlinked-repository swapped-folders two-adopters stuck)
 
 # Passes that must free what is young say so, where they know the word.
 young=()
@@ -293,7 +338,7 @@ play() {
         rebuild-beside-*) rebuild_beside "${case#rebuild-beside-}" ;;
         newest-index-*) newest_index_lost "${case#newest-index-}" ;;
         copy-lacks-container-*) copy_lacks_container "${case#copy-lacks-container-}" ;;
-        hidden-register | symlinked-repository | two-adopters | stuck) "${case//-/_}" ;;
+        hidden-register | symlinked-repository | swapped-folders | two-adopters | stuck) "${case//-/_}" ;;
         *) fail "there is no case $case" ;;
     esac
     cd /

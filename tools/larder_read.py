@@ -279,53 +279,93 @@ def take_chunk(reader, names):
     return reader.take(32), take_container(reader, names), reader.varint(), reader.varint()
 
 
-def skip_cover(reader):
-    if reader.u8():
-        reader.varint(), reader.bytes()
+def take_flag(reader):
+    flag = reader.u8()
+    need(flag < 2, f"{reader.what}: a flag is neither 0 nor 1")
+    return flag
+
+
+def take_cover(reader):
+    """The cover: bytes of data and the first path, or None."""
+    return (reader.varint(), reader.bytes()) if take_flag(reader) else None
 
 
 def take_node(reader, names):
-    """A row of a recipe (recipe.rs): a node as a chunk; bytes, chunks and segments below it."""
-    row = take_chunk(reader, names), reader.varint(), reader.varint(), reader.varint()
-    skip_cover(reader)
-    return row
+    """A row of a recipe (recipe.rs): a node as a chunk; its digest; bytes, chunks and segments below it; its cover."""
+    return take_chunk(reader, names), reader.take(32), reader.varint(), reader.varint(), reader.varint(), take_cover(reader)
 
 
 def take_segment(reader, names):
-    """A row of a recipe node (recipe.rs): a segment as a chunk; bytes and chunks below it."""
-    row = take_chunk(reader, names), reader.varint(), reader.varint()
+    """A row of a recipe node (recipe.rs): a segment as a chunk; its digest; bytes and chunks below it; its cover and proof."""
+    row = take_chunk(reader, names), reader.take(32), reader.varint(), reader.varint()
     reader.take(8 * reader.u8())
     reader.rows(lambda use: (take_container(use, names), use.varint(), use.varint()))
-    skip_cover(reader)
-    if reader.u8():  # the proof: MAC, cutter, tail
-        reader.take(17)
-        for _ in range(reader.u8()):
-            reader.varint()
-    return row
+    cover, proof = take_cover(reader), None
+    if take_flag(reader):
+        proof = reader.take(17), [reader.varint() for _ in range(reader.u8())]
+    return *row, cover, proof
 
 
 def take_run(reader, names):
-    """A row of a segment (segment.rs): kind, container, born, offset, count of records. Where a superchunk begins there is a MAC, which we pass over."""
+    """A row of a segment (segment.rs): kind, container, born, offset, count of records; where a superchunk begins its MAC."""
     row = reader.u8(), take_container(reader, names), reader.varint(), reader.varint(), reader.varint()
-    if row[0] == 1:
-        reader.take(16)
-    return row
+    return *row, reader.take(16) if row[0] == 1 else None
 
 
-def segment_records(data):
-    """The chunk records of a segment (segment.rs)."""
+def take_records(data):
+    """The chunk records of a segment (segment.rs), and its superchunks: first record, count, MAC."""
     reader = Reader(data, "segment", version=2)
     jobs, names = take_places(reader)
     runs = reader.rows(lambda row: take_run(row, names))
-    even, places = reader.varint(), []
-    for kind, container, born, offset, count in runs:
+    even, places, superchunks = reader.varint(), [], []
+    for kind, container, born, offset, count, mac in runs:
         need(kind <= 2 and born <= len(jobs) and count <= len(data), "a run of a segment is out of bounds")
+        if kind == 1:
+            superchunks.append([len(places), count, mac])
+        elif kind == 2:
+            need(superchunks and sum(superchunks[-1][:2]) == len(places), "a superchunk goes on that did not begin")
+            superchunks[-1][1] += count
         for _ in range(count):
             places.append((container, offset, even or reader.varint()))
             offset += places[-1][2]
     records = [(reader.take(32), *place) for place in places]
     reader.finish()
-    return records
+    return records, superchunks
+
+
+def digest(what, *parts):
+    """The digest of a content (content.rs)."""
+    return blake3(b"".join(parts), derive_key_context=f"Larder format 2: content of a {what}").digest()
+
+
+def u32(number):
+    return number.to_bytes(4, "little")
+
+
+def u64(number):
+    return number.to_bytes(8, "little")
+
+
+def digest_cover(cover):
+    return b"\0" if cover is None else b"\1" + u64(cover[0]) + u32(len(cover[1])) + cover[1]
+
+
+def digest_segment(records, superchunks, cover, proof):
+    of_records = b"".join(record[0] + u32(record[3]) for record in records)
+    of_superchunks = u32(len(superchunks)) + b"".join(u32(first) + u32(count) + mac for first, count, mac in superchunks)
+    of_proof = b"\0"
+    if proof:
+        of_proof = b"\1" + proof[0] + bytes([len(proof[1])]) + b"".join(map(u32, proof[1]))
+    return digest("segment", of_records, of_superchunks, digest_cover(cover), of_proof)
+
+
+def digest_node(segments):
+    return digest("node", *(content + u64(size) + u32(chunks) for _, content, size, chunks, *_ in segments))
+
+
+def digest_stream(nodes):
+    row = lambda node: node[1] + u64(node[2]) + u64(node[3]) + u32(node[4]) + digest_cover(node[5])
+    return digest("stream", *map(row, nodes))
 
 
 class Container:
@@ -612,16 +652,22 @@ class Repository:
 
     def stream(self, nodes):
         """The chunks of a stream. Each level is checked against what the level above says of it."""
-        for node, *sums in nodes:
+        for node, content, *sums, cover in nodes:
             reader = Reader(self.chunk(node), "recipe node", version=2)
             _, names = take_places(reader)
             segments = reader.rows(lambda row: take_segment(row, names))
             reader.finish()
-            found = [sum(segment[1] for segment in segments), sum(segment[2] for segment in segments), len(segments)]
+            found = [sum(segment[2] for segment in segments), sum(segment[3] for segment in segments), len(segments)]
             need(found == sums, "a recipe node does not add up")
-            for segment, *sums in segments:
-                records = segment_records(self.chunk(segment))
+            covers = [segment[4] for segment in segments]
+            whole = (sum(one[0] for one in covers if one), covers[0][1]) if covers and covers[0] else None
+            need(cover == whole, "a recipe node begins elsewhere than its manifest says")
+            need(digest_node(segments) == content, "a recipe node has another content than its manifest says")
+            for segment, content, *sums, cover, proof in segments:
+                records, superchunks = take_records(self.chunk(segment))
                 need([sum(record[3] for record in records), len(records)] == sums, "a segment does not add up")
+                found = digest_segment(records, superchunks, cover, proof)
+                need(found == content, "a segment has another content than its node says")
                 yield from map(self.chunk, records)
 
 
@@ -765,12 +811,15 @@ def restore(repository, wanted, target):
     fits = lambda job: wanted == "latest" or job.startswith(wanted) or job.endswith(wanted)
     matches = [version for version in repository.versions() if fits(version[0])]
     need(matches and (wanted == "latest" or len(matches) == 1), f"{len(matches)} versions fit {wanted!r}")
-    body = Reader(repository.object(matches[-1][1], b"LMAN")[1], "version manifest", version=2)
+    head, body = repository.object(matches[-1][1], b"LMAN")
+    body = Reader(body, "version manifest", version=2)
     _, names = take_places(body)
     data, metadata = (body.rows(lambda row: take_node(row, names)) for _ in range(2))
     rows = body.rows(lambda row: (take_container(row, names), *(row.varint() for _ in range(5))))
     need(all(row[1] <= row[3] and row[2] <= row[4] for row in rows), "a container is used more than it holds")
     body.zeros()
+    roots = digest_stream(data) + digest_stream(metadata)
+    need(roots == record(head)[17] == matches[-1][2][17], "the recipes have another content than the summary says")
     target = Restore(target, repository.stream(data))
     for block in repository.stream(metadata):
         for entry in block_entries(block):

@@ -17,7 +17,7 @@ use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::KeyFields;
 use larder_format::mark::Forgotten;
 use larder_format::recipe::decode_node;
 use larder_format::segment;
@@ -121,8 +121,7 @@ impl Node {
             chunker: ChunkerParams::with_average(algorithm, average),
             page_cuts: true,
         };
-        let fields =
-            KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+        let fields = KeyFields::for_tests();
         let entropy = Arc::new(Repeatable(Mutex::new(Rng::new(seed))));
         let repository = runtime.block_on(Repository::init(store, config, PASSWORD.as_bytes(), fields, entropy))?;
         let context = JobContext {

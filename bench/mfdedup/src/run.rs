@@ -194,7 +194,7 @@ fn params(algorithm: Algorithm, average: u32) -> ChunkerParams {
     let params = ChunkerParams::with_average(algorithm, average);
     match algorithm {
         Algorithm::FastCdc => ChunkerParams { max: average.saturating_mul(8), ..params },
-        Algorithm::MinCdc | Algorithm::Rabin | Algorithm::Fixed => params,
+        Algorithm::MinCdc | Algorithm::MinCdcAes | Algorithm::Rabin | Algorithm::Fixed => params,
     }
 }
 

@@ -37,6 +37,8 @@ mod self_test;
 
 pub use chunker::{Chunker, StreamEnd};
 pub use factory::chunker;
+#[doc(hidden)]
+pub use factory::{NamedChunker, chunkers_by_kernel};
 pub use fingerprint::Fingerprint;
 pub use fingerprinter::Fingerprinter;
 pub use pages::page_size;

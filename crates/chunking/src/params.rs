@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Least `min` of any parameters. The windows of all algorithms (4, 64 and 64 bytes) are inside the
+/// Least `min` of any parameters. The windows of all algorithms (4, 8 and 64 bytes) are inside the
 /// shortest chunk, so no cut depends on bytes before its chunk.
 pub const CHUNK_MIN: u32 = 64;
 
@@ -22,8 +22,8 @@ pub const DEFAULT_AVERAGE: u32 = 4 << 10;
 /// How a stream is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// The cut is behind the four bytes with the smallest keyed hash between min and max. The
-    /// default.
+    /// The cut is behind the four bytes with the smallest hash between min and max, in an order
+    /// that multiplies. Known contents and six lengths give its key away.
     MinCdc,
     /// Gear hash with normalised chunking, as most peers use it.
     FastCdc,
@@ -31,11 +31,17 @@ pub enum Algorithm {
     Rabin,
     /// Every chunk has the same length; for streams made of pages.
     Fixed,
+    /// The cut is behind the eight bytes with the smallest hash between min and max, in an order
+    /// made of AES rounds. The default of new repositories.
+    MinCdcAes,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their codes.
-    pub const ALL: [Self; 4] = [Self::MinCdc, Self::FastCdc, Self::Rabin, Self::Fixed];
+    pub const ALL: [Self; 5] = [Self::MinCdc, Self::FastCdc, Self::Rabin, Self::Fixed, Self::MinCdcAes];
+
+    /// What new repositories use: `docs/decisions/0020-keyed-order-of-cuts.md`.
+    pub const DEFAULT: Self = Self::MinCdcAes;
 
     /// The number stored on disk. Never changes.
     #[must_use]
@@ -45,6 +51,7 @@ impl Algorithm {
             Self::FastCdc => 2,
             Self::Rabin => 3,
             Self::Fixed => 4,
+            Self::MinCdcAes => 5,
         }
     }
 
@@ -57,6 +64,7 @@ impl Algorithm {
             2 => Some(Self::FastCdc),
             3 => Some(Self::Rabin),
             4 => Some(Self::Fixed),
+            5 => Some(Self::MinCdcAes),
             _ => None,
         }
     }
@@ -67,6 +75,7 @@ impl Algorithm {
             Self::FastCdc => "fastcdc",
             Self::Rabin => "rabin",
             Self::Fixed => "fixed",
+            Self::MinCdcAes => "mincdc-aes",
         }
     }
 }
@@ -87,7 +96,7 @@ impl FromStr for Algorithm {
 
 /// A name that is no chunking algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown chunking algorithm {name:?}; known are mincdc, fastcdc, rabin, fixed")]
+#[error("unknown chunking algorithm {name:?}; known are mincdc, fastcdc, rabin, fixed, mincdc-aes")]
 pub struct UnknownAlgorithm {
     /// The name that was given.
     pub name: String,
@@ -110,14 +119,14 @@ pub struct ChunkerParams {
 impl ChunkerParams {
     /// The bounds that suit the algorithm at this mean.
     ///
-    /// MinCDC: half to one and a half, which gives even chunks and its mean by construction. The
-    /// lengths of FastCDC and Rabin are spread geometrically. So the bounds are wide (a quarter,
-    /// and four or eight times the mean); otherwise, the bound instead of the content would force
-    /// too many cuts. The result is not validated yet.
+    /// MinCDC, in both orders: half to one and a half, which gives even chunks and its mean by
+    /// construction. The lengths of FastCDC and Rabin are spread geometrically. So the bounds are
+    /// wide (a quarter, and four or eight times the mean); otherwise, the bound instead of the
+    /// content would force too many cuts. The result is not validated yet.
     #[must_use]
     pub const fn with_average(algorithm: Algorithm, average: u32) -> Self {
         let (min, max) = match algorithm {
-            Algorithm::MinCdc => (average / 2, average.saturating_add(average / 2)),
+            Algorithm::MinCdc | Algorithm::MinCdcAes => (average / 2, average.saturating_add(average / 2)),
             Algorithm::FastCdc => (average / 4, average.saturating_mul(4)),
             Algorithm::Rabin => (average / 4, average.saturating_mul(8)),
             Algorithm::Fixed => (average, average),
@@ -139,7 +148,7 @@ impl ChunkerParams {
         }
         let ordered = match algorithm {
             Algorithm::Fixed => min == average && average == max,
-            Algorithm::MinCdc | Algorithm::FastCdc | Algorithm::Rabin => min < average && average < max,
+            _ => min < average && average < max,
         };
         if ordered { Ok(()) } else { Err(ParamsError::Order { algorithm, min, average, max }) }
     }
@@ -184,16 +193,17 @@ mod tests {
 
     #[test]
     fn codes_and_names_are_stable() {
-        let stored = [(1, "mincdc"), (2, "fastcdc"), (3, "rabin"), (4, "fixed")];
+        let stored = [(1, "mincdc"), (2, "fastcdc"), (3, "rabin"), (4, "fixed"), (5, "mincdc-aes")];
         for (algorithm, (code, name)) in Algorithm::ALL.into_iter().zip(stored) {
             assert_eq!(algorithm.to_code(), code);
             assert_eq!(Algorithm::from_code(code), Some(algorithm));
             assert_eq!(algorithm.to_string(), name);
             assert_eq!(name.parse(), Ok(algorithm));
         }
-        for code in (0..=255).filter(|c| !(1..=4).contains(c)) {
+        for code in (0..=255).filter(|c| !(1..=5).contains(c)) {
             assert_eq!(Algorithm::from_code(code), None);
         }
+        assert_eq!(Algorithm::DEFAULT.to_code(), 5);
         assert!("MinCDC".parse::<Algorithm>().is_err());
     }
 

@@ -8,7 +8,7 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::fingerprinter::{self, Fingerprinter};
-use crate::mincdc::kernel::{HashParams, Kernel};
+use crate::mincdc::{Cipher, Multiply, Order, reference};
 
 /// Bytes that are hashed and searched. The whole test is meant to cost well under two milliseconds.
 const DATA: usize = 48 << 10;
@@ -49,22 +49,22 @@ pub enum SelfTestError {
 /// The first disagreement; the program must not write to any repository then.
 pub fn self_test() -> Result<(), SelfTestError> {
     let data = content();
-    cuts(&data)?;
+    cuts(&data, &Multiply { multiplier: 0x9e37_79b1, addend: 0x7f4a_7c15 })?;
+    cuts(&data, &Cipher::from_seed(&[0x4c; 32]))?;
     fingerprints(&data)
 }
 
-fn cuts(data: &[u8]) -> Result<(), SelfTestError> {
-    let hash = HashParams { multiplier: 0x9e37_79b1, addend: 0x7f4a_7c15 };
+fn cuts<O: Order>(data: &[u8], order: &O) -> Result<(), SelfTestError> {
     let run = [0x20; 700];
     // Windows of all sizes around a group, at changing alignments; one as long as a real one; and
     // ties throughout.
-    let short = (0..300).map(|extra| &data[extra..2 * extra + 4]);
+    let short = (0..300).map(|extra| &data[extra..2 * extra + O::WINDOW]);
     for window in short.chain([&data[1..8193], &run]) {
-        let expected = Kernel::Scalar.last_smallest(window, hash);
-        for kernel in Kernel::available() {
-            let got = kernel.last_smallest(window, hash);
+        let expected = reference(order, window);
+        for kernel in O::kernels() {
+            let got = order.last_smallest(kernel, window);
             if got != expected {
-                return Err(SelfTestError::Cut { kernel: format!("{kernel:?}"), expected, got });
+                return Err(SelfTestError::Cut { kernel: format!("{} {kernel:?}", O::ALGORITHM), expected, got });
             }
         }
     }

@@ -3,6 +3,9 @@
 use larder_chunking::{Algorithm, Chunker, ChunkerParams, StreamEnd, chunker};
 use proptest::prelude::*;
 
+/// Those that cut by content.
+const BY_CONTENT: [Algorithm; 4] = [Algorithm::MinCdc, Algorithm::FastCdc, Algorithm::Rabin, Algorithm::MinCdcAes];
+
 fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
@@ -133,7 +136,7 @@ proptest! {
 fn an_insertion_is_forgotten_after_a_few_chunks() {
     let data = content(5, 400_000);
     let edited = [&data[..100_000], b"inserted", &data[100_000..]].concat();
-    for algorithm in [Algorithm::MinCdc, Algorithm::FastCdc, Algorithm::Rabin] {
+    for algorithm in BY_CONTENT {
         let chunker = make(algorithm, 2048, &[5; 32]);
         let chunks = |data: &[u8]| {
             let mut rest = data.to_vec();
@@ -179,7 +182,7 @@ fn mean_length_on_random_data_is_the_average() {
 #[test]
 fn seeds_cut_differently_and_repeat() {
     let data = content(8, 100_000);
-    for algorithm in [Algorithm::MinCdc, Algorithm::FastCdc, Algorithm::Rabin] {
+    for algorithm in BY_CONTENT {
         let cuts = |seed: u8| cut(&*make(algorithm, 1024, &[seed; 32]), &data);
         assert_eq!(cuts(1), cuts(1));
         assert_ne!(cuts(1), cuts(2));

@@ -3,13 +3,14 @@
 
 use std::future::Future;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_format::compress::Compression;
+use larder_format::ids::KeyId;
 use larder_format::names;
 use larder_job::{Cancel, JobContext, Progress, SystemClock};
 use larder_reader::FetchOptions;
@@ -24,6 +25,7 @@ use crate::args::{FetchArgs, Global};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
+use crate::key_file;
 use crate::output::Output;
 use crate::password::{Password, PasswordSource};
 use crate::signals::Interrupts;
@@ -65,11 +67,20 @@ impl Progress for Remarks {
     }
 }
 
-/// An opened repository, and the password that opened it.
+/// What opened a repository.
+#[derive(Debug)]
+pub(crate) enum Unlocked {
+    /// A password.
+    Password(Password),
+    /// The key file of this machine, which opens this key.
+    KeyFile(KeyId),
+}
+
+/// An opened repository, and what opened it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) repository: Repository,
-    pub(crate) password: Password,
+    pub(crate) unlocked: Unlocked,
 }
 
 impl App {
@@ -161,6 +172,9 @@ impl App {
     /// Opens the repository with the password.
     pub(crate) fn open(&self) -> Result<Opened, Failure> {
         let store = self.store()?;
+        if let Some(path) = PasswordSource::key_file(&self.global) {
+            return self.open_with_key_file(store, &path);
+        }
         // Before a password is asked for, it must be clear that there is a repository.
         self.block_on(find_config(&store)).map_err(|error| self.not_opened(error))?;
         let source = PasswordSource::of(&self.global);
@@ -171,18 +185,30 @@ impl App {
                     self.out.remark("wrong password, try again");
                 }
                 Err(error) => return Err(error.into()),
-                Ok(repository) => {
-                    if let Some(problem) = repository.config_problem() {
-                        self.out.warn(&format!("{}; `larder repair config` restores it", config_words(problem)));
-                    }
-                    // The repository's id is proved only now, and the cache must never mix two
-                    // repositories.
-                    let cached = store.with_cache_of(repository.config().repository);
-                    return Ok(Opened { repository: repository.through(cached), password });
-                }
+                Ok(repository) => return Ok(self.opened(&store, &repository, Unlocked::Password(password))),
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Opens the repository with the key file of this machine.
+    fn open_with_key_file(&self, store: Store, path: &Path) -> Result<Opened, Failure> {
+        let keys = key_file::read(path)?;
+        let open = Repository::open_with_machine_key(store.clone(), &keys, Arc::new(SystemEntropy));
+        let repository = self.block_on(open).map_err(|error| self.not_opened(error))?;
+        let id = repository.config().repository;
+        let key = keys.iter().find(|key| key.repository == id).or(keys.first()).map(|key| key.key);
+        let unlocked = Unlocked::KeyFile(key.unwrap_or(KeyId([0; 8])));
+        Ok(self.opened(&store, &repository, unlocked))
+    }
+
+    fn opened(&self, store: &Store, repository: &Repository, unlocked: Unlocked) -> Opened {
+        if let Some(problem) = repository.config_problem() {
+            self.out.warn(&format!("{}; `larder repair config` restores it", config_words(problem)));
+        }
+        // The repository's id is proved only now, and the cache must never mix two repositories.
+        let cached = store.with_cache_of(repository.config().repository);
+        Opened { repository: repository.through(cached), unlocked }
     }
 
     /// The first request failed: the reason is the location, not one object.

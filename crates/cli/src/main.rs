@@ -13,11 +13,13 @@ mod environment;
 mod exit;
 mod failure;
 mod foreign_verbs;
+mod key_file;
 mod logging;
 mod output;
 mod password;
 mod patterns;
 mod refs;
+mod secrecy;
 mod signals;
 mod sizes;
 mod text;
@@ -37,6 +39,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 fn main() {
+    secrecy::keep_memory_private();
     allocator::set_up();
     std::panic::set_hook(Box::new(logging::report_bug));
     // The runtime's threads may still wait for a store that does not answer; no result is left to

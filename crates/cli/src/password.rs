@@ -1,18 +1,20 @@
-//! Sources of passwords. Passwords are never echoed, never logged and overwritten in memory after
-//! use.
+//! Sources of passwords. Passwords are never echoed and never logged. They are read into locked
+//! memory, which is overwritten after use.
 //!
-//! The first given source counts: `--password-file`, `--password-command`, `--password-fd`, then
+//! A key file (`--key-file`, or `LARDER_KEY_FILE` without a password option) takes the place of a
+//! password. Otherwise, the first given source counts: `--password-file`, `--password-command`, `--password-fd`, then
 //! the variables `LARDER_PASSWORD_FILE`, `LARDER_PASSWORD_COMMAND`, `LARDER_PASSWORD`, then a
 //! prompt on a terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use zeroize::{Zeroize, Zeroizing};
+use larder_secret::SecretBytes;
+use zeroize::Zeroizing;
 
 use crate::args::{Global, NewPassword};
 use crate::exit::Exit;
@@ -20,10 +22,10 @@ use crate::failure::Failure;
 use crate::signals;
 
 /// Longer than any password; a file of this size was given by mistake.
-const PASSWORD_MAX: u64 = 64 << 10;
+const PASSWORD_MAX: usize = 64 << 10;
 
 /// A password.
-pub(crate) type Password = Zeroizing<Vec<u8>>;
+pub(crate) type Password = SecretBytes;
 
 /// The source of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +87,15 @@ impl PasswordSource {
         }
     }
 
+    /// The key file that takes the place of a password, if one was named.
+    pub(crate) fn key_file(global: &Global) -> Option<PathBuf> {
+        let Global { key_file, password_file, password_command, password_fd, insecure_no_password, .. } = global;
+        let is_password_named =
+            password_file.is_some() || password_command.is_some() || password_fd.is_some() || *insecure_no_password;
+        let of_variable = || variable("LARDER_KEY_FILE").filter(|_| !is_password_named).map(PathBuf::from);
+        key_file.clone().or_else(of_variable)
+    }
+
     /// Whether the user may be asked again.
     pub(crate) fn is_prompt(&self) -> bool {
         *self == Self::Prompt
@@ -121,7 +132,11 @@ impl PasswordSource {
             Self::Descriptor(number) => {
                 refuse_empty(strip_newline(read_file(Path::new(&format!("/dev/fd/{number}")))?))
             }
-            Self::Variable(name) => refuse_empty(Zeroizing::new(variable(name).unwrap_or_default().into_vec())),
+            Self::Variable(name) => {
+                // The environment of the process keeps its own copy.
+                let value = Zeroizing::new(variable(name).unwrap_or_default().into_vec());
+                refuse_empty(locked(&value)?)
+            }
             Self::Prompt => Err(nowhere(OLD)),
         }
     }
@@ -151,39 +166,51 @@ fn refuse_empty(password: Password) -> Result<Password, Failure> {
 /// Removes one line end, which editors and `echo` add.
 fn strip_newline(mut password: Password) -> Password {
     if password.last() == Some(&b'\n') {
-        password.pop();
+        password.truncate(password.len() - 1);
         if password.last() == Some(&b'\r') {
-            password.pop();
+            password.truncate(password.len() - 1);
         }
     }
     password
 }
 
+/// A copy in locked memory.
+fn locked(password: &[u8]) -> Result<Password, Failure> {
+    Password::copy_of(password)
+        .map_err(|error| Failure::of(Exit::WrongKey, &error).while_doing("cannot hold the password"))
+}
+
 fn read_file(path: &Path) -> Result<Password, Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::of(Exit::WrongKey, &error).while_doing(&format!("cannot read the password from {}", path.display()))
-    };
-    let mut password = Password::default();
-    File::open(path).and_then(|file| file.take(PASSWORD_MAX + 1).read_to_end(&mut password)).map_err(failed)?;
-    if password.len() as u64 > PASSWORD_MAX {
-        let message = format!("{} is too large to be a password", path.display());
-        return Err(Failure::new(Exit::WrongKey, message));
-    }
-    Ok(password)
+    File::open(path).and_then(|file| Password::read(file, PASSWORD_MAX)).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => {
+            Failure::new(Exit::WrongKey, format!("{} is too large to be a password", path.display()))
+        }
+        _ => Failure::of(Exit::WrongKey, &error)
+            .while_doing(&format!("cannot read the password from {}", path.display())),
+    })
 }
 
 fn run(command: &OsStr) -> Result<Password, Failure> {
     let failed = |why: String| Failure::new(Exit::WrongKey, format!("the command for the password failed: {why}"));
     // Standard input may be the input of the backup.
-    let output = Command::new("/bin/sh")
+    let mut child = Command::new("/bin/sh")
         .arg("-c")
         .arg(command)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
+        .spawn()
         .map_err(|error| failed(error.to_string()))?;
-    let password = Zeroizing::new(output.stdout);
-    if output.status.success() { Ok(password) } else { Err(failed(output.status.to_string())) }
+    let password = child.stdout.take().map(|output| Password::read(output, PASSWORD_MAX)).transpose();
+    let status = child.wait().map_err(|error| failed(error.to_string()))?;
+    match password {
+        // Its pipe was closed before it had written everything, so its end says nothing.
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            Err(failed("its output is too large to be a password".to_owned()))
+        }
+        _ if !status.success() => Err(failed(status.to_string())),
+        password => Ok(password.map_err(|error| failed(error.to_string()))?.unwrap_or_default()),
+    }
 }
 
 fn prompt(text: &str, wanted: Wanted) -> Result<Password, Failure> {
@@ -191,10 +218,7 @@ fn prompt(text: &str, wanted: Wanted) -> Result<Password, Failure> {
         return Err(nowhere(wanted));
     }
     let _terminal = signals::keep_terminal();
-    let mut typed = rpassword::prompt_password(text).map_err(|_| nowhere(wanted))?;
-    let password = Zeroizing::new(typed.as_bytes().to_vec());
-    typed.zeroize();
-    Ok(password)
+    locked(Zeroizing::new(rpassword::prompt_password(text).map_err(|_| nowhere(wanted))?).as_bytes())
 }
 
 #[cfg(test)]
@@ -203,7 +227,7 @@ mod tests {
 
     #[test]
     fn one_line_end_is_taken_away_and_nothing_else() {
-        let stripped = |text: &[u8]| strip_newline(Zeroizing::new(text.to_vec())).to_vec();
+        let stripped = |text: &[u8]| strip_newline(locked(text).expect("memory")).to_vec();
         assert_eq!(stripped(b"secret\n"), b"secret");
         assert_eq!(stripped(b"secret\r\n"), b"secret");
         assert_eq!(stripped(b" se\ncret \n\n"), b" se\ncret \n");
@@ -216,6 +240,7 @@ mod tests {
         assert_eq!(command("printf 'a b\\n'"), Ok(b"a b".to_vec()));
         assert_eq!(command("exit 3").expect_err("fails").exit, Exit::WrongKey);
         assert!(command("true").expect_err("empty").message.contains("empty"));
+        assert!(command("cat /dev/zero").expect_err("endless").message.contains("too large"));
         let file = |path: &str| PasswordSource::File(path.into()).get().map(|password| password.to_vec());
         assert!(file("/nowhere/at/all").expect_err("missing").message.contains("/nowhere/at/all"));
         assert!(file("/dev/zero").expect_err("endless").message.contains("too large"));

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use larder_source::pattern_file::parse_patterns;
 use larder_source::{Case, PathMatcher};
@@ -40,6 +41,15 @@ impl Patterns<'_> {
         }
         Ok(matchers)
     }
+}
+
+/// A matcher of names, such as those of attributes; none without patterns.
+pub(crate) fn of_names(given: &[OsString]) -> Result<Option<Arc<PathMatcher>>, Failure> {
+    if given.is_empty() {
+        return Ok(None);
+    }
+    let matcher = PathMatcher::new(given.iter().map(|pattern| pattern.as_bytes()), Case::Sensitive)?;
+    Ok(Some(Arc::new(matcher)))
 }
 
 fn from_file(path: &PathBuf, case: Case) -> Result<PathMatcher, Failure> {

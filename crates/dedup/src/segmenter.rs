@@ -7,6 +7,7 @@
 //! otherwise finds fewer of them shared.
 
 use larder_format::Fingerprint;
+use larder_format::ids::ContentDigest;
 use larder_format::recipe::NODE_SEGMENTS_MAX;
 use larder_format::segment::ChunkRecord;
 
@@ -86,10 +87,12 @@ impl NodeCutter {
         Self::default()
     }
 
-    /// Whether the node ends behind the segment with this fingerprint.
-    pub fn ends_behind(&mut self, segment: &Fingerprint) -> bool {
+    /// Whether the node ends behind the segment with this content. The content and not the
+    /// fingerprint decides, so every generation of a version has the same nodes.
+    pub fn ends_behind(&mut self, segment: &ContentDigest) -> bool {
         self.segments += 1;
-        let by_content = self.segments >= NODE_MIN && cut_bits(segment).is_multiple_of(NODE_CUT_ONE_IN);
+        let cut_bits = cut_bits(&Fingerprint(segment.0));
+        let by_content = self.segments >= NODE_MIN && cut_bits.is_multiple_of(NODE_CUT_ONE_IN);
         let ends = by_content || self.segments >= NODE_SEGMENTS_MAX;
         if ends {
             self.segments = 0;
@@ -167,7 +170,7 @@ mod tests {
         let mut length = 0;
         for n in 0..100_000 {
             length += 1;
-            if cutter.ends_behind(&record(n).chunk.fingerprint) {
+            if cutter.ends_behind(&ContentDigest(record(n).chunk.fingerprint.0)) {
                 lengths.push(length);
                 length = 0;
             }

@@ -21,6 +21,7 @@ use crate::cbor;
 use crate::ids::RepositoryId;
 use crate::kem::OpeningPublic;
 use crate::keys::{Keys, SIGNATURE_LEN, Secrets, verify};
+use crate::padding::Padding;
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 /// Most bytes of a configuration.
@@ -79,6 +80,11 @@ fn signed_text(bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Config {
+    /// How containers are padded: chunks of this repository do not show in their lengths.
+    pub fn padding(&self) -> Padding {
+        Padding::for_chunks(self.chunker.max)
+    }
+
     /// Encodes and signs. Refused for keys that cannot sign.
     pub fn encode(&self, keys: &Keys) -> Result<Vec<u8>, EncodeError> {
         self.chunker.validate().map_err(|_| EncodeError::new(WHAT, "its chunk sizes are out of bounds"))?;

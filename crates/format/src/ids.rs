@@ -106,6 +106,11 @@ hex_id!(
     DomainId, 16, "domain id"
 );
 hex_id!(
+    /// The digest of a segment's, node's or stream's content (`content.rs`), the same in every
+    /// generation of a version.
+    ContentDigest, 32, "content digest"
+);
+hex_id!(
     /// The id of one wrapped copy of the master key.
     KeyId, 8, "key id"
 );

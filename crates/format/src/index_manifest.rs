@@ -13,7 +13,7 @@
 //! | row     | fields |
 //! |---------|--------|
 //! | series  | 16 bytes of key, in order of first use |
-//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state, plus 16 in the layout `lifecycle`, plus 32 when arranged |
+//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state, plus 16 in the layout `lifecycle`, plus 32 when arranged, plus 64 when carried, plus 128 when proved |
 //! | run     | 1 byte table, varint age, varint job, varint seq, u64 first, u64 last; varints: records, tombstones, bytes of object, tail, filter |
 //! | queue   | 1 byte what, its fields (`queue.rs`), 1 byte why, varint index number with which it was decided |
 //!
@@ -61,6 +61,7 @@ const PARTS: usize = 2;
 const LIFECYCLE: u8 = 16;
 const ARRANGED: u8 = 32;
 const CARRIED: u8 = 64;
+const PROVED: u8 = 128;
 
 /// Counters of a pass. All of it is for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -211,6 +212,9 @@ pub struct IndexedVersion {
     /// False if that was postponed to a later pass. If such a pass was interrupted, false for all
     /// of its series.
     pub is_carried: bool,
+    /// Whether a pass proved this generation, so that it supersedes lower ones. Generation 0 needs
+    /// no proof.
+    pub is_proved: bool,
 }
 
 /// The tables of the index. The crate `larder-index` defines keys and values.
@@ -332,7 +336,8 @@ impl IndexManifest {
             let layout = if version.layout == Layout::Lifecycle { LIFECYCLE } else { 0 };
             let arranged = if version.is_arranged { ARRANGED } else { 0 };
             let carried = if version.is_carried { CARRIED } else { 0 };
-            rows.put_u8(state | layout | arranged | carried);
+            let proved = if version.is_proved { PROVED } else { 0 };
+            rows.put_u8(state | layout | arranged | carried | proved);
         }
         rows.put_varint(self.runs.len() as u64);
         for run in &self.runs {
@@ -378,7 +383,7 @@ impl IndexManifest {
             let job = places.job(job, &reader)?;
             let generation = reader.varint_u32()?;
             let flags = reader.u8()?;
-            let state = match flags & !(LIFECYCLE | ARRANGED | CARRIED) {
+            let state = match flags & !(LIFECYCLE | ARRANGED | CARRIED | PROVED) {
                 0 => VersionState::Retained,
                 1 => VersionState::Forgotten,
                 2 => VersionState::Collected,
@@ -386,7 +391,18 @@ impl IndexManifest {
             };
             let layout = if flags & LIFECYCLE == 0 { Layout::Standard } else { Layout::Lifecycle };
             let (is_arranged, is_carried) = (flags & ARRANGED != 0, flags & CARRIED != 0);
-            versions.push(IndexedVersion { number, series, job, generation, state, layout, is_arranged, is_carried });
+            let is_proved = flags & PROVED != 0;
+            versions.push(IndexedVersion {
+                number,
+                series,
+                job,
+                generation,
+                state,
+                layout,
+                is_arranged,
+                is_carried,
+                is_proved,
+            });
         }
         let count = reader.count(25)?;
         let mut runs = Vec::with_capacity(count);

@@ -90,9 +90,14 @@ impl KdfCost {
     /// be gone through four times.
     const WORK_MAX: u64 = 4 << 20;
 
+    /// Memory times passes (KiB): what one guess costs.
+    pub fn work(self) -> u64 {
+        u64::from(self.memory_kib) * u64::from(self.passes)
+    }
+
     fn params(self) -> Result<Params, DecodeError> {
         let Self { memory_kib, passes, lanes } = self;
-        let work = u64::from(memory_kib) * u64::from(passes);
+        let work = self.work();
         let max = Self::MAX;
         if memory_kib > max.memory_kib || passes > max.passes || lanes > max.lanes || work > Self::WORK_MAX {
             return Err(DecodeError::invalid(WHAT, "it asks for more memory or time than any honest key"));
@@ -128,6 +133,21 @@ pub struct KeyFields {
     /// Name of the domain of its holder's jobs; empty: the default domain.
     #[n(6)]
     pub domain: String,
+}
+
+impl KeyFields {
+    /// A full key of nobody that anybody can guess. For tests only.
+    pub fn for_tests() -> Self {
+        Self {
+            cost: Some(KdfCost::TEST),
+            salt: [0; 32],
+            user: String::new(),
+            host: String::new(),
+            created_ms: 0,
+            roles: Roles::ALL,
+            domain: String::new(),
+        }
+    }
 }
 
 /// The fields as they are stored.

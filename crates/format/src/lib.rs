@@ -11,6 +11,7 @@ mod cbor;
 pub mod compress;
 pub mod config;
 pub mod container;
+pub mod content;
 #[cfg(test)]
 mod development_tests;
 pub mod entry;

@@ -20,6 +20,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
+use crate::content::ContentRoots;
 use crate::ids::{ContainerId, DomainId, JobId, SeriesKey};
 use crate::keys::Keys;
 use crate::layout::Layout;
@@ -204,6 +205,9 @@ pub struct Summary {
     #[n(16)]
     #[cbor(default, skip_if = "Vec::is_empty")]
     pub more_bases: Vec<JobId>,
+    /// What the version holds: the digests of both streams (`content.rs`).
+    #[n(17)]
+    pub roots: ContentRoots,
     /// The domain of the job: in the header, not among the fields.
     #[cbor(skip)]
     pub domain: DomainId,
@@ -297,6 +301,7 @@ impl Manifest {
         if first_part_len(summary.len()) as u64 > HEAD_MAX {
             return Err(EncodeError::new(MANIFEST.what, "its summary is longer than a reader accepts"));
         }
+        self.check_roots()?;
         let mut places = PlacesWriter::default();
         let mut rows = Vec::new();
         self.data.encode(&mut places, &mut rows)?;
@@ -354,7 +359,17 @@ impl Manifest {
             containers.push(usage);
         }
         only_zeros(reader.rest(), MANIFEST.what)?;
-        Ok(Register::Committed(Self { summary, data, metadata, containers }))
+        let manifest = Self { summary, data, metadata, containers };
+        manifest.check_roots()?;
+        Ok(Register::Committed(manifest))
+    }
+
+    /// Whether the recipes hold what the summary says.
+    fn check_roots(&self) -> Result<(), DecodeError> {
+        if ContentRoots::of(&self.data, &self.metadata) != self.summary.roots {
+            return Err(DecodeError::invalid(MANIFEST.what, "its recipes have another content than its summary says"));
+        }
+        Ok(())
     }
 }
 
@@ -408,6 +423,15 @@ impl Summary {
         }
         let opened = open_object(keys, &name, kind(generation), bytes, 1, PARTS)?;
         Ok(Head::Complete(Register::Committed(Box::new(decode_summary(keys, series, &opened, job)?))))
+    }
+
+    /// Whether a manifest with this summary is a later generation of the one with the summary
+    /// `first`: only the attempt, the layout and the program may differ, and the sketch may be left
+    /// out.
+    pub fn is_generation_of(&self, first: &Self) -> bool {
+        let Self { attempt, layout, program, is_signed, .. } = self.clone();
+        let sketch = if self.sketch.is_empty() { Sketch::default() } else { first.sketch.clone() };
+        *self == Self { attempt, layout, program, sketch, is_signed, ..first.clone() }
     }
 
     /// Whether it is of the version and series that the object's name says.

@@ -210,7 +210,6 @@ pub fn parse_run(name: &str) -> Option<RunId> {
 /// Whether an object may have this name: one made by a function of this module.
 pub fn is_object(name: &str) -> bool {
     name == CONFIG
-        || name == INDEXED
         || parse_key(name).is_some()
         || parse_lease(name).is_some()
         || parse_version(name).is_some()
@@ -219,6 +218,7 @@ pub fn is_object(name: &str) -> bool {
         || parse_settings(name).is_some()
         || parse_container(name).is_some()
         || parse_index(name).is_some()
+        || parse_indexed(name).is_some()
         || parse_run(name).is_some()
 }
 

@@ -10,21 +10,21 @@
 //!
 //! | field    | size         | meaning                                                        |
 //! |----------|--------------|----------------------------------------------------------------|
-//! | version  | 1            | 1                                                              |
+//! | version  | 1            | 2                                                              |
 //! | places   | …            | jobs and containers, `places.rs`                               |
 //! | count    | varint       | segments                                                       |
 //! | segments | a row each   | see below                                                      |
 //!
 //! A row begins with the segment as a chunk (fingerprint 32, varint container, varint offset,
-//! varint size), varint stream bytes and varint chunks. Then follow 1 byte sample count and 8 bytes
-//! a sample, and a varint count of uses. Each use is varint container, varint chunks, varint bytes.
-//! Then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path. Then
-//! 0, or 1 and the proof: 16 bytes of MAC, 1 byte cutter, 1 byte count and a varint for each length
-//! of the tail.
+//! varint size), the digest of its content (32, `content.rs`), varint stream bytes and varint
+//! chunks. Then follow 1 byte sample count and 8 bytes a sample, and a varint count of uses. Each
+//! use is varint container, varint chunks, varint bytes. Then 0, or 1 and the cover: varint data
+//! bytes, varint length and bytes of the first path. Then 0, or 1 and the proof: 16 bytes of MAC,
+//! 1 byte cutter, 1 byte count and a varint for each length of the tail.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
-use crate::ids::ContainerId;
+use crate::ids::{ContainerId, ContentDigest};
 use crate::places::{Places, PlacesWriter};
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
@@ -80,6 +80,8 @@ pub const TAIL_MAX: usize = 255;
 pub struct SegmentRef {
     /// The segment's own bytes, a chunk in a metadata container.
     pub chunk: ChunkRef,
+    /// The digest of its content.
+    pub content: ContentDigest,
     /// Bytes of the stream that it describes.
     pub bytes: u64,
     /// Chunk records in it.
@@ -193,6 +195,7 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
     for segment in segments {
         sums.add(segment.bytes, u64::from(segment.chunks), 1, segment.cover.as_ref())?;
         put_chunk(&mut places, &segment.chunk, &mut rows)?;
+        rows.extend_from_slice(&segment.content.0);
         rows.put_varint(segment.bytes);
         rows.put_varint(u64::from(segment.chunks));
         let samples = u8::try_from(segment.samples.len());
@@ -223,11 +226,12 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     reader.version(2)?;
     let places = Places::decode(&mut reader)?;
-    let count = reader.count(40)?;
+    let count = reader.count(72)?;
     let mut segments = Vec::with_capacity(count);
     let mut sums = Sums::default();
     for _ in 0..count {
         let chunk = take_chunk(&places, &mut reader)?;
+        let content = ContentDigest(reader.array()?);
         let (bytes, chunks) = (reader.varint()?, reader.varint_u32()?);
         let mut samples = Vec::new();
         for _ in 0..reader.u8()? {
@@ -242,7 +246,7 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
         let cover = take_cover(&mut reader)?;
         let proof = take_proof(&mut reader)?;
         sums.add(bytes, u64::from(chunks), 1, cover.as_ref())?;
-        segments.push(SegmentRef { chunk, bytes, chunks, samples, uses, cover, proof });
+        segments.push(SegmentRef { chunk, content, bytes, chunks, samples, uses, cover, proof });
     }
     reader.finish()?;
     Ok(segments)
@@ -253,6 +257,8 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
 pub struct NodeRef {
     /// The node's own bytes, a chunk in a metadata container.
     pub chunk: ChunkRef,
+    /// The digest of its content.
+    pub content: ContentDigest,
     /// Bytes of the stream that it describes.
     pub bytes: u64,
     /// Chunk records below it.
@@ -292,6 +298,7 @@ impl Recipe {
         for node in &self.nodes {
             sums.add(node.bytes, node.chunks, node.segments, node.cover.as_ref())?;
             put_chunk(places, &node.chunk, out)?;
+            out.extend_from_slice(&node.content.0);
             out.put_varint(node.bytes);
             out.put_varint(node.chunks);
             out.put_varint(u64::from(node.segments));
@@ -301,15 +308,16 @@ impl Recipe {
     }
 
     pub(crate) fn decode(places: &Places, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let count = reader.count(39)?;
+        let count = reader.count(71)?;
         let mut nodes = Vec::with_capacity(count);
         let mut sums = Sums::default();
         for _ in 0..count {
             let chunk = take_chunk(places, reader)?;
+            let content = ContentDigest(reader.array()?);
             let (bytes, chunks, segments) = (reader.varint()?, reader.varint()?, reader.varint_u32()?);
             let cover = take_cover(reader)?;
             sums.add(bytes, chunks, segments, cover.as_ref())?;
-            nodes.push(NodeRef { chunk, bytes, chunks, segments, cover });
+            nodes.push(NodeRef { chunk, content, bytes, chunks, segments, cover });
         }
         Ok(Self { nodes })
     }
@@ -339,6 +347,10 @@ pub(crate) mod tests {
         )
     }
 
+    fn content() -> impl Strategy<Value = ContentDigest> {
+        any::<[u8; 32]>().prop_map(ContentDigest)
+    }
+
     fn cover() -> impl Strategy<Value = Option<Cover>> {
         let cover = (prop::collection::vec(any::<u8>(), 0..20), 0u64..1 << 50)
             .prop_map(|(first_path, data_bytes)| Cover { first_path, data_bytes });
@@ -359,9 +371,10 @@ pub(crate) mod tests {
         });
         let samples = prop::collection::vec(any::<u64>(), 0..9);
         let uses = prop::collection::vec(used, 0..4);
-        (chunk(), 0u64..1 << 50, any::<u32>(), samples, uses, cover(), proof()).prop_map(
-            |(chunk, bytes, chunks, samples, uses, cover, proof)| SegmentRef {
+        (chunk(), content(), 0u64..1 << 50, any::<u32>(), samples, uses, cover(), proof()).prop_map(
+            |(chunk, content, bytes, chunks, samples, uses, cover, proof)| SegmentRef {
                 chunk,
+                content,
                 bytes,
                 chunks,
                 samples,
@@ -373,15 +386,24 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn recipe() -> impl Strategy<Value = Recipe> {
-        let node = (chunk(), 0u64..1 << 50, 0u64..1 << 40, 0u32..1 << 28, cover())
-            .prop_map(|(chunk, bytes, chunks, segments, cover)| NodeRef { chunk, bytes, chunks, segments, cover });
+        let node = (chunk(), content(), 0u64..1 << 50, 0u64..1 << 40, 0u32..1 << 28, cover()).prop_map(
+            |(chunk, content, bytes, chunks, segments, cover)| NodeRef {
+                chunk,
+                content,
+                bytes,
+                chunks,
+                segments,
+                cover,
+            },
+        );
         prop::collection::vec(node, 0..6).prop_map(|nodes| Recipe { nodes })
     }
 
     fn plain_segment() -> SegmentRef {
         let container = ContainerId { kind: ContainerKind::Meta, job: JobId([1; 16]), seq: 0 };
         let chunk = ChunkRef { fingerprint: Fingerprint([2; 32]), container, offset: 0, size: 9 };
-        SegmentRef { chunk, bytes: 5, chunks: 1, samples: vec![3], uses: Vec::new(), cover: None, proof: None }
+        let content = ContentDigest([4; 32]);
+        SegmentRef { chunk, content, bytes: 5, chunks: 1, samples: vec![3], uses: Vec::new(), cover: None, proof: None }
     }
 
     #[test]
@@ -445,7 +467,7 @@ pub(crate) mod tests {
         #[test]
         fn any_bytes_are_an_error_or_a_node_not_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_node(&bytes);
-            let _ = decode_node(&[&[1], &bytes[..]].concat());
+            let _ = decode_node(&[&[2], &bytes[..]].concat());
         }
     }
 }

@@ -41,6 +41,20 @@ impl Roles {
         Self(self.0 | other.0)
     }
 
+    /// What its holder may do, as verbs.
+    pub fn verbs(self) -> &'static str {
+        match self.0 {
+            1 => "back up",
+            2 => "restore",
+            3 => "back up and restore",
+            4 => "operate",
+            5 => "back up and operate",
+            6 => "restore and operate",
+            7 => "back up, restore and operate",
+            _ => "do everything",
+        }
+    }
+
     /// `None` for no role, and for bits that this program does not know.
     fn from_bits(bits: u8) -> Option<Self> {
         (matches!(bits, 1..=7) || bits == Self::ALL.0).then_some(Self(bits))

@@ -94,6 +94,11 @@ impl DecodeError {
         }
     }
 
+    /// Whether the key in use is the reason. The object may be whole, and asking again is of no use.
+    pub fn is_of_key(&self) -> bool {
+        matches!(self, Self::KeyLacks { .. })
+    }
+
     pub(crate) const fn invalid(what: &'static str, why: &'static str) -> Self {
         Self::Invalid { what, why }
     }

@@ -370,8 +370,12 @@ impl Defragmenter {
         // The number is chosen before the lease, which has to name it. If it is taken by then, the
         // work is void.
         let generation = context.executor.block_on(repository.next_generation(pin))?;
-        let lease =
-            Lease { pins, generation: Some(generation), ..context.lease(JobKind::Task, &plan.version.summary.series) };
+        let lease = Lease {
+            pins,
+            generation: Some(generation),
+            domain: plan.version.summary.domain,
+            ..context.lease(JobKind::Task, &plan.version.summary.series)
+        };
         let job = JobId::new(lease.written_ms, random(repository.entropy())?);
         let keeper = LeaseKeeper::open(&context, job, lease)?;
         let defragmented = self.compact_announced(plan, &others, job, generation);

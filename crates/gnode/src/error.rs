@@ -69,6 +69,9 @@ pub enum PassError {
     /// A worker thread ended by itself: a bug.
     #[error("a worker thread ended unexpectedly")]
     WorkerDied,
+    /// It would write, and has announced no job.
+    #[error("a pass without a lease would write")]
+    Unannounced,
     /// The index cannot be read, or its next number cannot be claimed.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -91,7 +94,7 @@ impl PassError {
             Self::Interrupted => ErrorKind::Interrupted,
             Self::UnknownTables => ErrorKind::Precondition,
             Self::NoThreads => ErrorKind::Resource,
-            Self::WorkerDied => ErrorKind::Bug,
+            Self::WorkerDied | Self::Unannounced => ErrorKind::Bug,
             Self::Index(error) => error.kind(),
             Self::Repository(error) => error.kind(),
         }

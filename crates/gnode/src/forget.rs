@@ -12,6 +12,7 @@ use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_lifecycle::lifecycle_map::{Categories, categories};
 use larder_store::catalog::Version;
+use larder_store::forget_marks::OwnedVersion;
 use larder_store::pins::{PinError, PinLine};
 use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
@@ -193,10 +194,10 @@ pub struct Forgot {
 }
 
 /// Forgets versions, several at once. A failure of one does not stop the others.
-pub async fn create_marks(repository: &Repository, versions: Vec<(Pin, Forgotten)>) -> Forgot {
+pub async fn create_marks(repository: &Repository, versions: Vec<(OwnedVersion, Forgotten)>) -> Forgot {
     let marks = versions
         .into_iter()
-        .map(|(version, mark)| async move { (version.job, repository.forget(version, &mark).await) });
+        .map(|(owned, mark)| async move { (owned.version.job, repository.forget(owned, &mark).await) });
     let mut marks = futures::stream::iter(marks).buffered(CONCURRENT_MARKS);
     let mut forgot = Forgot::default();
     while let Some((job, result)) = marks.next().await {

@@ -30,6 +30,7 @@ fn every_error_has_its_kind() {
         PassError::UnknownTables => PassError::UnknownTables, ErrorKind::Precondition;
         PassError::NoThreads => PassError::NoThreads, ErrorKind::Resource;
         PassError::WorkerDied => PassError::WorkerDied, ErrorKind::Bug;
+        PassError::Unannounced => PassError::Unannounced, ErrorKind::Bug;
         PassError::Index(_) => PassError::Index(index()), ErrorKind::LostRace;
         PassError::Repository(_) => PassError::Repository(source()), ErrorKind::BadKey;
     });

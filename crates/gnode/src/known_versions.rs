@@ -50,6 +50,8 @@ pub(crate) struct KnownVersions {
     /// Versions that are retained, whether the index had them or not.
     retained: BTreeSet<Pin>,
     ingested: u64,
+    /// Known versions whose generation was proved now.
+    newly_proved: u64,
     /// Versions that were dropped, with rows or without.
     dropped: u64,
     /// Containers in manifests that count and were not ingested: several generations, and those
@@ -119,6 +121,7 @@ impl KnownVersions {
             next_version: manifest.head.next_version.max(1),
             retained: BTreeSet::new(),
             ingested: 0,
+            newly_proved: 0,
             dropped: 0,
             held: HashSet::new(),
             counting: PerLayout::default(),
@@ -212,9 +215,15 @@ impl KnownVersions {
 
     /// A version is retained as this generation, which uses these containers and is the only one
     /// that counts.
-    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, contents: Contents) {
+    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, is_proved: bool, contents: Contents) {
         if self.knows(&version, generation) {
-            // The generation above it was retired.
+            // The generation above it was retired, or this one was proved.
+            if let Some(known) = self.versions.get_mut(&version)
+                && is_proved
+                && !std::mem::replace(&mut known.is_proved, true)
+            {
+                self.newly_proved += 1;
+            }
             self.retain(version);
             return;
         }
@@ -232,14 +241,25 @@ impl KnownVersions {
         self.ingested += 1;
         self.retained.insert(version);
         let state = VersionState::Retained;
-        let row =
-            IndexedVersion { number, series, job, generation, state, layout, is_arranged: false, is_carried: false };
+        let (is_arranged, is_carried) = (false, false);
+        let row = IndexedVersion { number, series, job, generation, state, layout, is_arranged, is_carried, is_proved };
         self.versions.insert(version, row);
         // Versions that share nothing with other series have none.
         if !contents.sketch.is_empty() {
             self.sketches.insert(series, (number, contents.sketch));
         }
         self.counting[layout].push((version, generation));
+    }
+
+    /// Retains the containers of a generation that does not count: it may be forged.
+    pub(crate) fn hold_aside(&mut self, contents: &Contents) {
+        self.held.extend(contents.containers.iter().map(|usage| usage.container));
+    }
+
+    /// The highest generation of a version that the index knows as proved. Generation 0 is the
+    /// version.
+    pub(crate) fn proved(&self, version: &Pin) -> u32 {
+        self.versions.get(version).filter(|known| known.is_proved).map_or(0, |known| known.generation)
     }
 
     /// Removes the rows of versions that go. Also removes the rows of containers that none of the
@@ -340,9 +360,9 @@ impl KnownVersions {
         self.lifespans.has(container)
     }
 
-    /// Whether versions were ingested, which is worth an index.
+    /// Whether versions were ingested or proved, which is worth an index.
     pub(crate) fn has_new(&self) -> bool {
-        self.ingested > 0
+        self.ingested > 0 || self.newly_proved > 0
     }
 
     /// Writes the changes as a run of this pass, or everything when there are many runs.

@@ -23,10 +23,11 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::index_manifest::{ContainerList, IndexManifest, PassStatistics};
 use larder_format::layout::Layout;
 use larder_format::lease::Pin;
-use larder_format::manifest::{ContainerUsage, Register};
+use larder_format::manifest::{ContainerUsage, Manifest, Register, Summary};
 use larder_format::names;
 use larder_index::{Current, Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, State, Turn, publish};
 use larder_job::{Cancel, Ending, JobContext, LeaseKeeper};
+use larder_store::generations::NOT_A_GENERATION;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
@@ -261,6 +262,25 @@ async fn named_versions(repository: &Repository) -> Result<BTreeSet<Pin>, Reposi
     Ok(named)
 }
 
+/// Whether a manifest is a later generation of a version's first. Where that cannot be read, any
+/// stands in for it. `first` is the summary of generation 0, once it was read.
+async fn is_of_version(
+    repository: &Repository,
+    version: Pin,
+    later: &Manifest,
+    first: &mut Option<Option<Summary>>,
+) -> Result<bool, RepositoryError> {
+    if first.is_none() {
+        *first = Some(match repository.read_register(version, 0).await {
+            Ok(Some(Register::Committed(manifest))) => Some(manifest.summary),
+            Ok(Some(Register::Aborted) | None) => None,
+            Err(error) if error.is_of_object() => None,
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(first.iter().flatten().all(|first| later.summary.is_generation_of(first)))
+}
+
 /// Ingests the newest manifest of every version that is not forgotten, in the order of their jobs.
 /// Returns the other manifests that count: all generations of versions that leases name.
 async fn ingest_versions(
@@ -291,10 +311,16 @@ async fn ingest_versions(
     let reads = wanted.into_iter().map(|(pin, generations)| {
         let is_named = named.contains(&pin);
         async move {
-            let (mut unreadable, mut committed) = (None, Vec::new());
+            let (mut unreadable, mut committed, mut first) = (None, Vec::new(), None);
             for generation in generations.into_iter().rev() {
                 match repository.read_register(pin, generation).await {
                     Ok(Some(Register::Committed(manifest))) => {
+                        if generation > 0 && !is_of_version(repository, pin, &manifest, &mut first).await? {
+                            let name = names::version(pin.series, pin.job, generation);
+                            let source = NOT_A_GENERATION;
+                            unreadable = unreadable.or(Some(RepositoryError::Damaged { name, source }));
+                            continue;
+                        }
                         committed.push((generation, Contents::from(manifest)));
                         // Of others the newest counts alone.
                         if !is_named {
@@ -316,7 +342,7 @@ async fn ingest_versions(
         let (pin, committed, unreadable) = read?;
         for (at, (generation, contents)) in committed.into_iter().enumerate() {
             if at == 0 && !marks.contains(&pin) {
-                known_versions.ingest(pin, generation, contents);
+                known_versions.ingest(pin, generation, false, contents);
                 rebuilt.versions += 1;
             } else {
                 known_versions.hold(pin, generation, &contents);

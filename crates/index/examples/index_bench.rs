@@ -15,7 +15,7 @@ use larder_format::config::Config;
 use larder_format::ids::{JobId, RepositoryId};
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::index_tables::{ChunkKey, ChunkPlace};
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::KeyFields;
 use larder_index::{
     Chunks, Cursor, Draft, IndexError, IndexIo, IndexPass, LookupOptions, MergePlan, PassRuns, TableView, in_parallel,
 };
@@ -104,11 +104,10 @@ fn open(folder: &Path) -> Result<(tokio::runtime::Runtime, IndexIo), Failure> {
     let config = Config {
         repository: RepositoryId([7; 16]),
         created_ms: 0,
-        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        chunker: ChunkerParams::with_average(Algorithm::DEFAULT, 4096),
         page_cuts: true,
     };
-    let fields =
-        KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+    let fields = KeyFields::for_tests();
     let repository = runtime.block_on(Repository::init(store, config, b"bench", fields, Arc::new(SystemEntropy)))?;
     let io = IndexIo { repository, executor: runtime.handle().into() };
     Ok((runtime, io))

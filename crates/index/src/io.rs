@@ -6,7 +6,7 @@ use bytes::Bytes;
 use larder_format::DecodeError;
 use larder_format::index_manifest::RunRef;
 use larder_format::names;
-use larder_format::run::{Filter, RunIndex};
+use larder_format::run::{Filter, RunIndex, RunKey};
 use larder_store::Repository;
 
 use crate::error::{IndexError, damaged};
@@ -39,7 +39,8 @@ pub(crate) async fn open_run(
 
 /// Decodes the end of an object, and checks that it is the one that the manifest names.
 pub(crate) fn decode_run(repository: &Repository, run: &RunRef, tail: &Bytes) -> Result<RunIndex, IndexError> {
-    let index = RunIndex::decode(repository.keys(), run.id, tail, run.object_bytes).map_err(damaged(run.id))?;
+    let key = RunKey::of(repository.keys(), run.id).map_err(damaged(run.id))?;
+    let index = RunIndex::decode(&key, tail, run.object_bytes).map_err(damaged(run.id))?;
     let layout = layout_of(run.table);
     let is_as_listed = index.table == run.table
         && index.layout == layout

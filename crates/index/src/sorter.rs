@@ -9,13 +9,12 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use larder_format::EncodeError;
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::Table;
-use larder_format::run::{RecordLayout, RunBuilder, RunIndex, VALUE_MAX, ValueWidth, prefix};
-use larder_format::seal::Keys;
+use larder_format::run::{RecordLayout, RunBuilder, RunIndex, RunKey, VALUE_MAX, ValueWidth, prefix};
+use larder_format::seal::RANDOM_LEN;
 use larder_store::Repository;
 use larder_store::repository::random;
 
@@ -38,7 +37,8 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Collects records. See the module header.
 #[derive(Debug)]
 pub struct Sorter {
-    keys: Arc<Keys>,
+    /// Seals spills: they are of use to this process alone.
+    secret: [u8; RANDOM_LEN],
     layout: RecordLayout,
     folder: PathBuf,
     /// Names the spills, so that none has the key of another.
@@ -59,7 +59,7 @@ impl Sorter {
         folder: &Path,
     ) -> Result<Self, IndexError> {
         Ok(Self {
-            keys: repository.keys().clone(),
+            secret: random(repository.entropy())?,
             layout,
             folder: folder.to_owned(),
             job: JobId(random(repository.entropy())?),
@@ -114,7 +114,8 @@ impl Sorter {
         let id = RunId { job: self.job, seq: self.next };
         self.next = self.next.checked_add(1).ok_or(IndexError::TooManyRuns { job: self.job })?;
         // Which table it is said to be of does not matter.
-        let mut builder = RunBuilder::new(&self.keys, id, Table::Chunks, self.layout, false)?;
+        let key = RunKey::of_process(self.secret, id);
+        let mut builder = RunBuilder::new(key.clone(), self.secret, Table::Chunks, self.layout, false)?;
         let mut pending = 0;
         while records.advance()? {
             builder.push(records.key(), records.value())?;
@@ -129,7 +130,7 @@ impl Sorter {
         let mut tail = vec![0; finished.run.tail_bytes as usize];
         let from = finished.run.object_bytes - u64::from(finished.run.tail_bytes);
         file.read_exact_at(&mut tail, from).map_err(failed("read"))?;
-        let index = RunIndex::decode(&self.keys, id, &tail, finished.run.object_bytes)
+        let index = RunIndex::decode(&key, &tail, finished.run.object_bytes)
             .map_err(|source| IndexError::SpillDamaged { source })?;
         Ok(Spill { file, index, next: 0, sealed: Vec::new() })
     }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use larder_format::ids::{ByteCount, JobId, RunId};
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::names;
-use larder_format::run::{RunBuilder, prefix};
+use larder_format::run::{RunBuilder, RunKey, prefix};
+use larder_store::repository::random;
 use larder_store::{Created, StoreError};
 
 use crate::cursor::Cursor;
-use crate::error::IndexError;
+use crate::error::{IndexError, damaged};
 use crate::executor::IndexIo;
 use crate::executor::Task;
 use crate::layout::layout_of;
@@ -71,13 +72,13 @@ impl<'a> RunWriter<'a> {
         }
         let builder = match &mut self.builder {
             Some(builder) => builder,
-            none => none.insert(RunBuilder::new(
-                self.io.repository.keys(),
-                self.ids.next()?,
-                self.table,
-                layout_of(self.table),
-                true,
-            )?),
+            none => {
+                let repository = &self.io.repository;
+                let id = self.ids.next()?;
+                let key = RunKey::of(repository.keys(), id).map_err(damaged(id))?;
+                let random = random(repository.entropy())?;
+                none.insert(RunBuilder::new(key, random, self.table, layout_of(self.table), true)?)
+            }
         };
         Ok(builder.push(key, value)?)
     }

@@ -132,7 +132,7 @@ fn follows_the_oracle(table: Table, steps: Vec<Step>, probes: RangeInclusive<u64
     manifest.head.next_age = age;
     manifest.runs = runs.clone();
     manifest.sort();
-    manifest.encode(engine.io.repository.keys(), [0; 16]).expect("a manifest can hold these runs");
+    manifest.encode(engine.io.repository.keys(), [0; 32]).expect("a manifest can hold these runs");
     agrees(&engine, table, &runs, &oracle, probes);
 }
 

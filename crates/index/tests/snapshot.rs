@@ -33,7 +33,7 @@ fn won(published: Published) -> bool {
 }
 
 fn mark(repository: &Repository, number: u64, mark: IndexMark) -> bytes::Bytes {
-    mark.encode(repository.keys(), number, [3; 16]).expect("fits").into()
+    mark.encode(repository.keys(), number, [3; 32]).expect("fits").into()
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,6 +33,7 @@ impl JobContext {
             generation: None,
             layout: None,
             ended: None,
+            domain: self.repository.keys().domain(),
         }
     }
 }

@@ -284,7 +284,7 @@ impl Converter<'_> {
         let repository = &context.repository;
         let pins = std::iter::once(pin).chain(self.before.as_ref().map(|before| pin_of(&before.version))).collect();
         let lease = context.lease(JobKind::Task, &version.summary.series);
-        let lease = Lease { pins, generation: Some(generation), ..lease };
+        let lease = Lease { pins, generation: Some(generation), domain: version.summary.domain, ..lease };
         let job = JobId::new(lease.written_ms, random(repository.entropy())?);
         let keeper = LeaseKeeper::open(context, job, lease)?;
         let done = self.convert_announced(version, job, generation, converted);

@@ -220,6 +220,12 @@ pub enum BackupError {
     /// A thread of the pipeline ended unexpectedly: a bug.
     #[error("a worker thread ended unexpectedly; no version was made")]
     WorkerDied,
+    /// The requested base belongs to another domain, whose metadata is not shared.
+    #[error("snapshot {id} is of another domain and cannot be built on")]
+    ForeignBase {
+        /// Its id.
+        id: JobId,
+    },
     /// The requested base does not exist.
     #[error("there is no version {id} to compare with")]
     NoSuchBase {
@@ -257,7 +263,9 @@ impl BackupError {
         match self {
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Input { .. } | Self::NoThreads => ErrorKind::Resource,
-            Self::NothingRead | Self::NoSuchBase { .. } | Self::UnsharedBase { .. } => ErrorKind::Precondition,
+            Self::NothingRead | Self::NoSuchBase { .. } | Self::ForeignBase { .. } | Self::UnsharedBase { .. } => {
+                ErrorKind::Precondition
+            }
             Self::WorkerDied => ErrorKind::Bug,
             Self::Commit(error) => error.kind(),
             Self::Repository(error) => error.kind(),

@@ -29,6 +29,7 @@ fn every_error_has_its_kind() {
         BackupError::NothingRead => BackupError::NothingRead, ErrorKind::Precondition;
         BackupError::NoThreads => BackupError::NoThreads, ErrorKind::Resource;
         BackupError::WorkerDied => BackupError::WorkerDied, ErrorKind::Bug;
+        BackupError::ForeignBase { .. } => BackupError::ForeignBase { id }, ErrorKind::Precondition;
         BackupError::NoSuchBase { .. } => BackupError::NoSuchBase { id }, ErrorKind::Precondition;
         BackupError::UnsharedBase { .. } => unshared(), ErrorKind::Precondition;
         BackupError::Commit(_) => BackupError::Commit(CommitError::Fenced), ErrorKind::LostRace;

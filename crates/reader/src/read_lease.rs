@@ -17,6 +17,7 @@ use larder_format::names;
 use larder_index::Executor;
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_store::catalog::Version;
+use larder_store::generations::NOT_A_GENERATION;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
 
@@ -63,7 +64,7 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
     // Not the listed generation: it may have been superseded before the announcement. If none can
     // be read now, that one gives the reason.
     let newest = repository.newest_generation(version).await?;
-    let Version { series, generation, .. } = newest.as_ref().unwrap_or(version);
+    let Version { series, generation, summary } = newest.as_ref().unwrap_or(version);
     let store = repository.store().without_cache();
     let name = names::version(*series, version.id(), *generation);
     let is_sound =
@@ -74,7 +75,8 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
         Err(error) => return Err(error.into()),
     };
     match Manifest::decode(repository.keys(), *series, version.id(), *generation, &bytes) {
-        Ok(Register::Committed(manifest)) => Ok(Some(manifest)),
+        Ok(Register::Committed(manifest)) if manifest.summary.roots == summary.roots => Ok(Some(manifest)),
+        Ok(Register::Committed(_)) => Err(RepositoryError::Damaged { name, source: NOT_A_GENERATION }),
         // A late fence, after everything else of the version was removed.
         Ok(Register::Aborted) => Ok(None),
         Err(source) => Err(RepositoryError::Damaged { name, source }),

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
+use larder_format::content;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
@@ -255,7 +256,7 @@ impl RecipeReader {
         self.node_segments[node + 1]
     }
 
-    /// Reads a node of the recipe. Nodes are numbered from 0.
+    /// Reads and verifies a node of the recipe. Nodes are numbered from 0.
     pub fn node(&mut self, number: usize) -> Result<Arc<Node>, RepositoryError> {
         if let Some(node) = self.nodes.get(&number) {
             return Ok(node.clone());
@@ -264,15 +265,10 @@ impl RecipeReader {
         let bytes = self.chunks.read(&reference.chunk)?;
         let damaged = |source| damaged(&reference.chunk, source);
         let segments = decode_node(&bytes).map_err(damaged)?;
+        content::check_node(reference, &segments).map_err(damaged)?;
         let mut starts = vec![self.node_starts[number]];
         for segment in &segments {
             starts.push(starts[starts.len() - 1].saturating_add(segment.bytes));
-        }
-        if segments.len() != reference.segments as usize || starts[segments.len()] != self.node_starts[number + 1] {
-            return Err(damaged(larder_format::DecodeError::Invalid {
-                what: "recipe node",
-                why: "it is not what its manifest says of it",
-            }));
         }
         let node = Arc::new(Node { segments, starts });
         self.nodes.put(number, node.clone());
@@ -419,20 +415,14 @@ impl RecipeReader {
     }
 }
 
-/// Reads and decodes a segment. Chunks that are only named are set to their places, except those
-/// whose containers are gone.
+/// Reads, decodes and verifies a segment. Chunks that are only named are set to their places,
+/// except those whose containers are gone.
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
-    let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
+    let damaged = |source| damaged(&reference.chunk, source);
+    let mut segment = segment::decode(&bytes).map_err(damaged)?;
+    content::check_segment(reference, &segment).map_err(damaged)?;
     chunks.resolver.place(&chunks.moved, &mut segment.records.iter_mut().map(|record| &mut record.chunk))?;
-    let records = &segment.records;
-    let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
-    if total != reference.bytes || records.len() != reference.chunks as usize {
-        return Err(damaged(
-            &reference.chunk,
-            larder_format::DecodeError::Invalid { what: "segment", why: "it is not what its node says of it" },
-        ));
-    }
     Ok(segment)
 }
 

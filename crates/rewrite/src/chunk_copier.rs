@@ -192,7 +192,7 @@ impl ChunkCopier {
         let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };
         let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
         data.guess_hint();
-        let fingerprinter = Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint));
+        let fingerprinter = Arc::new(Fingerprinter::new(context.repository.keys().fingerprint()));
         let sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), fingerprinter.clone());
         Ok(Self {
             context: context.clone(),

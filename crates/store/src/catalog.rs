@@ -1,24 +1,23 @@
 //! Which versions a repository holds, and how people name one of them.
 //!
-//! A version exists when its commit register holds a manifest and no mark says it is forgotten. Of
-//! several generations of a manifest the highest that opens holds. One damaged manifest does not
-//! hide the others: it is listed as damaged. Marks and higher generations that do not open hide
-//! nothing: they are listed as faulty.
+//! A version exists when its commit register holds a manifest and no mark says it is forgotten.
+//! Which of several generations of a manifest counts is in `generations.rs`. One damaged manifest
+//! does not hide the others: it is listed as damaged. Marks and higher generations that do not open
+//! or do not count hide nothing: they are listed as faulty.
 
 use std::collections::{BTreeMap, HashSet};
 
 use futures::StreamExt;
 use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::lease::Pin;
-use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
+use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
 use larder_format::sketch::Sketch;
 
+use crate::Store;
 use crate::forget_marks::FaultyObject;
+use crate::generations::NOT_A_GENERATION;
 use crate::repository::{Repository, RepositoryError};
-use crate::rules::Rule;
-use crate::{Store, StoreErrorKind};
 
 /// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
 pub(crate) const CONCURRENT_READS: usize = 32;
@@ -30,7 +29,7 @@ pub struct Version {
     pub summary: Summary,
     /// The series, as object keys name it.
     pub series: SeriesKey,
-    /// Highest generation of its manifest that can be read.
+    /// Highest generation of its manifest that counts.
     pub generation: u32,
 }
 
@@ -61,7 +60,8 @@ pub struct Catalog {
     pub versions: Vec<Version>,
     /// Versions none of whose manifests could be read.
     pub damaged: Vec<DamagedVersion>,
-    /// Marks and generations that do not open, by name. They hide none of the versions.
+    /// Marks and generations that do not open or do not count, by name. They hide none of the
+    /// versions.
     pub faulty: Vec<FaultyObject>,
 }
 
@@ -227,7 +227,7 @@ impl Repository {
         &self,
         series: SeriesKey,
         job: JobId,
-        mut generations: Vec<(u32, u64)>,
+        generations: Vec<(u32, u64)>,
         is_marked: bool,
     ) -> Result<Found, RepositoryError> {
         let mut found = Found::default();
@@ -246,140 +246,19 @@ impl Repository {
         if generations.iter().all(|(generation, _)| *generation > 0) {
             return Ok(found);
         }
-        generations.sort_unstable_by(|a, b| b.cmp(a));
-        let mut unreadable = Vec::new();
-        let mut is_aborted = false;
-        for (generation, size) in generations {
-            let head = match self.read_head(&self.store, series, job, generation, size).await {
-                // The cache may hold an object that was planted under that name and removed since.
-                Err(error) if error.is_of_object() => {
-                    self.read_head(&self.store.without_cache(), series, job, generation, size).await
-                }
-                head => head,
-            };
-            match head {
-                Ok(Some(version)) => {
-                    found.version = Some(version);
-                    break;
-                }
-                // Aborted: a task that was fenced before it made a later generation, or the job
-                // itself.
-                Ok(None) => is_aborted = generation == 0,
-                // Deleted since the listing.
-                Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => {}
-                Err(error) if error.is_of_object() => {
-                    unreadable.push(FaultyObject { name: names::version(series, job, generation), job, error });
-                }
-                Err(error) => return Err(error),
-            }
+        let counting = match self.counting_generation(&self.store, (series, job), generations).await {
+            // A version of another machine, which is none of this key's business.
+            Err(error) if error.is_foreign() => return Ok(found),
+            counting => counting?,
+        };
+        let mut faulty = counting.faulty.into_iter();
+        found.version = counting.version;
+        if found.version.is_none() && !counting.is_aborted {
+            found.damaged =
+                faulty.next().map(|object| DamagedVersion { name: object.name, id: object.job, error: object.error });
         }
-        let mut unreadable = unreadable.into_iter();
-        if found.version.is_none() && !is_aborted {
-            found.damaged = unreadable.next().map(|object| DamagedVersion {
-                name: object.name,
-                id: object.job,
-                error: object.error,
-            });
-        }
-        found.faulty.extend(unreadable);
+        found.faulty.extend(faulty);
         Ok(found)
-    }
-
-    async fn read_head(
-        &self,
-        store: &Store,
-        series: SeriesKey,
-        job: JobId,
-        generation: u32,
-        size: u64,
-    ) -> Result<Option<Version>, RepositoryError> {
-        let name = names::version(series, job, generation);
-        // An object without bytes is read as well, because the error says what is wrong with it.
-        let mut wanted = HEAD_GUESS.min(size.max(1));
-        loop {
-            let is_sound = |bytes: &[u8]| Summary::decode_head(&self.keys, series, job, generation, bytes).is_ok();
-            let bytes = store.get_sound_range(&name, 0..wanted, is_sound).await?;
-            let head = Summary::decode_head(&self.keys, series, job, generation, &bytes)
-                .map_err(RepositoryError::damaged(&*name))?;
-            match head {
-                Head::Complete(Register::Committed(summary)) => {
-                    return Ok(Some(Version { summary: *summary, series, generation }));
-                }
-                Head::Complete(Register::Aborted) => return Ok(None),
-                Head::Needs(bytes) if bytes > wanted && bytes <= size => wanted = bytes,
-                Head::Needs(_) => {
-                    let source = larder_format::DecodeError::Truncated { what: "version manifest" };
-                    return Err(RepositoryError::Damaged { name, source });
-                }
-            }
-        }
-    }
-
-    /// The same version by its newest generation that can be read now, past the cache; `None` when
-    /// nothing is left of it.
-    ///
-    /// For jobs that have announced what they build on. The generation of an earlier listing may be
-    /// superseded and collected. The newest one at the time of the announcement stays
-    /// (`docs/concurrency.md`).
-    pub async fn newest_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
-        let (series, job) = (version.series, version.id());
-        let store = self.store.without_cache();
-        let mut generations = Vec::new();
-        for object in store.list(&names::generations(series, job)).await? {
-            if let Some((_, _, generation)) = names::parse_version(&object.name) {
-                generations.push((generation, object.size));
-            }
-        }
-        if !exists(&generations) {
-            return Ok(None);
-        }
-        Ok(self.find(series, job, generations, false).await?.version)
-    }
-
-    /// The generation of a version that a job may build on, past the cache: the newest one there is
-    /// (`NewestOrNothing`). `None` when nothing is left of the version, or when an object above the
-    /// newest readable manifest cannot be read. Containers that only an older generation names may
-    /// have been deleted. To do without the version costs space and nothing else.
-    pub async fn buildable_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
-        if !self.keeps(Rule::NewestOrNothing) {
-            return self.newest_generation(version).await;
-        }
-        let (series, job) = (version.series, version.id());
-        let store = self.store.without_cache();
-        let mut generations = BTreeMap::new();
-        // One listing may lack existing objects (`AskedTwice`).
-        for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
-            for object in store.list(&names::generations(series, job)).await? {
-                generations.extend(names::parse_version(&object.name).map(|(.., number)| (number, object.size)));
-            }
-        }
-        if !generations.contains_key(&0) {
-            return Ok(None);
-        }
-        for (generation, size) in generations.into_iter().rev() {
-            match self.read_head(&store, series, job, generation, size).await {
-                Ok(Some(version)) => return Ok(Some(version)),
-                // A task that was aborted.
-                Ok(None) => {}
-                Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => return Ok(None),
-                Err(error) if error.is_of_object() => {
-                    let id = job.short();
-                    tracing::warn!(%error, %id, "the newest manifest of a snapshot cannot be read; it is not built on");
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
-    }
-
-    /// The number after the highest generation of a version, be that a manifest or the mark of a
-    /// fenced task.
-    pub async fn next_generation(&self, version: Pin) -> Result<u32, RepositoryError> {
-        let store = self.store.without_cache();
-        let listed = store.list(&names::generations(version.series, version.job)).await?;
-        let highest = listed.iter().filter_map(|object| names::parse_version(&object.name)).map(|found| found.2).max();
-        Ok(highest.map_or(0, |highest| highest.saturating_add(1)))
     }
 
     /// Reads the whole manifest of a version.
@@ -396,7 +275,8 @@ impl Repository {
         let is_sound = |bytes: &[u8]| Manifest::decode(&self.keys, series, job, generation, bytes).is_ok();
         let bytes = store.get_sound(&name, MANIFEST_MAX, is_sound).await?;
         match Manifest::decode(&self.keys, series, job, generation, &bytes) {
-            Ok(Register::Committed(manifest)) => Ok(manifest),
+            Ok(Register::Committed(manifest)) if manifest.summary.roots == version.summary.roots => Ok(manifest),
+            Ok(Register::Committed(_)) => Err(RepositoryError::Damaged { name, source: NOT_A_GENERATION }),
             Ok(Register::Aborted) => {
                 let source = larder_format::DecodeError::Invalid {
                     what: "version manifest",
@@ -418,8 +298,10 @@ fn exists(generations: &[(u32, u64)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_format::content::ContentRoots;
     use larder_format::layout::Layout;
     use larder_format::manifest::{SourceKind, Statistics};
+    use larder_format::recipe::Recipe;
 
     fn version(time_ms: u64, id: u8, host: &str, tags: &[&str]) -> Version {
         let summary = Summary {
@@ -440,6 +322,9 @@ mod tests {
             sketch: Sketch::default(),
             layout: Layout::Standard,
             more_bases: Vec::new(),
+            domain: Default::default(),
+            is_signed: false,
+            roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0 }
     }

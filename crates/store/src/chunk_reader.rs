@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_format::compress::Decompressor;
-use larder_format::container::{ChunkRef, FrameLocation, frame_at, open_frame};
+use larder_format::container::{ChunkRef, FrameLocation, FrameOpener, frame_at};
 use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ pub struct ChunkReader {
 
 struct Cache {
     containers: ByteLru<ContainerId, Arc<OpenContainer>>,
-    tables: ByteLru<ContainerId, Arc<[FrameLocation]>>,
+    tables: ByteLru<ContainerId, Arc<ContainerFrames>>,
     frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
 }
 
@@ -74,18 +74,18 @@ impl ChunkReader {
             name: names::container(chunk.container),
             source: DecodeError::Invalid { what: "chunk record", why },
         };
-        let frame = *frame_at(&frames, chunk.offset).ok_or(damaged("it lies outside of its container"))?;
-        let raw = self.frame(chunk.container, &frame).await?;
+        let frame = *frame_at(&frames.frames, chunk.offset).ok_or(damaged("it lies outside of its container"))?;
+        let raw = self.frame(chunk.container, &frames.opener, &frame).await?;
         let from = (chunk.offset - frame.payload_offset) as usize;
         let bytes = raw.get(from..from + chunk.size as usize).ok_or(damaged("it lies across the border of a frame"))?;
-        if larder_chunking::Fingerprinter::new(&self.repository.keys.fingerprint).one(bytes) != chunk.fingerprint {
+        if larder_chunking::Fingerprinter::new(self.repository.keys.fingerprint()).one(bytes) != chunk.fingerprint {
             return Err(damaged("the bytes there have another fingerprint"));
         }
         Ok(Bytes::copy_from_slice(bytes))
     }
 
     /// The places of the frames of a container. It is read whole if that is not at hand.
-    async fn frames_of(&self, id: ContainerId) -> Result<Arc<[FrameLocation]>, RepositoryError> {
+    async fn frames_of(&self, id: ContainerId) -> Result<Arc<ContainerFrames>, RepositoryError> {
         if let Some(frames) = self.cache.lock().tables.get(&id) {
             return Ok(frames);
         }
@@ -94,15 +94,25 @@ impl ChunkReader {
             return Ok(frames);
         }
         let container = Arc::new(self.repository.read_container(id).await?);
-        let frames: Arc<[FrameLocation]> = container.index.frames().into();
+        let (frames, opener) = (container.index.frames().to_vec(), container.index.opener().clone());
+        let frames = Arc::new(ContainerFrames { frames, opener });
         let mut cache = self.cache.lock();
         cache.containers.put(id, container.clone(), container.bytes_read as usize);
-        cache.tables.put(id, frames.clone(), size_of_val(&*frames) + size_of::<ContainerId>());
+        cache.tables.put(
+            id,
+            frames.clone(),
+            size_of_val(&*frames.frames) + frames.opener.bytes_held() + size_of::<ContainerId>(),
+        );
         Ok(frames)
     }
 
     /// A frame, opened.
-    async fn frame(&self, id: ContainerId, frame: &FrameLocation) -> Result<Arc<Vec<u8>>, RepositoryError> {
+    async fn frame(
+        &self,
+        id: ContainerId,
+        opener: &FrameOpener,
+        frame: &FrameLocation,
+    ) -> Result<Arc<Vec<u8>>, RepositoryError> {
         let key = (id, frame.number);
         if let Some(raw) = self.cache.lock().frames.get(&key) {
             return Ok(raw);
@@ -121,12 +131,20 @@ impl ChunkReader {
             None => self.repository.store.get_range(&names::container(id), frame.object_range()).await?.into(),
         };
         let mut raw = vec![0; frame.entry.raw_len as usize];
-        open_frame(&self.repository.keys, id, frame, &mut sealed, &mut raw, &mut Decompressor::new())
+        opener
+            .open_frame(&self.repository.keys, frame, &mut sealed, &mut raw, &mut Decompressor::new())
             .map_err(RepositoryError::damaged(names::container(id)))?;
         let raw = Arc::new(raw);
         self.cache.lock().frames.put(key, raw.clone(), raw.len());
         Ok(raw)
     }
+}
+
+/// Where the frames of a container are, and what opens them.
+#[derive(Debug)]
+struct ContainerFrames {
+    frames: Vec<FrameLocation>,
+    opener: FrameOpener,
 }
 
 /// Lets one thread at a time do the work of a key.

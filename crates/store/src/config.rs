@@ -18,9 +18,9 @@ use larder_chunking::{Algorithm, ChunkerParams, DEFAULT_AVERAGE};
 use larder_format::DecodeError;
 use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
 use larder_format::ids::{KeyId, RepositoryId};
-use larder_format::key_file;
+use larder_format::key_file::{self, KdfCost};
+use larder_format::keys::{Keys, MasterKey};
 use larder_format::names;
-use larder_format::seal::{Keys, MasterKey};
 
 use crate::key_object::read_key;
 use crate::repository::{Entropy, Repository, RepositoryError};
@@ -101,6 +101,8 @@ pub(crate) struct Candidate {
     pub(crate) id: KeyId,
     pub(crate) bytes: bytes::Bytes,
     pub(crate) copy: Option<UnverifiedConfig>,
+    /// What one guess at its password costs; `None`: a key file opens it.
+    pub(crate) cost: Option<KdfCost>,
 }
 
 /// All keys that can be read.
@@ -110,7 +112,8 @@ pub(crate) struct Candidates {
     pub(crate) first_unreadable: Option<RepositoryError>,
 }
 
-/// Reads all keys.
+/// Reads all keys; those that are tried soonest first: the cheapest, so that a planted one cannot
+/// keep others waiting.
 pub(crate) async fn candidates(store: &Store) -> Result<Candidates, RepositoryError> {
     let mut all = Candidates { found: Vec::new(), unreadable: 0, first_unreadable: None };
     for id in store.list(names::KEYS).await?.iter().filter_map(|object| names::parse_key(&object.name)) {
@@ -118,8 +121,9 @@ pub(crate) async fn candidates(store: &Store) -> Result<Candidates, RepositoryEr
             Ok(None) => continue,
             Ok(Some(bytes)) => match key_file::config_copy(&bytes) {
                 Ok(copy) => {
-                    let copy = copy.and_then(|copy| UnverifiedConfig::decode(&copy).ok());
-                    all.found.push(Candidate { id, bytes, copy });
+                    let copy = UnverifiedConfig::decode(&copy).ok();
+                    let cost = key_file::read_fields(&bytes).ok().and_then(|fields| fields.cost);
+                    all.found.push(Candidate { id, bytes, copy, cost });
                     continue;
                 }
                 Err(source) => RepositoryError::Damaged { name: names::key(id), source },
@@ -132,6 +136,7 @@ pub(crate) async fn candidates(store: &Store) -> Result<Candidates, RepositoryEr
         all.unreadable += 1;
         all.first_unreadable.get_or_insert(error);
     }
+    all.found.sort_by_key(|candidate| (candidate.cost.map(KdfCost::work), candidate.id));
     Ok(all)
 }
 
@@ -140,10 +145,16 @@ pub(crate) async fn genuine_copy(
     store: &Store,
     keys: &Keys,
     repository: Option<RepositoryId>,
-) -> Result<Option<Config>, RepositoryError> {
-    let found = candidates(store).await?.found.into_iter();
-    let copies = found.filter_map(|candidate| candidate.copy?.verify(keys).ok());
-    Ok(copies.into_iter().find(|config| repository.is_none_or(|repository| config.repository == repository)))
+) -> Result<Option<(Config, Vec<u8>)>, RepositoryError> {
+    for candidate in candidates(store).await?.found {
+        let Some(copy) = candidate.copy else { continue };
+        let bytes = copy.bytes().to_vec();
+        let Ok(config) = copy.verify(keys) else { continue };
+        if repository.is_none_or(|repository| config.repository == repository) {
+            return Ok(Some((config, bytes)));
+        }
+    }
+    Ok(None)
 }
 
 /// A configuration made again from the newest version that this master key opens: `None` without
@@ -157,21 +168,29 @@ pub(crate) async fn estimated(
     repository: RepositoryId,
     entropy: &Arc<dyn Entropy>,
 ) -> Result<Option<Config>, RepositoryError> {
-    let chunker = ChunkerParams::with_average(Algorithm::MinCdc, DEFAULT_AVERAGE);
+    let chunker = ChunkerParams::with_average(Algorithm::DEFAULT, DEFAULT_AVERAGE);
     let config = Config { repository, created_ms: 0, chunker, page_cuts: true };
-    let looking = Repository::new(store.clone(), master.clone(), Keys::derive(master), config.clone(), entropy.clone());
+    let looking = Repository::new(store.clone(), Keys::derive(master), config.clone(), None, entropy.clone());
     let catalog = looking.catalog().await?;
     let Some(oldest) = catalog.versions.first() else { return Ok(None) };
     let counted = catalog.versions.iter().rev().map(|version| &version.summary.statistics).find(|all| all.chunks > 0);
     let mean = counted.map_or(0, |all| all.logical_bytes / all.chunks.max(1));
     let average = u32::try_from(mean).ok().and_then(u32::checked_next_power_of_two).unwrap_or(DEFAULT_AVERAGE);
     // Ends of files pull the mean down, and never up.
-    let params = ChunkerParams::with_average(Algorithm::MinCdc, average.max(DEFAULT_AVERAGE));
+    let params = ChunkerParams::with_average(Algorithm::DEFAULT, average.max(DEFAULT_AVERAGE));
     let chunker = if mean > u64::from(DEFAULT_AVERAGE) * 3 / 2 && params.validate().is_ok() { params } else { chunker };
     Ok(Some(Config { created_ms: oldest.summary.time_ms, chunker, ..config }))
 }
 
 impl Repository {
+    /// The bytes of `config`: those that were read, or made again by who can sign them.
+    pub(crate) fn bytes_of_config(&self) -> Result<Vec<u8>, RepositoryError> {
+        match &self.config_bytes {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => Ok(self.config.encode(&self.keys)?),
+        }
+    }
+
     /// Why the object `config` is not the one in use: it is missing or damaged, and a copy replaces
     /// it.
     pub fn config_problem(&self) -> Option<&RepositoryError> {
@@ -185,7 +204,7 @@ impl Repository {
         if !matches!(**problem, RepositoryError::NotARepository { .. }) {
             self.store.delete(names::CONFIG).await?;
         }
-        let bytes = self.config.encode(&self.keys)?;
+        let bytes = self.bytes_of_config()?;
         match self.store.create(names::CONFIG, bytes.into()).await {
             Ok(_) => Ok(true),
             // Another process was first; its result has to be genuine.

@@ -5,9 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use larder_format::compress::Decompressor;
-use larder_format::container::{
-    ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN, open_frame, unseal_frame,
-};
+use larder_format::container::{ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN};
 use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
 use tokio::sync::Semaphore;
@@ -68,7 +66,7 @@ impl OpenContainer {
         };
         compressed.clear();
         compressed.extend_from_slice(sealed);
-        unseal_frame(&repository.keys, self.index.id, frame, compressed).map_err(damaged)
+        self.index.opener().unseal_frame(&repository.keys, frame, compressed).map_err(damaged)
     }
 
     /// Opens one frame into `raw`, which is resized to fit; `scratch` is overwritten.
@@ -87,7 +85,7 @@ impl OpenContainer {
         scratch.clear();
         scratch.extend_from_slice(sealed);
         raw.resize(frame.entry.raw_len as usize, 0);
-        open_frame(&repository.keys, self.index.id, frame, scratch, raw, decompressor).map_err(damaged)
+        self.index.opener().open_frame(&repository.keys, frame, scratch, raw, decompressor).map_err(damaged)
     }
 }
 
@@ -224,7 +222,7 @@ impl Repository {
         let name = names::container(id);
         let (mut tail, object_len) = self.store.get_tail(&name, TAIL_GUESS as u64).await?;
         let damaged = |source| RepositoryError::Damaged { name: name.clone(), source };
-        if tail.len() < TRAILER_LEN {
+        if tail.len() < TRAILER_LEN && (tail.len() as u64) < object_len {
             return Err(damaged(DecodeError::Truncated { what: "container" }));
         }
         let needed = ContainerIndex::tail_len(&self.keys, id, &tail, object_len).map_err(damaged)?;

@@ -11,11 +11,12 @@
 //! the mark (`jobs.rs`) does without it. The mark may have been whole when another program read it
 //! and began to delete.
 
-use larder_format::ids::{JobId, SeriesKey};
+use larder_format::ids::{DomainId, JobId, SeriesKey};
 use larder_format::lease::{Done, Pin};
 use larder_format::mark::{Forgotten, MARK_MAX};
 use larder_format::{DecodeError, names};
 
+use crate::catalog::Version;
 use crate::repository::{Repository, RepositoryError, random};
 use crate::{Store, StoreErrorKind};
 
@@ -31,13 +32,40 @@ pub struct FaultyObject {
     pub error: RepositoryError,
 }
 
+/// A version, and the domain whose secrets seal what is said about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnedVersion {
+    /// Whose it is.
+    pub domain: DomainId,
+    /// Which version.
+    pub version: Pin,
+}
+
+impl From<&Version> for OwnedVersion {
+    fn from(version: &Version) -> Self {
+        let Version { series, summary, .. } = version;
+        Self { domain: summary.domain, version: Pin { series: *series, job: summary.id } }
+    }
+}
+
+/// A version of the default domain.
+impl From<Pin> for OwnedVersion {
+    fn from(version: Pin) -> Self {
+        Self { domain: DomainId::DEFAULT, version }
+    }
+}
+
 impl Repository {
     /// Marks a version as forgotten. Succeeds also if another program has marked it before. Only
     /// for callers that know that it is not pinned and cannot be pinned any more:
     /// [`Repository::forget`](crate::Repository::forget).
-    pub(crate) async fn mark_forgotten(&self, version: Pin, mark: &Forgotten) -> Result<(), RepositoryError> {
+    pub(crate) async fn mark_forgotten(
+        &self,
+        OwnedVersion { domain, version }: OwnedVersion,
+        mark: &Forgotten,
+    ) -> Result<(), RepositoryError> {
         let name = names::forgotten(version.series, version.job);
-        let bytes = mark.encode(&self.keys, version.series, version.job, random(self.entropy())?)?;
+        let bytes = mark.encode(&self.keys, domain, version.series, version.job, random(self.entropy())?)?;
         match self.store.create(&name, bytes.into()).await {
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => match self.forgotten(version).await? {
                 Some(_) => Ok(()),

@@ -18,7 +18,7 @@ use futures::StreamExt;
 use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
-use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
+use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names::{self, LeaseObject};
 
 use crate::catalog::CONCURRENT_READS;
@@ -173,7 +173,7 @@ impl Repository {
             tracing::info!(job = %open.job, "an attempt to announce the job got no answer; its lease is left to expire");
             return Ok(());
         }
-        let bytes = done.encode(&self.keys, open.job, random(self.entropy())?)?;
+        let bytes = done.encode(&self.keys, open.lease.domain, open.job, random(self.entropy())?)?;
         self.store.create(&names::lease_done(open.job), bytes.into()).await?;
         Ok(())
     }
@@ -332,6 +332,7 @@ impl Repository {
             match self.read_done(&self.store, job).await {
                 // Gone since the listing: the job was cleaned up, and so it was closed.
                 Ok(_) => looked.is_closed = true,
+                Err(error) if error.is_foreign() => return Ok(looked),
                 Err(error) if error.is_of_object() => {
                     looked.faulty.push(FaultyObject { name: names::lease_done(job), job, error });
                 }
@@ -347,6 +348,8 @@ impl Repository {
                     break;
                 }
                 Ok(None) => {}
+                // A job of another machine.
+                Err(error) if error.is_foreign() => return Ok(looked),
                 Err(error) if error.is_of_object() => looked.faulty.push(FaultyObject { name, job, error }),
                 Err(error) => return Err(error),
             }
@@ -378,7 +381,11 @@ impl Repository {
         let salt = random(self.entropy())?;
         let bytes = manifest.encode(&self.keys, series, generation, salt).map_err(RepositoryError::from)?;
         match self.store.create(&names::version(series, manifest.summary.id, generation), bytes.into()).await {
-            Ok(created) => Ok(created),
+            Ok(created) => {
+                let Summary { id: job, attempt, .. } = manifest.summary;
+                self.own_generations.add(Pin { series, job }, generation, attempt);
+                Ok(created)
+            }
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(CommitError::Fenced),
             Err(error) => Err(RepositoryError::from(error).into()),
         }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use larder_format::ids::{KeyId, RepositoryId};
-use larder_format::key_file::{self, KEY_MAX, UnwrapError};
+use larder_format::key_file::{self, KEY_MAX, Unlock, UnwrapError};
+use larder_format::keys::Secrets;
 use larder_format::names;
-use larder_format::seal::MasterKey;
 
 use crate::{Store, StoreError, StoreErrorKind};
 
@@ -23,9 +23,9 @@ pub(crate) async fn unwrap_off_thread(
     password: &[u8],
     id: KeyId,
     repository: RepositoryId,
-) -> Result<MasterKey, UnwrapError> {
+) -> Result<Secrets, UnwrapError> {
     let password = zeroize::Zeroizing::new(password.to_vec());
-    let work = move || key_file::unwrap(&bytes, &password, id, repository);
+    let work = move || key_file::unwrap(&bytes, Unlock::Password(&password), id, repository);
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),

@@ -6,10 +6,10 @@
 
 use larder_format::config::UnverifiedConfig;
 use larder_format::ids::KeyId;
-use larder_format::key_file::{self, KeyFields, PaperError};
-use larder_format::seal::Keys;
+use larder_format::key_file::{self, KeyFields, MachineKey, PaperError, Unlock};
+use larder_format::keys::{Keys, Secret};
+use larder_format::roles::Roles;
 use larder_format::{DecodeError, ErrorKind, names};
-use subtle::ConstantTimeEq;
 
 use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
 use crate::key_object::{read_key, unwrap_off_thread};
@@ -25,11 +25,20 @@ pub const KEYS_TRIED_MAX: usize = 64;
 pub struct KeyInfo {
     /// Its id.
     pub id: KeyId,
-    /// The public fields. Not authenticated.
+    /// The public fields. Authenticated if the key is genuine.
     pub fields: KeyFields,
     /// Whether its copy of `config` is of another repository: a parallel `init` that lost made it,
     /// and it opens nothing here.
     pub is_foreign: bool,
+    /// Whether an operator of this repository made it. Others were planted, and open nothing.
+    pub is_genuine: bool,
+}
+
+impl KeyInfo {
+    /// Whether the master key can be had with it.
+    fn is_full(&self) -> bool {
+        self.is_genuine && self.fields.roles.is_all()
+    }
 }
 
 /// An object under `keys/` that is no key.
@@ -44,24 +53,62 @@ pub struct UnreadableKey {
 /// All keys of a repository.
 #[derive(Debug, Default)]
 pub struct KeyList {
-    /// Those that can be read, oldest first. Whether they are genuine, only their passwords tell.
+    /// Those that can be read, oldest first.
     pub keys: Vec<KeyInfo>,
     /// Those that cannot, by id.
     pub unreadable: Vec<UnreadableKey>,
 }
 
 impl Repository {
-    /// Wraps the master key under one more password. `fields.salt` is drawn here.
-    pub async fn add_key(&self, password: &[u8], mut fields: KeyFields) -> Result<KeyId, RepositoryError> {
+    /// Wraps the secrets of a role under a password or a key file. Role and domain are those of
+    /// `fields`; `fields.salt` is drawn here.
+    pub async fn add_key(&self, unlock: Unlock<'_>, fields: KeyFields) -> Result<KeyId, RepositoryError> {
         let id = KeyId(random(self.entropy())?);
+        self.add_key_with_id(id, unlock, fields).await
+    }
+
+    /// Makes a key that a file opens, and gives the line of that file. The file is written first,
+    /// because a key without it is of no use: `keep` gets the line and stores it.
+    pub async fn add_machine_key<E: From<RepositoryError>>(
+        &self,
+        fields: KeyFields,
+        keep: impl FnOnce(&MachineKey) -> Result<(), E>,
+    ) -> Result<KeyId, E> {
+        let id = KeyId(random(self.entropy())?);
+        let key = MachineKey { repository: self.config.repository, key: id, secret: random(self.entropy())? };
+        keep(&key)?;
+        let fields = KeyFields { cost: None, ..fields };
+        Ok(self.add_key_with_id(id, Unlock::File(&key.secret), fields).await?)
+    }
+
+    async fn add_key_with_id(
+        &self,
+        id: KeyId,
+        unlock: Unlock<'_>,
+        mut fields: KeyFields,
+    ) -> Result<KeyId, RepositoryError> {
+        self.require(Roles::ALL, "to make a key")?;
         fields.salt = random(self.entropy())?;
-        let (master, repository) = (self.master.clone(), self.config.repository);
-        let password = zeroize::Zeroizing::new(password.to_vec());
-        let config = self.config.encode(&self.keys)?;
-        let work = move || key_file::wrap_with_config(&master, &password, &fields, id, repository, Some(&config));
-        let wrapped = match tokio::task::spawn_blocking(work).await {
-            Ok(result) => result?,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        let witness = Secret(random(self.entropy())?);
+        let domain = self.keys.domain_id(&fields.domain, 0);
+        // A password is for people, who may have several machines: what a machine wrote itself is
+        // told by a file of its own.
+        let witness = matches!(unlock, Unlock::File(_)).then_some(witness);
+        let secrets = self.keys.secrets().for_roles(fields.roles, domain, witness)?;
+        let (keys, repository, config) = (self.keys.clone(), self.config.repository, self.bytes_of_config()?);
+        let wrapped = match unlock {
+            Unlock::File(_) => key_file::wrap(&keys, &secrets, unlock, &fields, id, repository, &config)?,
+            Unlock::Password(password) => {
+                let password = zeroize::Zeroizing::new(password.to_vec());
+                let work = move || {
+                    let unlock = Unlock::Password(&password);
+                    key_file::wrap(&keys, &secrets, unlock, &fields, id, repository, &config)
+                };
+                match tokio::task::spawn_blocking(work).await {
+                    Ok(result) => result?,
+                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+                }
+            }
         };
         let name = names::key(id);
         self.store.create(&name, wrapped.clone().into()).await?;
@@ -96,22 +143,21 @@ impl Repository {
 
     fn key_info(&self, id: KeyId, bytes: &[u8]) -> Result<KeyInfo, DecodeError> {
         let fields = key_file::read_fields(bytes)?;
-        let copy = key_file::config_copy(bytes)?.and_then(|copy| UnverifiedConfig::decode(&copy).ok());
+        let copy = UnverifiedConfig::decode(&key_file::config_copy(bytes)?).ok();
         let is_foreign = copy.is_some_and(|copy| copy.claimed_repository() != self.config.repository);
-        Ok(KeyInfo { id, fields, is_foreign })
+        let is_genuine = key_file::is_genuine(bytes, &self.keys, id, self.config.repository);
+        Ok(KeyInfo { id, fields, is_foreign, is_genuine })
     }
 
-    /// Which key this password opens to this repository's master key.
+    /// Which key of this repository this password opens.
     pub async fn key_of(&self, password: &[u8]) -> Result<Option<KeyId>, RepositoryError> {
         let keys = self.list_keys().await?.keys;
-        // In the order of `open`, so that the same keys are tried when there are too many.
-        let mut ids: Vec<_> = keys.iter().filter(|key| !key.is_foreign).map(|key| key.id).collect();
-        ids.sort_unstable();
-        for id in ids.into_iter().take(KEYS_TRIED_MAX) {
+        let ids = keys.iter().filter(|key| key.is_genuine && key.fields.cost.is_some()).map(|key| key.id);
+        for id in ids.take(KEYS_TRIED_MAX) {
             let Some(bytes) = read_key(&self.store, id).await? else { continue };
             let repository = self.config.repository;
             let unwrapped = unwrap_off_thread(bytes, password, id, repository).await;
-            if unwrapped.is_ok_and(|master| bool::from(master.0.ct_eq(&self.master.0))) {
+            if unwrapped.is_ok() {
                 return Ok(Some(id));
             }
         }
@@ -127,22 +173,22 @@ impl Repository {
             return refuse("there is no such key");
         }
         // One answer about a key, or about the others, is asked for once more by name.
-        if listed.is_some_and(|key| !key.is_foreign) || self.is_key(id).await? {
+        if listed.is_some_and(KeyInfo::is_full) || self.is_full_key(id).await? {
             let mut is_other_left = false;
-            for other in list.keys.iter().filter(|key| key.id != id && !key.is_foreign) {
-                is_other_left = is_other_left || self.is_key(other.id).await?;
+            for other in list.keys.iter().filter(|key| key.id != id && key.is_full()) {
+                is_other_left = is_other_left || self.is_full_key(other.id).await?;
             }
             if !is_other_left {
-                return refuse("it is the only one; nothing could be read any more");
+                return refuse("it is the only key with the role all; nobody could make keys any more");
             }
         }
         Ok(self.store.delete(&names::key(id)).await?)
     }
 
-    /// Whether a readable key of this repository has this id.
-    async fn is_key(&self, id: KeyId) -> Result<bool, RepositoryError> {
+    /// Whether a genuine key with the role `all` has this id.
+    async fn is_full_key(&self, id: KeyId) -> Result<bool, RepositoryError> {
         match read_key(&self.store.without_cache(), id).await {
-            Ok(bytes) => Ok(bytes.is_some_and(|bytes| self.key_info(id, &bytes).is_ok_and(|key| !key.is_foreign))),
+            Ok(bytes) => Ok(bytes.is_some_and(|bytes| self.key_info(id, &bytes).is_ok_and(|key| key.is_full()))),
             Err(error) if error.is_outage() => Err(error.into()),
             Err(_) => Ok(false),
         }
@@ -151,7 +197,7 @@ impl Repository {
     /// Adds the new password, then removes the key of the old one: a crash between leaves both.
     pub async fn change_password(&self, old: &[u8], new: &[u8], fields: KeyFields) -> Result<KeyId, RepositoryError> {
         let old_key = self.key_of(old).await?;
-        let id = self.add_key(new, fields).await?;
+        let id = self.add_key(Unlock::Password(new), fields).await?;
         if let Some(old_key) = old_key {
             self.remove_key(old_key).await?;
         }
@@ -159,8 +205,10 @@ impl Repository {
     }
 
     /// The paper form of the master key: restores access without the `keys/` objects.
-    pub fn paper_key(&self) -> Vec<String> {
-        key_file::to_paper(&self.master, self.config.repository)
+    pub fn paper_key(&self) -> Result<Vec<String>, RepositoryError> {
+        self.require(Roles::ALL, "a paper key")?;
+        let master = self.keys.master().ok_or(RepositoryError::NoKeys)?;
+        Ok(key_file::to_paper(master, self.config.repository))
     }
 }
 
@@ -207,13 +255,13 @@ pub async fn open_with_paper(
         Err(error) => return Err(error.into()),
     };
     let config = match genuine_copy(&store, &keys, Some(repository)).await? {
-        Some(config) => Some(config),
+        Some((config, bytes)) => Some((config, Some(bytes))),
         // A configuration that reads well and names another repository is accepted.
         None if matches!(problem, RepositoryError::ForeignPaperKey) => None,
-        None => estimated(&store, &master, repository, &entropy).await?,
+        None => estimated(&store, &master, repository, &entropy).await?.map(|config| (config, None)),
     };
     match config {
-        Some(config) => Ok(Repository::in_place_of_config(store, master, config, problem, entropy)),
+        Some((config, bytes)) => Ok(Repository::new(store, keys, config, bytes, entropy).in_place_of_config(problem)),
         None => Err(problem.into()),
     }
 }

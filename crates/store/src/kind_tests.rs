@@ -2,6 +2,7 @@
 
 use larder_format::key_file::PaperError;
 use larder_format::pinning::{PinEntry, PinState};
+use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind};
 use larder_testkit::assert_kinds;
 
@@ -90,6 +91,10 @@ fn every_error_has_its_kind() {
             Error::WrongPassword { keys: 1, unreadable: 0, untried: 0 }, ErrorKind::BadKey;
         Error::NoKeys => Error::NoKeys, ErrorKind::BadKey;
         Error::ForeignPaperKey => Error::ForeignPaperKey, ErrorKind::BadKey;
+        Error::ForeignKeyFile => Error::ForeignKeyFile, ErrorKind::BadKey;
+        Error::KeyRemoved => Error::KeyRemoved, ErrorKind::BadKey;
+        Error::KeyLacks { .. } =>
+            Error::KeyLacks { what: "x", has: "y", needs: Roles::RESTORE }, ErrorKind::BadKey;
         Error::CannotRemoveKey { .. } => Error::CannotRemoveKey { id: text(), why: "x" }, ErrorKind::Precondition;
         Error::Damaged { .. } =>
             Error::Damaged { name: text(), source: DecodeError::Truncated { what: "x" } }, ErrorKind::Damaged;

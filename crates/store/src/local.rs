@@ -40,8 +40,8 @@ use self::blocks::Buffers;
 use self::root::Root;
 use crate::error::{ShortRead, StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
+use crate::in_its_place::InItsPlace;
 use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
-use crate::not_a_file::NotAFile;
 
 /// The pieces in which a limit on downloads counts read bytes.
 const PIECE: usize = 64 << 10;
@@ -121,8 +121,12 @@ impl Inner {
     fn open(&self, name: &str) -> io::Result<(File, u64)> {
         let (file, stat) = match self.root.object(name) {
             // A folder above objects is not in the place of one.
-            Err(error) if NotAFile::is_folder(&error) && !names::is_object(name) => {
+            Err(error) if InItsPlace::is_folder(&error) && !names::is_object(name) => {
                 return Err(io::ErrorKind::NotFound.into());
+            }
+            // Something hides the folder. The object may still be there.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory && names::is_object(name) => {
+                return Err(InItsPlace::NO_FOLDER.into());
             }
             opened => opened?,
         };

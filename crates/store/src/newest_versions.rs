@@ -37,6 +37,14 @@ impl ListedSeries {
         self.series.is_empty()
     }
 
+    /// Keeps the series of this number of newest jobs.
+    pub fn keep_newest(&mut self, count: usize) {
+        let mut newest: Vec<_> = self.series.values().filter_map(|jobs| jobs.last().map(|(job, _)| *job)).collect();
+        newest.sort_unstable_by(|a, b| b.cmp(a));
+        let Some(oldest) = newest.get(count.saturating_sub(1)).copied() else { return };
+        self.series.retain(|_, jobs| jobs.last().is_some_and(|(job, _)| *job >= oldest));
+    }
+
     /// Keeps only series whose newest version this admits. Newest as far as names tell: marked
     /// versions are skipped.
     pub fn retain(&mut self, mut admits: impl FnMut(Pin) -> bool) {

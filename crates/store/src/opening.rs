@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_format::config::{Config, UnverifiedConfig};
-use larder_format::key_file::{KeyFields, UnwrapError};
-use larder_format::seal::{Keys, MasterKey};
+use larder_format::key_file::{self, KeyFields, MachineKey, Unlock, UnwrapError};
+use larder_format::keys::{Keys, MasterKey, Secrets};
 use larder_format::{DecodeError, names};
 
 use crate::config::{Candidate, Candidates, candidates, first_object, genuine_copy, is_replaceable, read_config};
-use crate::key_object::unwrap_off_thread;
+use crate::key_object::{read_key, unwrap_off_thread};
 use crate::keyring::KEYS_TRIED_MAX;
 use crate::repository::{Entropy, Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
@@ -39,8 +39,8 @@ impl Repository {
         let master = MasterKey(random(&*entropy)?);
         let keys = Keys::derive(&master);
         let config_bytes = Bytes::from(config.encode(&keys)?);
-        let repository = Self::new(store, master, keys, config, entropy);
-        let key = names::key(repository.add_key(password, fields).await?);
+        let repository = Self::new(store, keys, config, Some(config_bytes.to_vec()), entropy);
+        let key = names::key(repository.add_key(Unlock::Password(password), fields).await?);
         match repository.store.create(names::CONFIG, config_bytes.clone()).await {
             Ok(_) => {}
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
@@ -86,7 +86,9 @@ impl Repository {
             (Err(_), copy) => copy.is_some(),
             (Ok(_), None) => true,
         };
-        for Candidate { id, bytes, copy } in found.into_iter().filter(is_ours) {
+        let (with_passwords, _): (Vec<_>, Vec<_>) =
+            found.into_iter().filter(is_ours).partition(|candidate| candidate.cost.is_some());
+        for Candidate { id, bytes, copy, .. } in with_passwords {
             if keys == KEYS_TRIED_MAX {
                 untried += 1;
                 continue;
@@ -94,8 +96,8 @@ impl Repository {
             let named = copy.as_ref().or(config.as_ref().ok());
             let Some(repository) = named.map(UnverifiedConfig::claimed_repository) else { continue };
             let error = match unwrap_off_thread(bytes, password, id, repository).await {
-                Ok(master) => {
-                    let opened = Self::with_master_or_copy(&store, &config, copy, master, &entropy);
+                Ok(secrets) => {
+                    let opened = Self::with_secrets_or_copy(&store, &config, copy, secrets, &entropy);
                     match opened {
                         Ok(opened) => return Ok(opened),
                         Err(error) => error,
@@ -143,26 +145,78 @@ impl Repository {
             Err(error) if is_replaceable(&error) => Err(error),
             Err(error) => return Err(error),
         };
-        let error = match Self::with_master_or_copy(&store, &config, None, master.clone(), &entropy) {
+        let secrets = Secrets::of(&master);
+        let error = match Self::with_secrets_or_copy(&store, &config, None, secrets, &entropy) {
             Ok(opened) => return Ok(opened),
             Err(error) => error,
         };
-        match genuine_copy(&store, &Keys::derive(&master), None).await? {
-            Some(copy) => Ok(Self::in_place_of_config(store, master, copy, error, entropy)),
+        let keys = Keys::derive(&master);
+        match genuine_copy(&store, &keys, None).await? {
+            Some((config, bytes)) => Ok(Self::new(store, keys, config, Some(bytes), entropy).in_place_of_config(error)),
             None => Err(error),
         }
     }
 
-    /// Opens with the configuration, or else with its copy. The master key proves one of them.
-    fn with_master_or_copy(
+    /// Opens a repository with the key file of a machine: `config` and one key in one round trip,
+    /// no listing, no password. Reads only.
+    pub async fn open_with_machine_key(
+        store: Store,
+        keys: &[MachineKey],
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let config = read_config(&store);
+        let (config, objects) = match keys {
+            [only] => {
+                let (config, object) = futures::join!(config, read_key(&store, only.key));
+                (config, vec![(only, object?)])
+            }
+            // Which line is of this repository, only its configuration tells.
+            several => {
+                let config = config.await;
+                let named = config.as_ref().ok().map(UnverifiedConfig::claimed_repository);
+                let mut objects = Vec::new();
+                for key in several.iter().filter(|key| named.is_none_or(|named| named == key.repository)) {
+                    objects.push((key, read_key(&store, key.key).await?));
+                }
+                (config, objects)
+            }
+        };
+        let config = match config {
+            Err(error) if !is_replaceable(&error) => return Err(error),
+            config => config,
+        };
+        let Some((key, object)) = objects.into_iter().find(|(_, object)| object.is_some()) else {
+            let named = config?.claimed_repository();
+            let is_foreign = keys.iter().all(|key| key.repository != named);
+            return Err(if is_foreign { RepositoryError::ForeignKeyFile } else { RepositoryError::KeyRemoved });
+        };
+        let bytes = object.unwrap_or_default();
+        let copy = key_file::config_copy(&bytes).ok().and_then(|copy| UnverifiedConfig::decode(&copy).ok());
+        let name = names::key(key.key);
+        let secrets = match key_file::unwrap(&bytes, Unlock::File(&key.secret), key.key, key.repository) {
+            Ok(secrets) => secrets,
+            Err(UnwrapError::WrongPassword) => {
+                return Err(RepositoryError::damaged(name)(DecodeError::NotAuthentic { what: "key" }));
+            }
+            Err(UnwrapError::Damaged(source)) => return Err(RepositoryError::damaged(name)(source)),
+        };
+        if config.as_ref().is_ok_and(|config| config.claimed_repository() != key.repository) {
+            return Err(RepositoryError::ForeignKeyFile);
+        }
+        Self::with_secrets_or_copy(&store, &config, copy, secrets, &entropy)
+    }
+
+    /// Opens with the configuration, or else with its copy. The operator's signature proves one of
+    /// them.
+    fn with_secrets_or_copy(
         store: &Store,
         config: &Result<UnverifiedConfig, RepositoryError>,
         copy: Option<UnverifiedConfig>,
-        master: MasterKey,
+        secrets: Secrets,
         entropy: &Arc<dyn Entropy>,
     ) -> Result<Self, RepositoryError> {
         let error = match config {
-            Ok(config) => match Self::with_master(store.clone(), config.clone(), master.clone(), entropy.clone()) {
+            Ok(config) => match Self::with_secrets(store, config.clone(), secrets.clone(), entropy) {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             },
@@ -171,21 +225,21 @@ impl Repository {
             }
             Err(error) => RepositoryError::ConfigUnusable { reason: chain(error) },
         };
-        match copy.and_then(|copy| copy.verify(&Keys::derive(&master)).ok()) {
-            Some(copy) => Ok(Self::in_place_of_config(store.clone(), master, copy, error, entropy.clone())),
+        match copy.and_then(|copy| Self::with_secrets(store, copy, secrets, entropy).ok()) {
+            Some(opened) => Ok(opened.in_place_of_config(error)),
             None => Err(error),
         }
     }
 
-    fn with_master(
-        store: Store,
+    fn with_secrets(
+        store: &Store,
         config: UnverifiedConfig,
-        master: MasterKey,
-        entropy: Arc<dyn Entropy>,
+        secrets: Secrets,
+        entropy: &Arc<dyn Entropy>,
     ) -> Result<Self, RepositoryError> {
-        let keys = Keys::derive(&master);
-        let config = config.verify(&keys).map_err(RepositoryError::damaged(names::CONFIG))?;
-        Ok(Self::new(store, master, keys, config, entropy))
+        let bytes = config.bytes().to_vec();
+        let (config, keys) = config.open(secrets).map_err(RepositoryError::damaged(names::CONFIG))?;
+        Ok(Self::new(store.clone(), keys, config, Some(bytes), entropy.clone()))
     }
 }
 

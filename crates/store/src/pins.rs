@@ -23,7 +23,7 @@ use larder_format::names;
 use larder_format::pinning::{PinEntry, PinState};
 
 use crate::catalog::CONCURRENT_READS;
-use crate::forget_marks::{FaultyObject, read_if_there};
+use crate::forget_marks::{FaultyObject, OwnedVersion, read_if_there};
 use crate::repository::{Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
 
@@ -105,9 +105,17 @@ impl PinLine {
 impl Repository {
     /// Pins a version: it is not forgotten until it is unpinned. Done as well if it is pinned
     /// already.
-    pub async fn pin(&self, version: Pin, time_ms: u64, host: &str, reason: &str) -> Result<(), PinError> {
+    pub async fn pin(
+        &self,
+        version: impl Into<OwnedVersion>,
+        time_ms: u64,
+        host: &str,
+        reason: &str,
+    ) -> Result<(), PinError> {
+        let owned = version.into();
+        let version = owned.version;
         let entry = PinEntry { state: PinState::Pinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
-        self.change_pin(version, &entry).await?;
+        self.change_pin(owned, &entry).await?;
         // A pass removes the entries of a forgotten version after its register and before its mark,
         // and then the numbers are free again. Its contents have no meaning.
         let store = self.store.without_cache();
@@ -116,21 +124,30 @@ impl Repository {
     }
 
     /// Lets a version be forgotten again. Done as well if it is not pinned.
-    pub async fn unpin(&self, version: Pin, time_ms: u64, host: &str, reason: &str) -> Result<(), PinError> {
+    pub async fn unpin(
+        &self,
+        version: impl Into<OwnedVersion>,
+        time_ms: u64,
+        host: &str,
+        reason: &str,
+    ) -> Result<(), PinError> {
+        let owned = version.into();
         let entry = PinEntry { state: PinState::Unpinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
-        self.change_pin(version, &entry).await
+        self.change_pin(owned, &entry).await
     }
 
     /// Forgets a version unless it is pinned. Succeeds also if another program has forgotten it
     /// before.
-    pub async fn forget(&self, version: Pin, mark: &Forgotten) -> Result<(), PinError> {
+    pub async fn forget(&self, version: impl Into<OwnedVersion>, mark: &Forgotten) -> Result<(), PinError> {
+        let version = version.into();
         let Forgotten { time_ms, host, reason } = mark.clone();
         self.change_pin(version, &PinEntry { state: PinState::Forgetting, time_ms, host, reason }).await?;
         Ok(self.mark_forgotten(version, mark).await?)
     }
 
     /// Brings a pin into a state, or finds that it cannot be.
-    async fn change_pin(&self, version: Pin, wanted: &PinEntry) -> Result<(), PinError> {
+    async fn change_pin(&self, owned: OwnedVersion, wanted: &PinEntry) -> Result<(), PinError> {
+        let OwnedVersion { domain, version } = owned;
         for _ in 0..TRIES {
             let line = self.pin_line(version).await?;
             let unclear = line.faulty.into_iter().next();
@@ -151,7 +168,7 @@ impl Repository {
             let name = names::pin(version.series, version.job, line.next);
             let salt = random(self.entropy())?;
             let bytes = wanted
-                .encode(&self.keys, version.series, version.job, line.next, salt)
+                .encode(&self.keys, domain, version.series, version.job, line.next, salt)
                 .map_err(RepositoryError::from)?;
             match self.store.create(&name, bytes.clone().into()).await {
                 // People rely on a pin: a store that says "created" and has nothing is asked once

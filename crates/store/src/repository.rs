@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use larder_format::config::Config;
-use larder_format::seal::{Keys, MasterKey};
+use larder_format::keys::Keys;
+use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 
+use crate::generations::OwnGenerations;
 use crate::rules::Rule;
 use crate::{Store, StoreError, StoreErrorKind};
 
@@ -57,6 +59,12 @@ pub enum RepositoryError {
     /// The paper key belongs to another repository.
     #[error("this paper key belongs to another repository")]
     ForeignPaperKey,
+    /// The key file belongs to another repository.
+    #[error("this key file belongs to another repository")]
+    ForeignKeyFile,
+    /// The key object that the key file opens is gone.
+    #[error("the key that this key file opens was removed from the repository")]
+    KeyRemoved,
     /// The last key, or a key that does not exist, was to be removed.
     #[error("key {id} cannot be removed: {why}")]
     CannotRemoveKey {
@@ -64,6 +72,16 @@ pub enum RepositoryError {
         id: String,
         /// Why not.
         why: &'static str,
+    },
+    /// The key in use may not do this.
+    #[error("this key may {has}; {what} needs a key with the role {needs}")]
+    KeyLacks {
+        /// What was asked for, as the subject of a sentence.
+        what: &'static str,
+        /// The roles of the key, as verbs.
+        has: &'static str,
+        /// A role that may.
+        needs: Roles,
     },
     /// An object is not valid.
     #[error("{name} is damaged: {source}")]
@@ -116,7 +134,12 @@ impl RepositoryError {
             Self::NotARepository { .. } => ErrorKind::NoRepository,
             Self::AlreadyARepository { .. } | Self::CannotRemoveKey { .. } => ErrorKind::Precondition,
             Self::ConfigMissing { .. } | Self::ConfigUnusable { .. } => ErrorKind::Damaged,
-            Self::WrongPassword { .. } | Self::NoKeys | Self::ForeignPaperKey => ErrorKind::BadKey,
+            Self::WrongPassword { .. }
+            | Self::NoKeys
+            | Self::ForeignPaperKey
+            | Self::ForeignKeyFile
+            | Self::KeyRemoved
+            | Self::KeyLacks { .. } => ErrorKind::BadKey,
             Self::Damaged { source, .. } => source.kind(),
             Self::Unstorable(error) => error.kind(),
             Self::Store(error) => error.kind(),
@@ -128,18 +151,26 @@ impl RepositoryError {
     /// store.
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::Damaged { source, .. } => !matches!(source, DecodeError::UnsupportedVersion { .. }),
+            Self::Damaged { source, .. } => !matches!(
+                source,
+                DecodeError::UnsupportedVersion { .. } | DecodeError::Development { .. } | DecodeError::KeyLacks { .. }
+            ),
             Self::ConfigMissing { .. } | Self::ConfigUnusable { .. } => true,
             Self::Store(error) => error.kind == StoreErrorKind::NotFound || is_about_object(error.kind),
             _ => false,
         }
     }
 
+    /// Whether the object belongs to a domain that the key in use does not open. It may be whole.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Damaged { source: DecodeError::KeyLacks { .. }, .. })
+    }
+
     /// Whether this is about the bytes of one existing object. Such an object says nothing, also
     /// when its first bytes claim a newer format: that claim is not authenticated.
     pub fn is_of_object(&self) -> bool {
         match self {
-            Self::Damaged { .. } => true,
+            Self::Damaged { source, .. } => !matches!(source, DecodeError::KeyLacks { .. }),
             Self::Store(error) => is_about_object(error.kind),
             _ => false,
         }
@@ -187,10 +218,13 @@ impl Entropy for SystemEntropy {
 #[derive(Clone)]
 pub struct Repository {
     pub(crate) store: Store,
-    pub(crate) master: Arc<MasterKey>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) config: Arc<Config>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    /// The bytes of `config`, or of the copy that replaces it; `None` if neither was there.
+    pub(crate) config_bytes: Option<Arc<[u8]>>,
+    /// The generations of versions that this process wrote.
+    pub(crate) own_generations: OwnGenerations,
     /// Why the object `config` is not the one in use.
     pub(crate) config_problem: Option<Arc<RepositoryError>>,
     #[cfg(feature = "breakable-rules")]
@@ -207,31 +241,31 @@ impl std::fmt::Debug for Repository {
 }
 
 impl Repository {
-    /// A repository whose `config` is missing or damaged, with the replacement.
-    pub(crate) fn in_place_of_config(
+    pub(crate) fn new(
         store: Store,
-        master: MasterKey,
+        keys: Keys,
         config: Config,
-        problem: RepositoryError,
+        config_bytes: Option<Vec<u8>>,
         entropy: Arc<dyn Entropy>,
     ) -> Self {
-        let keys = Keys::derive(&master);
-        Self { config_problem: Some(Arc::new(problem)), ..Self::new(store, master, keys, config, entropy) }
-    }
-
-    pub(crate) fn new(store: Store, master: MasterKey, keys: Keys, config: Config, entropy: Arc<dyn Entropy>) -> Self {
         Self {
             store,
-            master: Arc::new(master),
             keys: Arc::new(keys),
             config: Arc::new(config),
+            config_bytes: config_bytes.map(Arc::from),
             entropy,
+            own_generations: OwnGenerations::default(),
             config_problem: None,
             #[cfg(feature = "breakable-rules")]
             broken: Vec::new(),
             #[cfg(feature = "breakable-rules")]
             container_payload: None,
         }
+    }
+
+    /// The same repository, whose object `config` is missing or damaged.
+    pub(crate) fn in_place_of_config(self, problem: RepositoryError) -> Self {
+        Self { config_problem: Some(Arc::new(problem)), ..self }
     }
 
     /// The same repository through another view of the same store, for instance one with a cache.
@@ -247,6 +281,14 @@ impl Repository {
     /// The derived keys.
     pub fn keys(&self) -> &Arc<Keys> {
         &self.keys
+    }
+
+    /// Refuses what the key in use may not do. `what` is the subject of a sentence: "a restore".
+    pub fn require(&self, needs: Roles, what: &'static str) -> Result<(), RepositoryError> {
+        if self.keys.roles().holds(needs) {
+            return Ok(());
+        }
+        Err(RepositoryError::KeyLacks { what, has: self.keys.roles().verbs(), needs })
     }
 
     /// The objects below.

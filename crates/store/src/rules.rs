@@ -94,6 +94,9 @@ pub enum Rule {
     /// An older generation is superseded only if the newer one was visible before the leases were
     /// listed.
     SupersededBeforeLeases,
+    /// A later generation supersedes lower ones only after this or an earlier pass proved it, or if
+    /// this process wrote it.
+    ProvedBeforeRetired,
     /// An `aborted` generation stays as long as its version, or until a higher one holds a
     /// manifest.
     AbortedGenerationStays,

@@ -12,7 +12,7 @@ use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::names::{self, LeaseObject};
 
 use crate::StoreErrorKind;
-use crate::forget_marks::read_if_there;
+use crate::forget_marks::{OwnedVersion, read_if_there};
 use crate::repository::{Repository, RepositoryError, random};
 use crate::rules::Rule;
 
@@ -263,9 +263,10 @@ impl Repository {
     ///
     /// Returns the content of the register. It is read back, because a create may be acknowledged
     /// or refused wrongly and leave the job free to commit (`AskedTwice`).
-    pub async fn fence(&self, version: Pin, generation: u32) -> Result<Fenced, RepositoryError> {
+    pub async fn fence(&self, version: impl Into<OwnedVersion>, generation: u32) -> Result<Fenced, RepositoryError> {
+        let OwnedVersion { domain, version } = version.into();
         let Pin { series, job } = version;
-        let bytes = encode_aborted(&self.keys, series, job, generation, random(self.entropy())?);
+        let bytes = encode_aborted(&self.keys, domain, series, job, generation, random(self.entropy())?)?;
         match self.store.create(&names::version(series, job, generation), bytes.into()).await {
             Err(error) if error.kind != StoreErrorKind::AlreadyExists => return Err(error.into()),
             _ if !self.keeps(Rule::AskedTwice) => return Ok(Fenced::Aborted),

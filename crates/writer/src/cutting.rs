@@ -10,7 +10,7 @@ use larder_chunking::{
 use larder_format::Fingerprint;
 use larder_format::compress::ContentHint;
 use larder_format::config::Config;
-use larder_format::seal::Keys;
+use larder_format::keys::Keys;
 use larder_format::segment::ChunkRecord;
 
 /// Bytes of a stream to look at before its cutter is chosen.
@@ -57,15 +57,17 @@ impl std::fmt::Debug for Cutting {
 }
 
 impl Cutting {
-    /// `None` when the configuration holds sizes that no cutter takes, which its decoder refuses.
+    /// `None` for a key that may not back up, and when the configuration holds sizes that no cutter
+    /// takes, which its decoder refuses.
     pub fn new(config: &Config, keys: &Keys) -> Option<Arc<Self>> {
+        let (cuts, run_mac) = (keys.cuts()?, keys.run_mac()?);
         let pages = ChunkerParams::with_average(Algorithm::Fixed, pages::PAGE_CUT);
         Some(Arc::new(Self {
-            content: chunker(config.chunker, &keys.chunking).ok()?,
-            pages: chunker(pages, &keys.chunking).ok()?,
+            content: chunker(config.chunker, &cuts.chunking.0).ok()?,
+            pages: chunker(pages, &cuts.chunking.0).ok()?,
             page_cuts: config.page_cuts,
-            fingerprinter: Arc::new(Fingerprinter::new(&keys.fingerprint)),
-            run_mac: RunMac::is_fast().then(|| RunMac::new(&RunMacKey(keys.runs))),
+            fingerprinter: Arc::new(Fingerprinter::new(keys.fingerprint())),
+            run_mac: RunMac::is_fast().then(|| RunMac::new(&RunMacKey(*run_mac))),
         }))
     }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use larder_chunking::Fingerprinter;
 use larder_dedup::NodeCutter;
-use larder_format::ids::ContainerId;
-use larder_format::recipe::{ContainerUse, Cover, NodeRef, Recipe, SegmentRef, encode_node};
+use larder_format::content;
+use larder_format::ids::{ContainerId, DomainId};
+use larder_format::recipe::{ContainerUse, NodeRef, Recipe, SegmentRef, encode_node};
 use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_store::RepositoryError;
@@ -56,6 +57,11 @@ impl MetaSink {
     /// Compares apparent duplicates of a base with the store before they are shared.
     pub fn comparing(self, comparison: Option<Box<dyn CompareStored + Send>>) -> Self {
         Self { comparison, ..self }
+    }
+
+    /// What comes now is metadata of this domain ([`Packer::change_domain`]).
+    pub fn change_domain(&mut self, domain: DomainId) -> Result<(), RepositoryError> {
+        self.packer.change_domain(domain)
     }
 
     /// The fingerprint of a chunk.
@@ -116,33 +122,29 @@ impl NodeWriter {
             sink.count(used.container, u64::from(used.chunks), used.bytes);
         }
         sink.count(segment.chunk.container, 1, u64::from(segment.chunk.size));
-        let ends = self.cutter.ends_behind(&segment.chunk.fingerprint);
+        let ends = self.cutter.ends_behind(&segment.content);
         self.segments.push(segment);
         if ends { self.end_node(sink) } else { Ok(()) }
     }
 
     fn end_node(&mut self, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         let segments = std::mem::take(&mut self.segments);
-        let Some(first) = segments.first() else { return Ok(()) };
+        if segments.is_empty() {
+            return Ok(());
+        }
         let bytes = encode_node(&segments)?;
         let fingerprint = sink.fingerprint(&bytes);
         let known = self.known.get(&fingerprint);
         let node = match known {
             Some(node) if sink.may_share(&node.chunk, &bytes)? => node.clone(),
-            _ => {
-                let data = segments.iter().filter_map(|segment| segment.cover.as_ref()).map(|cover| cover.data_bytes);
-                let cover = first.cover.as_ref().map(|cover| Cover {
-                    first_path: cover.first_path.clone(),
-                    data_bytes: data.fold(0, u64::saturating_add),
-                });
-                NodeRef {
-                    chunk: sink.push(fingerprint, &bytes)?,
-                    bytes: segments.iter().map(|segment| segment.bytes).sum(),
-                    chunks: segments.iter().map(|segment| u64::from(segment.chunks)).sum(),
-                    segments: segments.len() as u32,
-                    cover,
-                }
-            }
+            _ => NodeRef {
+                chunk: sink.push(fingerprint, &bytes)?,
+                content: content::of_node(&segments),
+                bytes: segments.iter().map(|segment| segment.bytes).sum(),
+                chunks: segments.iter().map(|segment| u64::from(segment.chunks)).sum(),
+                segments: segments.len() as u32,
+                cover: content::cover_of(&segments),
+            },
         };
         sink.count(node.chunk.container, 1, u64::from(node.chunk.size));
         self.nodes.push(node);

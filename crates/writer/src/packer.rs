@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use larder_chunking::pages::PAGE_CUT;
 use larder_format::compress::{Compressor, ContentHint};
 use larder_format::container::{
-    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, FRAME_TARGET,
-    LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, payload_min, seal_compressed, seal_frame,
+    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, ContainerSealer,
+    FRAME_TARGET, LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, payload_min, seal_compressed, seal_frame,
 };
-use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId};
 use larder_format::layout::Layout;
-use larder_format::seal::Keys;
 use larder_format::{EncodeError, Fingerprint};
 use larder_store::RepositoryError;
+use larder_store::repository::random;
 use parking_lot::Mutex;
 
 use crate::pool::PoolHandle;
@@ -51,6 +51,8 @@ pub struct Packer {
     destination: Destination,
     kind: ContainerKind,
     job: JobId,
+    /// Whose metadata the containers hold; that of the key in use unless told otherwise.
+    domain: DomainId,
     next_seq: Arc<AtomicU32>,
     open: Option<Open>,
     ratio: Arc<Ratio>,
@@ -82,7 +84,8 @@ impl Ratio {
 #[derive(Debug)]
 struct Open {
     id: ContainerId,
-    assembly: Arc<Assembly>,
+    /// `None` in a dry run.
+    assembly: Option<Arc<Assembly>>,
     chunks: Vec<ChunkEntry>,
     payload: usize,
     frame: Vec<u8>,
@@ -96,6 +99,7 @@ struct Open {
 #[derive(Debug)]
 struct Assembly {
     id: ContainerId,
+    sealer: ContainerSealer,
     state: Mutex<Frames>,
 }
 
@@ -110,10 +114,15 @@ struct Frames {
 impl Packer {
     /// A packer for containers of this kind of a job. They are numbered from 0.
     pub fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
+        let domain = match &destination {
+            Destination::Store { uploads, .. } => uploads.repository().keys().domain(),
+            Destination::Nowhere => DomainId::DEFAULT,
+        };
         Self {
             destination,
             kind,
             job,
+            domain,
             next_seq: Arc::default(),
             open: None,
             ratio: Arc::default(),
@@ -121,6 +130,11 @@ impl Packer {
             payload_min: CONTAINER_TARGET,
             payload_max: PAYLOAD_TARGET_MAX,
         }
+    }
+
+    /// The same for containers of another domain than that of the key in use.
+    pub fn of_domain(self, domain: DomainId) -> Self {
+        Self { domain, ..self }
     }
 
     /// Fills containers as a layout has them. Writers of data containers ask for it, because this
@@ -135,6 +149,16 @@ impl Packer {
         let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
         let packer = Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self };
         Self { payload_min: LIFECYCLE_PAYLOAD, payload_max: LIFECYCLE_PAYLOAD, ..packer }
+    }
+
+    /// What comes now belongs to this domain. Begins a container if the open one belongs to another
+    /// (`MetaInDomain`).
+    pub fn change_domain(&mut self, domain: DomainId) -> Result<(), RepositoryError> {
+        if domain != self.domain {
+            self.close()?;
+            self.domain = domain;
+        }
+        Ok(())
     }
 
     /// Numbers containers from here on.
@@ -158,28 +182,35 @@ impl Packer {
     }
 
     /// The container that is being filled.
-    fn open(&mut self) -> &mut Open {
-        self.open.get_or_insert_with(|| {
-            let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
-            let id = ContainerId { kind: self.kind, job: self.job, seq };
-            if let Destination::Store { uploads, .. } = &self.destination {
-                uploads.opened();
-            }
-            let assembly = Arc::new(Assembly { id, state: Mutex::default() });
-            let mut payload_target = self.ratio.payload_target().clamp(self.payload_min, self.payload_max);
-            if let Destination::Store { uploads, .. } = &self.destination {
-                payload_target = uploads.repository().container_payload().unwrap_or(payload_target);
-            }
-            Open {
-                id,
-                assembly,
-                chunks: Vec::new(),
-                payload: 0,
-                frame: Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8),
-                chunks_before: 0,
-                frames: 0,
-                payload_target,
-            }
+    fn open(&mut self) -> Result<&mut Open, RepositoryError> {
+        if self.open.is_none() {
+            self.open = Some(self.begin()?);
+        }
+        Ok(self.open.as_mut().expect("it was begun"))
+    }
+
+    fn begin(&self) -> Result<Open, RepositoryError> {
+        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+        let id = ContainerId { kind: self.kind, job: self.job, seq };
+        let mut payload_target = self.ratio.payload_target().clamp(self.payload_min, self.payload_max);
+        let mut assembly = None;
+        if let Destination::Store { uploads, .. } = &self.destination {
+            let repository = uploads.repository();
+            let random = random(repository.entropy())?;
+            let sealer = ContainerSealer::new(repository.keys(), id, self.domain, random)?;
+            assembly = Some(Arc::new(Assembly { id, sealer, state: Mutex::default() }));
+            uploads.opened();
+            payload_target = repository.container_payload().unwrap_or(payload_target);
+        }
+        Ok(Open {
+            id,
+            assembly,
+            chunks: Vec::new(),
+            payload: 0,
+            frame: Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8),
+            chunks_before: 0,
+            frames: 0,
+            payload_target,
         })
     }
 
@@ -187,7 +218,7 @@ impl Packer {
     pub fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
         // A chunk never spans two frames, and a frame target is far below the largest frame a
         // reader accepts.
-        let open = self.open();
+        let open = self.open()?;
         let place = ChunkRef { fingerprint, container: open.id, offset: open.payload as u32, size: chunk.len() as u32 };
         open.chunks.push(ChunkEntry { fingerprint, size: place.size, kind: ChunkKind::Plain });
         open.frame.extend_from_slice(chunk);
@@ -208,7 +239,7 @@ impl Packer {
     ) -> Result<Vec<ChunkRef>, RepositoryError> {
         // Offsets of earlier chunks are given out: it cannot grow any more.
         self.seal_frame()?;
-        let open = self.open();
+        let open = self.open()?;
         let mut places = Vec::with_capacity(chunks.len());
         for ChunkRef { fingerprint, size, .. } in chunks {
             places.push(ChunkRef {
@@ -221,7 +252,7 @@ impl Packer {
             open.payload += *size as usize;
         }
         let raw_len = frame.raw_len as usize;
-        self.seal_with(raw_len, move |keys, id, number, _| seal_compressed(keys, id, number, frame))?;
+        self.seal_with(raw_len, move |sealer, number, _| seal_compressed(sealer, number, frame))?;
         self.close_if_full()?;
         Ok(places)
     }
@@ -237,9 +268,9 @@ impl Packer {
     pub fn close(&mut self) -> Result<(), RepositoryError> {
         self.seal_frame()?;
         let Some(open) = self.open.take() else { return Ok(()) };
-        if let Destination::Store { uploads, .. } = &self.destination {
-            open.assembly.state.lock().chunks = Some(open.chunks);
-            finish_if_complete(&open.assembly, uploads);
+        if let (Destination::Store { uploads, .. }, Some(assembly)) = (&self.destination, &open.assembly) {
+            assembly.state.lock().chunks = Some(open.chunks);
+            finish_if_complete(assembly, uploads);
         }
         Ok(())
     }
@@ -253,9 +284,10 @@ impl Packer {
         }
         let hint = self.hint.unwrap_or_else(|| hint_of(&open.chunks[open.chunks_before..]));
         let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8));
-        self.seal_with(raw.len(), move |keys, id, number, compressor| {
+        let chunks = open.chunks[open.chunks_before..].to_vec();
+        self.seal_with(raw.len(), move |sealer, number, compressor| {
             compressor.expect(hint);
-            seal_frame(keys, id, number, &raw, compressor)
+            seal_frame(sealer, number, &raw, &chunks, compressor)
         })
     }
 
@@ -264,23 +296,24 @@ impl Packer {
     fn seal_with(
         &mut self,
         raw_len: usize,
-        seal: impl FnOnce(&Keys, ContainerId, u32, &mut Compressor) -> Result<SealedFrame, EncodeError> + Send + 'static,
+        seal: impl FnOnce(&ContainerSealer, u32, &mut Compressor) -> Result<SealedFrame, EncodeError> + Send + 'static,
     ) -> Result<(), RepositoryError> {
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         let number = open.frames;
         open.frames += 1;
         open.chunks_before = open.chunks.len();
-        let Destination::Store { pool, uploads } = &self.destination else { return Ok(()) };
+        let (Destination::Store { pool, uploads }, Some(assembly)) = (&self.destination, &open.assembly) else {
+            return Ok(());
+        };
         uploads.take(raw_len)?;
         {
-            let mut state = open.assembly.state.lock();
+            let mut state = assembly.state.lock();
             state.sealed.push(None);
             state.missing += 1;
         }
-        let (assembly, uploads, ratio) = (open.assembly.clone(), uploads.clone(), self.ratio.clone());
+        let (assembly, uploads, ratio) = (assembly.clone(), uploads.clone(), self.ratio.clone());
         pool.urgent(move |worker| {
-            let keys = uploads.repository().keys();
-            let frame = match seal(keys, assembly.id, number, &mut worker.compressor) {
+            let frame = match seal(&assembly.sealer, number, &mut worker.compressor) {
                 Ok(frame) => frame,
                 Err(error) => return uploads.fail(error.into()),
             };
@@ -318,14 +351,14 @@ fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
         (chunks, std::mem::take(&mut state.sealed))
     };
     let payload: usize = frames.iter().flatten().map(|frame| frame.bytes.len()).sum();
-    let mut builder = ContainerBuilder::with_room(assembly.id, payload, chunks.len());
+    let mut builder = ContainerBuilder::with_room(payload, chunks.len());
     let mut accounted = 0;
     for frame in frames.into_iter().flatten() {
         accounted += frame.bytes.len().min(frame.entry.raw_len as usize);
         builder.push_frame(&frame);
     }
     let bytes = chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
-    match builder.finish(uploads.repository().keys(), &chunks) {
+    match builder.finish(&assembly.sealer, &chunks, uploads.repository().config().padding()) {
         Ok(object) => uploads.upload(assembly.id, object, accounted, chunks.len() as u32, bytes),
         Err(error) => uploads.fail(error.into()),
     }

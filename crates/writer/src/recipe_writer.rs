@@ -3,6 +3,7 @@
 
 use larder_chunking::RunMac;
 use larder_dedup::{Segmenter, samples_of};
+use larder_format::content;
 use larder_format::ids::JobId;
 use larder_format::recipe::{Cover, Proof, Recipe, SegmentRef, TAIL_MAX};
 use larder_format::segment::{self, ChunkRecord};
@@ -145,13 +146,16 @@ impl RecipeWriter {
         let cover = self.cover.take();
         let proof = self.proving.as_mut().and_then(|proving| proving.take(records));
         let shared = candidate.filter(|segment| segment.chunk.fingerprint == fingerprint && segment.cover == cover);
+        let content = |proof: Option<&Proof>| content::of_segment(records, &superchunks, cover.as_ref(), proof);
         let segment = match shared {
             // Equal records are equal bytes, so either proof holds.
             Some(segment) if sink.may_share(&segment.chunk, &bytes)? => {
-                SegmentRef { proof: proof.or(segment.proof), ..segment }
+                let proof = proof.or(segment.proof);
+                SegmentRef { content: content(proof.as_ref()), proof, ..segment }
             }
             _ => SegmentRef {
                 chunk: sink.push(fingerprint, &bytes)?,
+                content: content(proof.as_ref()),
                 bytes: records.iter().map(|record| u64::from(record.chunk.size)).sum(),
                 chunks: records.len() as u32,
                 samples: samples_of(records),

@@ -3,11 +3,12 @@
 use anyhow::Context as _;
 use larder_format::Fingerprint;
 use larder_format::compress::{Compression, Compressor};
-use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, seal_frame};
+use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, ContainerSealer, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::ContainerUsage;
 use larder_format::names;
 use larder_store::catalog::Version;
+use larder_store::repository::random;
 
 use super::Node;
 use crate::rng::Rng;
@@ -37,9 +38,10 @@ pub(crate) fn crowd(node: &Node, version: &Version, containers: u32) -> anyhow::
             ChunkEntry { fingerprint: Fingerprint(name), size: CHUNK, kind: ChunkKind::Plain }
         };
         let chunks: Vec<ChunkEntry> = (0..CHUNKS_EACH).map(entry).collect();
-        let mut builder = ContainerBuilder::new(id);
-        builder.push_frame(&seal_frame(keys, id, 0, &raw, &mut compressor)?);
-        let object = builder.finish(keys, &chunks)?;
+        let sealer = ContainerSealer::new(keys, id, keys.domain(), random(repository.entropy())?)?;
+        let mut builder = ContainerBuilder::new();
+        builder.push_frame(&seal_frame(&sealer, 0, &raw, &chunks, &mut compressor)?);
+        let object = builder.finish(&sealer, &chunks, repository.config().padding())?;
         let bytes = raw.len() as u64;
         manifest.containers.push(ContainerUsage {
             container: id,

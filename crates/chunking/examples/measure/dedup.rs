@@ -20,7 +20,10 @@ const METADATA_PER_CHUNK: usize = 72;
 /// Bytes compressed together: `docs/decisions/0003-compression.md`.
 const FRAME: usize = 512 << 10;
 
-const WAYS: [(Algorithm, u32); 14] = [
+const WAYS: [(Algorithm, u32); 17] = [
+    (Algorithm::MinCdcAes, 2 << 10),
+    (Algorithm::MinCdcAes, 4 << 10),
+    (Algorithm::MinCdcAes, 8 << 10),
     (Algorithm::MinCdc, 2 << 10),
     (Algorithm::MinCdc, 4 << 10),
     (Algorithm::MinCdc, 8 << 10),

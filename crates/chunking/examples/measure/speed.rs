@@ -5,7 +5,9 @@
 //! of each batch's best time. The line "from memory" goes round all batches instead, so that each is out of the cache.
 
 use crate::KEY;
-use larder_chunking::{Algorithm, Chunker, ChunkerParams, Fingerprinter, StreamEnd, chunker};
+use larder_chunking::{
+    Algorithm, Chunker, ChunkerParams, DEFAULT_AVERAGE, Fingerprinter, StreamEnd, chunker, chunkers_by_kernel,
+};
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
@@ -26,6 +28,8 @@ pub(crate) fn measure(data: &[u8]) -> Result<(), Box<dyn Error>> {
     let header: String = AVERAGES.iter().map(|average| format!("{:>16}", format!("{}K", average >> 10))).collect();
     println!("{:30}{header}", "cutting, GB/s [mean]");
     let lines = [
+        ("mincdc-aes", Algorithm::MinCdcAes, Cache::Warm),
+        ("mincdc-aes, from memory", Algorithm::MinCdcAes, Cache::Cold),
         ("mincdc", Algorithm::MinCdc, Cache::Warm),
         ("mincdc, from memory", Algorithm::MinCdc, Cache::Cold),
         ("fastcdc", Algorithm::FastCdc, Cache::Warm),
@@ -43,9 +47,10 @@ pub(crate) fn measure(data: &[u8]) -> Result<(), Box<dyn Error>> {
         }
         println!("{line}");
     }
+    kernels(&batches)?;
     println!("{:30}{header}", "fingerprints, GB/s");
     let fingerprinter = Fingerprinter::new(&KEY);
-    for algorithm in [Algorithm::Fixed, Algorithm::MinCdc, Algorithm::FastCdc] {
+    for algorithm in [Algorithm::Fixed, Algorithm::DEFAULT, Algorithm::FastCdc] {
         let mut lines = [format!("{:30}", format!("{algorithm} cuts, one by one")), format!("{:30}", "  many at once")];
         for average in AVERAGES {
             let cutter = chunker(ChunkerParams::with_average(algorithm, average), &KEY)?;
@@ -75,6 +80,18 @@ pub(crate) fn measure(data: &[u8]) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     larder_chunking::self_test()?;
     println!("self-test: {:?}", start.elapsed());
+    Ok(())
+}
+
+/// Every kernel of MinCDC in both orders, at the default mean.
+fn kernels(batches: &[&[u8]]) -> Result<(), Box<dyn Error>> {
+    println!("{:30}{:>16}{:>16}", "cutting by kernel, GB/s", "in cache", "from memory");
+    for (name, cutter) in chunkers_by_kernel(DEFAULT_AVERAGE, &KEY)? {
+        // The reference of one order takes seconds for all.
+        let batches = if name.ends_with("Tables") { &batches[..1] } else { batches };
+        let rate = |cache| rate(cache, batches, |batch| batch.len(), |batch| drop(black_box(cut(&*cutter, batch))));
+        println!("{name:30}{:>16.2}{:>16.2}", rate(Cache::Warm), rate(Cache::Cold));
+    }
     Ok(())
 }
 

@@ -23,6 +23,11 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
     pub(crate) repository_file: Option<PathBuf>,
 
+    /// Key file of this machine, from `larder key add --file`: opens the repository without a
+    /// password [env: LARDER_KEY_FILE]
+    #[arg(hide_short_help = true, long, value_name = "FILE", global = true, group = "password_source")]
+    pub(crate) key_file: Option<PathBuf>,
+
     /// File that contains the password [env: LARDER_PASSWORD_FILE]
     #[arg(short = 'p', long, value_name = "FILE", global = true, group = "password_source")]
     pub(crate) password_file: Option<PathBuf>,

@@ -32,6 +32,8 @@ pub(crate) struct InitArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ChunkerName {
     /// The default
+    MincdcAes,
+    /// Faster without AES instructions; sizes of known data reveal its key
     Mincdc,
     /// For comparisons
     Fastcdc,
@@ -45,6 +47,7 @@ impl ChunkerName {
     /// The algorithm that has the name.
     pub(crate) fn algorithm(self) -> Algorithm {
         match self {
+            Self::MincdcAes => Algorithm::MinCdcAes,
             Self::Mincdc => Algorithm::MinCdc,
             Self::Fastcdc => Algorithm::FastCdc,
             Self::Rabin => Algorithm::Rabin,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use larder_format::roles::Roles;
 
 /// Manage the passwords and the paper key of a repository.
 ///
@@ -22,9 +23,26 @@ pub(crate) struct KeyArgs {
 pub(crate) enum KeyCommand {
     /// List the keys; * marks the one that your password opens
     List,
-    /// Add a password
-    Add(NewKey),
-    /// Remove a password
+    /// Add a password, or a key file for a machine
+    Add {
+        /// What the holder of the key may do: backup, restore, operate, or several joined by +
+        #[arg(long, value_name = "ROLES", default_value = "all")]
+        role: Roles,
+
+        /// Domain of the machine: keys with the role backup see the metadata of their domain only
+        /// [default: the host's name]
+        #[arg(long, value_name = "NAME")]
+        domain: Option<String>,
+
+        /// Write the key to this file, which opens the repository without a password (--key-file)
+        #[arg(long, value_name = "FILE", conflicts_with = "new_password_source")]
+        file: Option<PathBuf>,
+
+        /// The new key
+        #[command(flatten)]
+        new: NewKey,
+    },
+    /// Remove a password or key file
     Remove {
         /// Id prefix of the key, from `larder key list`
         id: String,

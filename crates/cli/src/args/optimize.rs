@@ -72,6 +72,11 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TIME", env = "LARDER_MIN_AGE", value_parser = time::parse_limit, default_value = "1d")]
     pub(crate) min_age: Duration,
 
+    /// Read at most this much (bytes, or with K, M, G, T) to verify snapshots that another process
+    /// rewrote; until then, the data of their earlier form stays too
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, default_value = "1G", hide = true)]
+    pub(crate) prove_max: u64,
+
     /// Prices for cost estimates: per thousand creates, reads and deletes, and per gigabyte and
     /// month [default: S3 Standard]
     #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
@@ -123,6 +128,7 @@ impl PassArgs {
             dry_run,
             dead_after: self.dead_after,
             min_age: self.min_age,
+            prove_max: self.prove_max,
             memory: global.table_memory(),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
             reclaim: Some(ReclaimOptions { compression, ..ReclaimOptions::default() }),

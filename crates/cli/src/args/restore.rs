@@ -85,6 +85,22 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     pub(crate) no_owner: bool,
 
+    /// Do not restore set-user-id and set-group-id bits and file capabilities
+    #[arg(long)]
+    pub(crate) no_setid: bool,
+
+    /// Do not restore block and character devices
+    #[arg(long)]
+    pub(crate) no_devices: bool,
+
+    /// Restore only extended attributes whose names match the pattern
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) include_xattr: Vec<OsString>,
+
+    /// Do not restore extended attributes whose names match the pattern
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude_xattr: Vec<OsString>,
+
     /// How contents are fetched
     #[command(flatten)]
     pub(crate) fetch: FetchArgs,

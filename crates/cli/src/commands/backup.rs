@@ -10,6 +10,7 @@ use std::num::NonZeroUsize;
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_format::names;
+use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
 use larder_lnode::{BackupOptions, BackupReport, Base, WhyBase, backup};
 use larder_store::{Repository, StoreStats};
@@ -31,6 +32,10 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     let host = args.host.clone().unwrap_or_else(environment::host);
     // The repository is opened first, so that a wrong password fails before a dump of a database.
     let opened = app.open()?;
+    opened.repository.require(Roles::BACKUP, "a backup")?;
+    if args.paranoid {
+        opened.repository.require(Roles::RESTORE, "--paranoid, which reads contents,")?;
+    }
     let layout_of = |series: &String| super::series::layout_of_backup(app, &opened.repository, series, args.layout);
     // Inputs that can be refused by name alone are too.
     let layout = args.series.as_ref().map(layout_of).transpose()?;

@@ -58,10 +58,12 @@ fn key(app: &App, id: &str) -> Result<Value, Failure> {
         .map_err(|source| larder_store::RepositoryError::Damaged { name: object.name.clone(), source })?;
     Ok(json!({
         "id": object.name.trim_start_matches(larder_format::names::KEYS),
-        "kdf": "argon2id",
-        "memory_kib": fields.cost.memory_kib,
-        "passes": fields.cost.passes,
-        "lanes": fields.cost.lanes,
+        "kdf": if fields.cost.is_some() { "argon2id" } else { "file" },
+        "memory_kib": fields.cost.map(|cost| cost.memory_kib),
+        "passes": fields.cost.map(|cost| cost.passes),
+        "lanes": fields.cost.map(|cost| cost.lanes),
+        "role": fields.roles.to_string(),
+        "domain": fields.domain,
         "userName": fields.user,
         "hostName": fields.host,
         "created": time::rfc3339(fields.created_ms),

@@ -1,6 +1,7 @@
 //! `larder check`: prints the findings of `larder_rewrite::check`, with advice.
 
 use larder_format::names;
+use larder_format::roles::Roles;
 use larder_gnode::pass::PassError;
 use larder_gnode::proof::{IndexState, Proof, prove_after};
 use larder_job::JobContext;
@@ -23,6 +24,9 @@ const DISAGREEMENTS_SHOWN: usize = 20;
 
 pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
+    if args.read_data || args.read_data_subset.is_some() {
+        opened.repository.require(Roles::RESTORE, "--read-data")?;
+    }
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let is_everything = args.ids.is_empty() && is_unfiltered(args);
     let found = versions.find_all(app, &args.ids)?;

@@ -7,6 +7,7 @@ mod zip;
 use std::io::{self, Read, Write};
 
 use larder_format::entry::{Entry, EntryKind};
+use larder_format::roles::Roles;
 use larder_job::Cancel;
 use larder_reader::{ReadError, VersionReader};
 use larder_store::RepositoryError;
@@ -27,6 +28,7 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
     let reference = refs::parse(&args.snapshot)?;
     let path = refs::one_path(&reference, args.inside.as_ref())?.unwrap_or_default();
     let opened = app.open()?;
+    opened.repository.require(Roles::RESTORE, "a dump")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let version = versions.find(app, &reference.snapshot)?;
     let context = app.reading(opened.repository);

@@ -6,10 +6,12 @@ use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
-use larder_gnode::forget::{Judged, JudgedGroup, Question, create_marks, decide, pin_of};
+use larder_format::roles::Roles;
+use larder_gnode::forget::{Judged, JudgedGroup, Question, create_marks, decide};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
 use larder_job::JobContext;
 use larder_store::catalog::Version;
+use larder_store::forget_marks::OwnedVersion;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
 
@@ -27,6 +29,7 @@ use crate::{sizes, time};
 pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let filter = FilterArgs::from(&args.filter);
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE, "to forget a snapshot")?;
     let versions = Versions::load(app, &opened.repository, &filter)?;
     let policy = policy(app, args, &versions)?;
     let mut context = app.reading(opened.repository.clone());
@@ -227,10 +230,11 @@ impl Selection {
     /// Makes the marks. A failure of one does not stop the others.
     fn apply(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
-        let pins = gone.map(|judged| pin_of(&judged.version)).chain(self.unreadable.iter().copied());
+        let gone = gone.map(|judged| OwnedVersion::from(&judged.version));
+        let gone = gone.chain(self.unreadable.iter().copied().map(OwnedVersion::from));
         let mark =
             Forgotten { time_ms: context.clock.now_ms(), host: environment::host(), reason: self.reason.clone() };
-        let forgot = app.block_on(create_marks(&context.repository, pins.map(|pin| (pin, mark.clone())).collect()));
+        let forgot = app.block_on(create_marks(&context.repository, gone.map(|owned| (owned, mark.clone())).collect()));
         if !app.out.is_json() {
             app.out.info(format!("forgot {}", sizes::count(forgot.done.len() as u64, "snapshot")))?;
         }

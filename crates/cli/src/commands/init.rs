@@ -6,6 +6,7 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
 use larder_store::config::{find_config, read_config};
 use larder_store::repository::{SystemEntropy, random};
@@ -65,7 +66,7 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
 }
 
 fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {
-    let algorithm = args.chunker.map_or(Algorithm::MinCdc, crate::args::ChunkerName::algorithm);
+    let algorithm = args.chunker.map_or(Algorithm::DEFAULT, crate::args::ChunkerName::algorithm);
     let average = args.chunk_size.map_or(Ok(larder_chunking::DEFAULT_AVERAGE), u32::try_from);
     let average = average.map_err(|_| Failure::usage("chunks cannot be that large"))?;
     let params = ChunkerParams::with_average(algorithm, average);
@@ -78,11 +79,13 @@ fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {
 /// The fields that are recorded with a key.
 pub(super) fn key_fields(host: Option<&str>, user: Option<&str>, insecure_kdf: bool) -> KeyFields {
     KeyFields {
-        cost: if insecure_kdf { KdfCost::TEST } else { KdfCost::DEFAULT },
+        cost: Some(if insecure_kdf { KdfCost::TEST } else { KdfCost::DEFAULT }),
         // Drawn again when the key is made.
         salt: [0; 32],
         user: user.map_or_else(environment::user, str::to_owned),
         host: host.map_or_else(environment::host, str::to_owned),
         created_ms: SystemClock.now_ms(),
+        roles: Roles::ALL,
+        domain: String::new(),
     }
 }

@@ -1,13 +1,14 @@
-//! `larder key`: passwords and the paper key.
+//! `larder key`: passwords, key files and the paper key.
 
-use std::fs::OpenOptions;
-use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use larder_format::ids::KeyId;
+use larder_format::key_file::{MachineKey, Unlock};
+use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
+use larder_secret::SecretBytes;
 use larder_store::keyring::{KeyList, UnreadableKey, open_with_paper};
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository};
@@ -15,22 +16,23 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::init::key_fields;
-use crate::app::App;
+use crate::app::{App, Opened, Unlocked};
 use crate::args::{KeyArgs, KeyCommand, NewKey};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
+use crate::key_file::{self, About, write_new};
 use crate::output::{Align, Table, safe};
 use crate::password::PasswordSource;
 use crate::time;
 
 /// Larger than any paper key with its explanations.
-const PAPER_MAX: u64 = 64 << 10;
+const PAPER_MAX: usize = 64 << 10;
 
 pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
     match &args.command {
         KeyCommand::List => list(app),
-        KeyCommand::Add(new) => add(app, new),
+        KeyCommand::Add { role, domain, file, new } => add(app, *role, domain.as_deref(), file.as_deref(), new),
         KeyCommand::Remove { id } => remove(app, id),
         KeyCommand::Passwd(new) => passwd(app, new),
         KeyCommand::Export { output } => export(app, output.as_deref()),
@@ -42,7 +44,7 @@ pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
 fn list(app: &App) -> Result<(), Failure> {
     let opened = app.open()?;
     let KeyList { keys, unreadable } = app.block_on(opened.repository.list_keys())?;
-    let current = app.block_on(opened.repository.key_of(&opened.password))?;
+    let current = current(app, &opened)?;
     for UnreadableKey { id, error } in &unreadable {
         let why = chain(error);
         app.out.warn(&format!("{id} is no key: {why}; `larder key remove {id}` removes it"));
@@ -54,6 +56,10 @@ fn list(app: &App) -> Result<(), Failure> {
                 json!({
                     "current": Some(key.id) == current,
                     "foreign": key.is_foreign,
+                    "genuine": key.is_genuine,
+                    "role": key.fields.roles.to_string(),
+                    "domain": key.fields.domain,
+                    "file": key.fields.cost.is_none(),
                     "id": key.id.to_string(),
                     "userName": key.fields.user,
                     "hostName": key.fields.host,
@@ -63,30 +69,77 @@ fn list(app: &App) -> Result<(), Failure> {
             .collect();
         return app.out.json(&keys);
     }
-    let mut table =
-        Table::new(&[(" ID", Align::Left), ("User", Align::Cut), ("Host", Align::Cut), ("Created", Align::Left)]);
+    let mut table = Table::new(&[
+        (" ID", Align::Left),
+        ("Opens with", Align::Left),
+        ("Role", Align::Left),
+        ("Domain", Align::Cut),
+        ("User", Align::Cut),
+        ("Host", Align::Cut),
+        ("Created", Align::Left),
+    ]);
     for key in &keys {
         if key.is_foreign {
             let id = key.id;
             app.out.warn(&format!("{id} is not of this repository; `larder key remove {id}` removes it"));
         }
-        let mark = match (Some(key.id) == current, key.is_foreign) {
+        if !key.is_foreign && !key.is_genuine {
+            let id = key.id;
+            app.out.warn(&format!("no operator of this repository made {id}; `larder key remove {id}` removes it"));
+        }
+        let mark = match (Some(key.id) == current, key.is_foreign || !key.is_genuine) {
             (true, _) => '*',
             (false, true) => '!',
             (false, false) => ' ',
         };
         let created = time::show(key.fields.created_ms);
-        table.row(vec![format!("{mark}{}", key.id), safe(&key.fields.user), safe(&key.fields.host), created]);
+        table.row(vec![
+            format!("{mark}{}", key.id),
+            if key.fields.cost.is_some() { "password" } else { "file" }.to_owned(),
+            key.fields.roles.to_string(),
+            safe(&key.fields.domain),
+            safe(&key.fields.user),
+            safe(&key.fields.host),
+            created,
+        ]);
     }
     app.out.table(table)
 }
 
-fn add(app: &App, new: &NewKey) -> Result<(), Failure> {
+/// The key in use, if it is still there.
+fn current(app: &App, opened: &Opened) -> Result<Option<KeyId>, Failure> {
+    match &opened.unlocked {
+        Unlocked::KeyFile(id) => Ok(Some(*id)),
+        Unlocked::Password(password) => Ok(app.block_on(opened.repository.key_of(password))?),
+    }
+}
+
+fn add(app: &App, roles: Roles, domain: Option<&str>, file: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
+    let location = environment::location(&app.global)?;
     let opened = app.open()?;
-    let password = PasswordSource::of_new(&new.password).get_new()?;
-    let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
-    let id = app.block_on(opened.repository.add_key(&password, fields))?;
-    done(app, "key_added", id, &format!("key {id} added"))
+    opened.repository.require(Roles::ALL, "to make a key")?;
+    let mut fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
+    // A key that may do everything belongs to no machine.
+    let domain = match (domain, roles.holds(Roles::BACKUP) && !roles.is_all()) {
+        (Some(domain), _) => domain.to_owned(),
+        (None, true) => fields.host.clone(),
+        (None, false) => String::new(),
+    };
+    (fields.roles, fields.domain) = (roles, domain.clone());
+    let Some(path) = file else {
+        let password = PasswordSource::of_new(&new.password).get_new()?;
+        let id = app.block_on(opened.repository.add_key(Unlock::Password(&password), fields))?;
+        return done(app, "key_added", id, &format!("key {id} added"));
+    };
+    let about = About {
+        roles: roles.to_string(),
+        domain: &domain,
+        location: location.to_string(),
+        date: time::show(SystemClock.now_ms()),
+    };
+    let keep = |key: &MachineKey| key_file::add(path, key, &about);
+    let id = app.block_on(opened.repository.add_machine_key::<Failure>(fields, keep))?;
+    done(app, "key_added", id, &format!("key {id} added: {} opens the repository (--key-file)", path.display()))
 }
 
 fn remove(app: &App, text: &str) -> Result<(), Failure> {
@@ -103,12 +156,9 @@ fn remove(app: &App, text: &str) -> Result<(), Failure> {
         }
         _ => return Err(Failure::new(Exit::Failed, format!("{text:?} fits {} keys; give more digits", found.len()))),
     };
-    if app.block_on(opened.repository.key_of(&opened.password))? == Some(id) {
-        return Err(Failure::new(
-            Exit::Failed,
-            format!("key {id} is the one your password opens; nothing was removed"),
-        )
-        .advise("use another password to remove it, or `larder key passwd` to replace it"));
+    if current(app, &opened)? == Some(id) {
+        return Err(Failure::new(Exit::Failed, format!("key {id} is the one you use; nothing was removed"))
+            .advise("use another key to remove it, or `larder key passwd` to replace a password"));
     }
     app.block_on(opened.repository.remove_key(id))?;
     done(app, "key_removed", id, &format!("key {id} removed; who copied it before can still use the copy"))
@@ -116,9 +166,13 @@ fn remove(app: &App, text: &str) -> Result<(), Failure> {
 
 fn passwd(app: &App, new: &NewKey) -> Result<(), Failure> {
     let opened = app.open()?;
+    let Unlocked::Password(old) = &opened.unlocked else {
+        return Err(Failure::new(Exit::WrongKey, "a key file has no password to change")
+            .advise("`larder key add` adds a password"));
+    };
     let password = PasswordSource::of_new(&new.password).get_new()?;
     let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
-    let id = app.block_on(opened.repository.change_password(&opened.password, &password, fields))?;
+    let id = app.block_on(opened.repository.change_password(old, &password, fields))?;
     done(app, "key_changed", id, &format!("the password was changed; the new key is {id}"))
 }
 
@@ -133,17 +187,18 @@ fn done(app: &App, what: &str, id: KeyId, text: &str) -> Result<(), Failure> {
 fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
     let location = environment::location(&app.global)?;
     let opened = app.open()?;
-    let lines = opened.repository.paper_key();
+    let lines = Zeroizing::new(opened.repository.paper_key()?);
     if app.out.is_json() && output.is_none() {
         let id = opened.repository.config().repository.to_string();
-        let paper = json!({"message_type": "paper_key", "id": id, "repository": location.to_string(), "lines": lines});
+        let paper = json!({"message_type": "paper_key", "id": id, "repository": location.to_string(), "lines": *lines});
         return app.out.json(&paper);
     }
-    let text = Zeroizing::new(paper_text(&opened.repository, &location, &lines));
+    let sheet = paper_sheet(&opened.repository, &location, &lines)
+        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot hold the paper key"))?;
     match output {
-        None => app.out.raw(&text),
+        None => app.out.raw(text_of(&sheet)?),
         Some(path) => {
-            write_new(path, &text).map_err(|error| {
+            write_new(path, &sheet).map_err(|error| {
                 Failure::of(Exit::Failed, &error)
                     .while_doing(&format!("cannot write the paper key to {}", path.display()))
             })?;
@@ -153,9 +208,9 @@ fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
 }
 
 /// The sheet: an explanation, instructions, and the six lines.
-fn paper_text(repository: &Repository, location: &Location, lines: &[String]) -> String {
+fn paper_sheet(repository: &Repository, location: &Location, lines: &[String]) -> io::Result<SecretBytes> {
     let location = safe(&location.to_string());
-    let mut text = format!(
+    let head = format!(
         "# Paper key of a Larder repository\n\
          #\n\
          # Repository  {}\n\
@@ -171,47 +226,58 @@ fn paper_text(repository: &Repository, location: &Location, lines: &[String]) ->
         repository.config().repository,
         time::show(SystemClock.now_ms()),
     );
+    let mut sheet = SecretBytes::with_capacity(head.len() + lines.iter().map(|line| line.len() + 1).sum::<usize>())?;
+    sheet.write_all(head.as_bytes())?;
     for line in lines {
-        text.push_str(line);
-        text.push('\n');
+        sheet.write_all(line.as_bytes())?;
+        sheet.write_all(b"\n")?;
     }
-    text
-}
-
-/// Creates a file that only its owner can read, and never overwrites one.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    Ok(sheet)
 }
 
 fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
     let store = app.store()?;
     let paper = read_paper(app, paper)?;
-    let repository = app.block_on(open_with_paper(store, &paper, Arc::new(SystemEntropy)))?;
+    let repository = app.block_on(open_with_paper(store, text_of(&paper)?, Arc::new(SystemEntropy)))?;
     let password = PasswordSource::of_new(&new.password).get_new()?;
     let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
     if app.block_on(repository.restore_config())? {
         app.out.remark("config was missing or damaged, and was restored");
     }
-    let id = app.block_on(repository.add_key(&password, fields))?;
+    let id = app.block_on(repository.add_key(Unlock::Password(&password), fields))?;
     done(app, "key_added", id, &format!("key {id} added: the new password opens the repository"))
 }
 
 /// Reads the six lines and skips the explanations around them.
-fn read_paper(app: &App, path: Option<&Path>) -> Result<Zeroizing<String>, Failure> {
-    let mut text = Zeroizing::new(String::new());
+fn read_paper(app: &App, path: Option<&Path>) -> Result<SecretBytes, Failure> {
     let read = match path.filter(|path| *path != Path::new("-")) {
-        Some(path) => std::fs::File::open(path).and_then(|file| file.take(PAPER_MAX).read_to_string(&mut text)),
+        Some(path) => std::fs::File::open(path).and_then(|file| SecretBytes::read(file, PAPER_MAX)),
         None => {
             // A pipe needs no prompt.
             if io::stdin().is_terminal() {
                 app.out.remark("type or paste the six lines of the paper key, then press Ctrl-D:");
             }
-            io::stdin().lock().take(PAPER_MAX).read_to_string(&mut text)
+            // Past the buffer of the standard library, which would keep a copy.
+            let input = rustix::io::dup(io::stdin()).map_err(io::Error::from);
+            input.and_then(|input| SecretBytes::read(std::fs::File::from(input), PAPER_MAX))
         }
     };
-    read.map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot read the paper key"))?;
-    let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
-    Ok(Zeroizing::new(lines.join("\n")))
+    read.and_then(|text| without_comments(&text))
+        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot read the paper key"))
+}
+
+/// The lines that do not begin with `#`.
+fn without_comments(text: &[u8]) -> io::Result<SecretBytes> {
+    let mut lines = SecretBytes::with_capacity(text.len())?;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if !line.trim_ascii_start().starts_with(b"#") {
+            lines.write_all(line)?;
+        }
+    }
+    Ok(lines)
+}
+
+fn text_of(secret: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(secret)
+        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing("the paper key is not a text"))
 }

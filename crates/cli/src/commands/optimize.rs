@@ -7,6 +7,7 @@ mod reclaim;
 mod report;
 
 use larder_format::ids::JobId;
+use larder_format::roles::Roles;
 use larder_gnode::maintenance::{Ended, MaintenanceOptions, MaintenanceReport, NotRewritten, run as run_round};
 use larder_store::Repository;
 
@@ -19,13 +20,14 @@ use report::Shown;
 
 pub(super) fn run(app: &App, args: &OptimizeArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE, "a pass")?;
     pass(app, &opened.repository, &args.pass, args.dry_run)
 }
 
 /// Runs a round of maintenance and reports it.
 pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run: bool) -> Result<Exit, Failure> {
     let context = app.maintaining(repository, &app.interrupts.job_begins());
-    let options = args.options(&app.global, dry_run);
+    let options = allowed(app, repository, args.options(&app.global, dry_run))?;
     let report = run_round(&context, &options, &|id, why| warn_not_rewritten(&app.out, id, why))?;
     show(&app.out, &report, &options, args)?;
     Ok(match report.ended(context.cancel.is_cancelled()) {
@@ -35,6 +37,19 @@ pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run:
         Ended::Damage => Exit::Damage,
         Ended::Interrupted => Exit::Interrupted,
     })
+}
+
+/// What the key in use may do of a round. One without contents forgets and collects.
+pub(super) fn allowed(
+    app: &App,
+    repository: &Repository,
+    options: MaintenanceOptions,
+) -> Result<MaintenanceOptions, Failure> {
+    let needs = repository.require(Roles::RESTORE, "to move chunks");
+    let Err(error) = needs else { return Ok(options) };
+    let options = options.without_contents().ok_or(error)?;
+    app.out.remark("this key reads no contents: nothing is moved, and only unused objects are deleted");
+    Ok(options)
 }
 
 /// Reports the plan and the result of a round.

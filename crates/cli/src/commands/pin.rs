@@ -1,6 +1,6 @@
 //! `larder pin` and `larder unpin`.
 
-use larder_gnode::forget::pin_of;
+use larder_format::roles::Roles;
 use larder_store::catalog::Version;
 use larder_store::pins::PinError;
 use serde_json::json;
@@ -32,16 +32,16 @@ enum Change {
 
 fn change(app: &App, ids: &[String], filter: &FilterArgs, change: Change, reason: &str) -> Result<Exit, Failure> {
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE, "to pin a snapshot")?;
     let versions = Versions::load(app, &opened.repository, filter)?;
     let found = versions.find_all(app, ids)?;
     let context = app.reading(opened.repository);
     let (now_ms, host) = (context.clock.now_ms(), environment::host());
     for version in &found {
-        let pin = pin_of(version);
         let result = app.block_on(async {
             match change {
-                Change::Pin => context.repository.pin(pin, now_ms, &host, reason).await,
-                Change::Unpin => context.repository.unpin(pin, now_ms, &host, reason).await,
+                Change::Pin => context.repository.pin(version, now_ms, &host, reason).await,
+                Change::Unpin => context.repository.unpin(version, now_ms, &host, reason).await,
             }
         });
         result.map_err(|error| failure(version, error))?;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use larder_format::roles::Roles;
 use larder_lnode::restore::Selection;
 use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore};
-use larder_source::target::{Overwrite, OwnerMode, Target, TargetOptions};
+use larder_source::target::{Omit, Overwrite, OwnerMode, Target, TargetOptions};
 use larder_source::{PathMatcher, PathText, Verdict};
 use larder_store::StoreStats;
 use larder_store::catalog::Version;
@@ -15,7 +16,7 @@ use crate::args::{OverwriteName, RestoreArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Meter, MeterKind, Output, absolute, summary};
-use crate::patterns::Patterns;
+use crate::patterns::{self, Patterns};
 use crate::refs::{self, Versions};
 use crate::{sizes, time};
 
@@ -23,12 +24,14 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     let reference = refs::parse(&args.snapshot)?;
     let selection = Wanted::new(args, reference.path.clone())?;
     let opened = app.open()?;
+    opened.repository.require(Roles::RESTORE, "a restore")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let version = versions.find(app, &reference.snapshot)?;
     let mut target_options = TargetOptions::default();
     target_options.overwrite = overwrite(args.overwrite);
     target_options.sparse = args.sparse;
     target_options.owners = owners(args);
+    target_options.omit = omitted(args)?;
     target_options.dry_run = args.dry_run;
     let target = Target::open(&args.target, target_options)?;
     let options = RestoreOptions {
@@ -84,6 +87,16 @@ fn owners(args: &RestoreArgs) -> OwnerMode {
         (false, true) => OwnerMode::ById,
         (false, false) => OwnerMode::ByName,
     }
+}
+
+/// The parts of the snapshot that the options leave out.
+fn omitted(args: &RestoreArgs) -> Result<Omit, Failure> {
+    let mut omit = Omit::default();
+    omit.set_ids = args.no_setid;
+    omit.devices = args.no_devices;
+    omit.xattrs.include = patterns::of_names(&args.include_xattr)?;
+    omit.xattrs.exclude = patterns::of_names(&args.exclude_xattr)?;
+    Ok(omit)
 }
 
 /// The selection by patterns. They apply to paths below the root of the restore, as in restic: for

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
+use larder_format::roles::Roles;
 use larder_format::settings::SeriesSettings;
 use larder_job::{Clock, SystemClock};
 use larder_lifecycle::arrange::needing_rebuild;
@@ -34,6 +35,7 @@ pub(super) fn run(app: &App, args: &SeriesArgs) -> Result<Exit, Failure> {
 
 fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to convert a series")?;
     let mut meter = Meter::start(MeterKind::Repair, &app.out);
     let context = app.context(opened.repository, meter.progress());
     let converted = convert(&context, &args.series, args.layout, app.compression(), app.scratch());
@@ -351,6 +353,7 @@ fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
         return Err(Failure::usage("no setting was given").advise("use --layout"));
     }
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE, "to change settings")?;
     let repository = &opened.repository;
     let series = args.which.series.as_deref();
     if series == Some("") {

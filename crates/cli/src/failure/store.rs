@@ -27,6 +27,9 @@ impl From<RepositoryError> for Failure {
             RepositoryError::CannotRemoveKey { .. } => Some("`larder key list` shows the keys"),
             RepositoryError::Damaged { name, source } => Some(advice_on_damage(name, source)),
             RepositoryError::Store(error) => return error.into(),
+            RepositoryError::ForeignKeyFile => Some("check -r/--repo and --key-file"),
+            RepositoryError::KeyRemoved => Some("ask an operator for a new one (`larder key add`)"),
+            RepositoryError::KeyLacks { .. } => Some("give another key with --key-file, or the password"),
             RepositoryError::WrongPassword { .. }
             | RepositoryError::NoKeys
             | RepositoryError::ForeignPaperKey
@@ -46,6 +49,8 @@ fn advice_on_damage(name: &str, source: &DecodeError) -> &'static str {
         DecodeError::UnsupportedVersion { .. } | DecodeError::UnknownFeature { .. } => {
             "it was written by a newer Larder; nothing was changed. Update this program to use it"
         }
+        DecodeError::Development { .. } => "nothing was changed; no release reads it",
+        DecodeError::KeyLacks { .. } => "give another key with --key-file, or the password",
         _ if name == names::CONFIG => "use the paper key (`larder key import`), or put the object back from a copy",
         _ if name.starts_with(names::KEYS) => {
             "put the object back from a copy, or remove it and get in with a paper key (`larder key import`)"

@@ -437,3 +437,44 @@ fn what_the_users_rights_do_not_allow_is_noted() {
     }
     assert_eq!(support::tree::look(&play.path("back/x"))[&b"a"[..]].content, b"a");
 }
+
+#[test]
+fn set_ids_devices_and_attributes_are_left_out_on_request() {
+    use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
+    let play = Play::with_repository();
+    play.write("source/program", "x");
+    let program = play.path("source/program");
+    for name in ["user.keep", "user.drop"] {
+        setxattr(&program, name, b"1", XattrFlags::empty()).expect("set");
+    }
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).expect("set");
+    let has_device =
+        mknodat(CWD, play.path("source/device"), FileType::CharacterDevice, Mode::RUSR, makedev(1, 3)).is_ok();
+    let root = backed_up(&play);
+    let names = |file: &str| {
+        let mut names = [0_u8; 1000];
+        let length = rustix::fs::listxattr(play.path(file), &mut names[..]).expect("listed");
+        String::from_utf8_lossy(&names[..length]).into_owned()
+    };
+    let mode = |file: &str| std::fs::metadata(play.path(file)).expect("there").permissions().mode() & 0o7777;
+    let restore = |target: &str, options: &[&str]| {
+        let line = ["restore", &root, "--target", target, "--verify"];
+        play.larder(line.iter().chain(options)).ok()
+    };
+    restore("all", &[]);
+    assert_eq!((mode("all/program"), play.path("all/device").exists()), (0o6755, has_device));
+    assert!(names("all/program").contains("user.keep\0") && names("all/program").contains("user.drop\0"));
+    // Over the first one as well: its bits and its device must not stay or be called a difference.
+    for target in ["new", "all"] {
+        let ran = restore(target, &["--no-setid", "--no-devices", "--exclude-xattr", "user.d*"]);
+        assert_eq!(mode(&format!("{target}/program")), 0o755);
+        assert_eq!(play.path(format!("{target}/device")).exists(), has_device && target == "all");
+        assert_eq!(names(&format!("{target}/program")).contains("user.drop\0"), target == "all");
+        assert!(ran.stderr.contains("as the options ask"), "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("the options leave out devices"), has_device, "{}", ran.stderr);
+    }
+    restore("some", &["--include-xattr", "user.d*"]);
+    assert!(!names("some/program").contains("user.keep\0") && names("some/program").contains("user.drop\0"));
+    let ran = play.larder(["restore", &root, "--target", "bad", "--exclude-xattr", "user.[a"]);
+    assert!(ran.code != 0 && !play.path("bad").exists(), "{}", ran.stderr);
+}

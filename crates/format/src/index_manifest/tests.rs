@@ -41,6 +41,7 @@ fn version(number: u32, state: VersionState) -> IndexedVersion {
         layout: Layout::Standard,
         is_arranged: false,
         is_carried: false,
+        is_proved: false,
     }
 }
 
@@ -194,10 +195,23 @@ fn any_version() -> impl Strategy<Value = (u32, IndexedVersion)> {
     let state = prop_oneof![Just(VersionState::Retained), Just(VersionState::Forgotten), Just(VersionState::Collected)];
     let of_lifecycle = (any::<bool>(), any::<bool>()).prop_map(|(is, carried)| (Layout::Lifecycle, is, is && carried));
     let arranged = prop_oneof![Just((Layout::Standard, false, false)), of_lifecycle];
-    (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state, arranged).prop_map(
-        |(step, series, job, generation, state, (layout, is_arranged, is_carried))| {
+    (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state, arranged, any::<bool>()).prop_map(
+        |(step, series, job, generation, state, (layout, is_arranged, is_carried), is_proved)| {
             let (series, job) = (SeriesKey([series; 16]), JobId([job; 16]));
-            (step, IndexedVersion { number: 0, series, job, generation, state, layout, is_arranged, is_carried })
+            (
+                step,
+                IndexedVersion {
+                    number: 0,
+                    series,
+                    job,
+                    generation,
+                    state,
+                    layout,
+                    is_arranged,
+                    is_carried,
+                    is_proved,
+                },
+            )
         },
     )
 }

@@ -6,8 +6,9 @@ use super::*;
 use crate::Fingerprint;
 use crate::container::ChunkRef;
 use crate::golden::golden;
-use crate::ids::ContainerKind;
-use crate::recipe::{NodeRef, tests::recipe};
+
+use crate::ids::{ContainerKind, ContentDigest};
+use crate::recipe::{Cover, NodeRef, tests::recipe};
 use crate::roles::Roles;
 
 const JOB: JobId = JobId([7; 16]);
@@ -27,7 +28,9 @@ fn encode(manifest: &Manifest, salt: u8) -> Vec<u8> {
 fn manifest() -> Manifest {
     let container = ContainerId { kind: ContainerKind::Meta, job: JOB, seq: 0 };
     let chunk = ChunkRef { fingerprint: Fingerprint([8; 32]), container, offset: 5, size: 6 };
-    let node = NodeRef { chunk, bytes: 1000, chunks: 3, segments: 1, cover: None };
+    let content = ContentDigest([3; 32]);
+    let node = NodeRef { chunk, content, bytes: 1000, chunks: 3, segments: 1, cover: None };
+    let data = Recipe { nodes: vec![node] };
     let summary = Summary {
         id: JOB,
         series: "host:/home".to_owned(),
@@ -48,15 +51,21 @@ fn manifest() -> Manifest {
         more_bases: Vec::new(),
         domain: DomainId::DEFAULT,
         is_signed: true,
+        roots: ContentRoots::of(&data, &Recipe::default()),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
-    let data = Recipe { nodes: vec![node] };
     Manifest { summary, data, metadata: Recipe::default(), containers: vec![usage] }
 }
 
 fn aborted() -> Vec<u8> {
     encode_aborted(&keys(), DomainId::DEFAULT, series(), JOB, 0, [9; 32]).expect("signed")
+}
+
+/// The same version over other recipes.
+fn holding(data: Recipe, metadata: Recipe) -> Manifest {
+    let roots = ContentRoots::of(&data, &metadata);
+    Manifest { summary: Summary { roots, ..manifest().summary }, data, metadata, ..manifest() }
 }
 
 fn decode(bytes: &[u8]) -> Result<Register<Manifest>, DecodeError> {
@@ -69,30 +78,36 @@ fn version_2_bytes_never_change() {
     assert_eq!(decode(&golden), Ok(Register::Committed(manifest())));
 }
 
-/// The sketch came later: it is a further key of the summary's map, absent when empty.
+/// Bytes of the last key of a summary, the roots.
+const ROOTS: usize = 1 + 2 + 64;
+
+/// The sketch is a key of the summary's map, absent when empty.
 #[test]
-fn a_sketch_is_the_last_key_of_the_summary() {
+fn a_sketch_is_a_key_before_the_roots() {
     let without = cbor::encode(&manifest().summary);
     let summary =
         Summary { sketch: Sketch::new(vec![0x0123_4567_89ab_cdef, 64]), is_signed: false, ..manifest().summary };
     let with = cbor::encode(&summary);
     assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary));
     assert_eq!(with[0], without[0] + 1);
-    assert_eq!(&with[1..without.len()], &without[1..]);
-    assert_eq!(hex::encode(&with[without.len()..]), "0e504000000000000000efcdab8967452301");
+    let (before, roots) = without.split_at(without.len() - ROOTS);
+    assert_eq!(&with[1..before.len()], &before[1..]);
+    let sketch = with[before.len()..].strip_suffix(roots).expect("the roots come last");
+    assert_eq!(hex::encode(sketch), "0e504000000000000000efcdab8967452301");
 }
 
-/// So did further bases.
+/// So are further bases.
 #[test]
-fn further_bases_are_the_last_key_of_the_summary() {
+fn further_bases_are_a_key_before_the_roots() {
     let without = cbor::encode(&manifest().summary);
     let summary = Summary { more_bases: vec![JobId([6; 16]), JobId([7; 16])], is_signed: false, ..manifest().summary };
     let with = cbor::encode(&summary);
     assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary));
     assert_eq!(with[0], without[0] + 1);
-    assert_eq!(&with[1..without.len()], &without[1..]);
+    let (before, roots) = without.split_at(without.len() - ROOTS);
+    assert_eq!(&with[1..before.len()], &before[1..]);
     let bases = ["10825006", &"06".repeat(15), "50", &"07".repeat(16)].concat();
-    assert_eq!(hex::encode(&with[without.len()..]), bases);
+    assert_eq!(hex::encode(with[before.len()..].strip_suffix(roots).expect("the roots come last")), bases);
 }
 
 #[test]
@@ -198,7 +213,9 @@ fn a_manifest_is_bound_to_its_series_job_and_generation() {
 /// Seals parts that a valid writer refuses to seal.
 fn forged(series: SeriesKey, manifest: &Manifest, containers: &[ContainerUsage]) -> Vec<u8> {
     let mut places = PlacesWriter::default();
-    let mut rows = vec![0, 0];
+    let mut rows = Vec::new();
+    manifest.data.encode(&mut places, &mut rows).expect("valid");
+    manifest.metadata.encode(&mut places, &mut rows).expect("valid");
     rows.put_varint(containers.len() as u64);
     for usage in containers {
         let held = [u64::from(usage.chunks_held), usage.bytes_held, usage.object_bytes];
@@ -239,6 +256,32 @@ fn no_container_is_used_more_than_it_holds() {
     }
 }
 
+/// Guards against: a generation whose summary has the roots of the true one, over other recipes.
+#[test]
+fn recipes_of_another_content_than_the_summary_says_are_refused() {
+    let why = DecodeError::invalid("version manifest", "its recipes have another content than its summary says");
+    let changes: [fn(&mut NodeRef); 6] = [
+        |node| node.content.0[31] ^= 1,
+        |node| node.bytes += 1,
+        |node| node.chunks += 1,
+        |node| node.segments += 1,
+        |node| node.cover = Some(Cover { first_path: b"a".to_vec(), data_bytes: 1 }),
+        // The digest is what counts, and not the place.
+        |node| node.chunk.offset += 1,
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut manifest = manifest();
+        change(&mut manifest.data.nodes[0]);
+        let bytes = forged(series(), &manifest, &manifest.containers);
+        let expected = if number == 5 { Ok(Register::Committed(manifest.clone())) } else { Err(why.clone()) };
+        assert_eq!(decode(&bytes), expected, "change {number}");
+        assert_eq!(manifest.encode(&keys(), series(), 0, [9; 32]).is_ok(), number == 5, "change {number}");
+    }
+    let mut swapped = manifest();
+    std::mem::swap(&mut swapped.data, &mut swapped.metadata);
+    assert_eq!(decode(&forged(series(), &swapped, &swapped.containers)), Err(why));
+}
+
 /// The length of the summary is read before anything is proved, so an attacker can choose how much
 /// is fetched.
 #[test]
@@ -257,7 +300,7 @@ fn a_head_without_end_is_refused_before_it_is_fetched() {
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded(data in recipe(), metadata in recipe()) {
-        let manifest = Manifest { data, metadata, ..manifest() };
+        let manifest = holding(data, metadata);
         let bytes = encode(&manifest, 3);
         prop_assert_eq!(decode(&bytes), Ok(Register::Committed(manifest)));
     }

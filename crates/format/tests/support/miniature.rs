@@ -15,6 +15,7 @@ use larder_format::config::{Config, UnverifiedConfig};
 use larder_format::container::{
     ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, ContainerIndex, ContainerSealer, seal_frame,
 };
+use larder_format::content::{self, ContentRoots};
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
 use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RepositoryId};
 use larder_format::key_file::{self, KdfCost, KeyFields, MachineKey, Unlock};
@@ -157,6 +158,7 @@ fn segment_of(meta: &mut Writer<'_>, chunks: &[ChunkRef], cover: Option<Cover>) 
     let used = ContainerUse { container: chunks[0].container, chunks: chunks.len() as u32, bytes };
     let sample = u64::from_le_bytes(*chunks[0].fingerprint.0.first_chunk().expect("32 bytes"));
     SegmentRef {
+        content: content::of_segment(&records, &[], cover.as_ref(), None),
         chunk: meta.add(&segment::encode(&records, &[]).expect("valid")),
         bytes,
         chunks: records.len() as u32,
@@ -168,14 +170,13 @@ fn segment_of(meta: &mut Writer<'_>, chunks: &[ChunkRef], cover: Option<Cover>) 
 }
 
 fn node_of(meta: &mut Writer<'_>, segments: &[SegmentRef]) -> NodeRef {
-    let data_bytes = segments.iter().filter_map(|segment| segment.cover.as_ref()).map(|cover| cover.data_bytes).sum();
-    let first = segments[0].cover.as_ref();
     NodeRef {
+        content: content::of_node(segments),
         chunk: meta.add(&recipe::encode_node(segments).expect("valid")),
         bytes: segments.iter().map(|segment| segment.bytes).sum(),
         chunks: segments.iter().map(|segment| u64::from(segment.chunks)).sum(),
         segments: segments.len() as u32,
-        cover: first.map(|cover| Cover { first_path: cover.first_path.clone(), data_bytes }),
+        cover: content::cover_of(segments),
     }
 }
 
@@ -213,7 +214,7 @@ pub fn write() -> Objects {
         tree.iter().flat_map(|(_, content)| content.chunks(3000)).map(|chunk| data.add(chunk)).collect();
     let mut meta = Writer::new(&keys, ContainerKind::Meta);
     let segments: Vec<_> = data_chunks.chunks(7).map(|chunks| segment_of(&mut meta, chunks, None)).collect();
-    let data_nodes = segments.chunks(3).map(|segments| node_of(&mut meta, segments)).collect();
+    let data_nodes: Vec<_> = segments.chunks(3).map(|segments| node_of(&mut meta, segments)).collect();
 
     // Blocks of two entries, each block a chunk of the metadata stream.
     let block = |entries: &[(Entry, Vec<u8>)]| -> Block {
@@ -258,6 +259,7 @@ pub fn write() -> Objects {
     let series = keys.series_key_in(domain(&keys), SERIES);
     let done = Done::committed(series).with_containers(1, 1);
     objects.insert(names::lease_done(JOB), done.encode(&keys, domain(&keys), JOB, [17; 32]).expect("short"));
+    let (data, metadata) = (Recipe { nodes: data_nodes }, Recipe { nodes: metadata_nodes });
     let summary = Summary {
         id: JOB,
         series: SERIES.to_owned(),
@@ -278,13 +280,9 @@ pub fn write() -> Objects {
         more_bases: Vec::new(),
         domain: domain(&keys),
         is_signed: true,
+        roots: ContentRoots::of(&data, &metadata),
     };
-    let manifest = Manifest {
-        summary,
-        data: Recipe { nodes: data_nodes },
-        metadata: Recipe { nodes: metadata_nodes },
-        containers,
-    };
+    let manifest = Manifest { summary, data, metadata, containers };
     objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 32]).expect("valid"));
     objects
 }
@@ -319,8 +317,12 @@ impl Chunks<'_> {
     fn stream(&self, recipe: &Recipe) -> Result<Vec<Vec<u8>>, String> {
         let mut chunks = Vec::new();
         for node in &recipe.nodes {
-            for segment in recipe::decode_node(&self.get(&node.chunk)?).map_err(|error| error.to_string())? {
-                for record in segment::decode(&self.get(&segment.chunk)?).map_err(|error| error.to_string())?.records {
+            let segments = recipe::decode_node(&self.get(&node.chunk)?).map_err(|error| error.to_string())?;
+            content::check_node(node, &segments).map_err(|error| error.to_string())?;
+            for row in &segments {
+                let segment = segment::decode(&self.get(&row.chunk)?).map_err(|error| error.to_string())?;
+                content::check_segment(row, &segment).map_err(|error| error.to_string())?;
+                for record in segment.records {
                     chunks.push(self.get(&record.chunk)?);
                 }
             }

@@ -16,8 +16,11 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::Fingerprint;
 use larder_format::config::Config;
 use larder_format::container::ChunkRef;
+use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
-use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RepositoryId, RunId, SeriesKey};
+use larder_format::ids::{
+    ContainerId, ContainerKind, ContentDigest, DomainId, JobId, KeyId, RepositoryId, RunId, SeriesKey,
+};
 use larder_format::index_manifest::{
     IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, QueuedObject, Reason, RunRef, Table, VersionState,
 };
@@ -96,6 +99,7 @@ pub fn index_manifest() -> IndexManifest {
         layout,
         is_arranged: false,
         is_carried: false,
+        is_proved: false,
     };
     let run = |table, age| RunRef {
         table,
@@ -272,6 +276,7 @@ pub fn segments() -> Vec<SegmentRef> {
     vec![
         SegmentRef {
             chunk: chunk(0, 0, 1),
+            content: ContentDigest([0xc1; 32]),
             bytes: 2 << 20,
             chunks: 512,
             samples: vec![7, u64::MAX],
@@ -281,6 +286,7 @@ pub fn segments() -> Vec<SegmentRef> {
         },
         SegmentRef {
             chunk: chunk(1, 1000, 2),
+            content: ContentDigest([0xc2; 32]),
             bytes: 40_000,
             chunks: 3,
             samples: vec![9],
@@ -338,8 +344,11 @@ pub fn entries() -> Vec<Entry> {
 pub fn manifest() -> Manifest {
     let container = container_id(ContainerKind::Meta, JOB, 0);
     let chunk = ChunkRef { fingerprint: Fingerprint([8; 32]), container, offset: 5, size: 6 };
-    let node = NodeRef { chunk, bytes: 1000, chunks: 3, segments: 1, cover: None };
+    let content = ContentDigest([0xc3; 32]);
+    let node = NodeRef { chunk, content, bytes: 1000, chunks: 3, segments: 1, cover: None };
     let cover = Some(Cover { first_path: b"home".to_vec(), data_bytes: 1000 });
+    let data = Recipe { nodes: vec![node.clone()] };
+    let metadata = Recipe { nodes: vec![NodeRef { cover, ..node }] };
     let summary = Summary {
         id: JOB,
         series: "host:/home".to_owned(),
@@ -360,15 +369,11 @@ pub fn manifest() -> Manifest {
         more_bases: Vec::new(),
         domain: DomainId::DEFAULT,
         is_signed: true,
+        roots: ContentRoots::of(&data, &metadata),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
-    Manifest {
-        summary,
-        data: Recipe { nodes: vec![node.clone()] },
-        metadata: Recipe { nodes: vec![NodeRef { cover, ..node }] },
-        containers: vec![usage],
-    }
+    Manifest { summary, data, metadata, containers: vec![usage] }
 }
 
 /// The two plaintext parts of a sealed manifest: the summary and the body.

@@ -51,6 +51,16 @@ impl MaintenanceOptions {
         self.tasks.is_empty() || self.tasks.contains(&task)
     }
 
+    /// The part of the round that needs no contents: it collects. `None`: another task was asked
+    /// for, and all others read or move chunks.
+    pub fn without_contents(self) -> Option<Self> {
+        if self.tasks.iter().any(|task| *task != Task::Collect) {
+            return None;
+        }
+        let pass = PassOptions { reclaim: None, arrange: None, ..self.pass };
+        Some(Self { tasks: BTreeSet::from([Task::Collect]), pass, ..self })
+    }
+
     /// Whether a pass is part of it: every task but defragmentation is done by one.
     pub(super) fn wants_pass(&self) -> bool {
         [Task::Collect, Task::Dedup, Task::Exact, Task::Arrange].into_iter().any(|task| self.wants(task))

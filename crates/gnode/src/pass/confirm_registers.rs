@@ -122,7 +122,7 @@ impl Survey<'_> {
     async fn ask_unsaid(&self, job: JobId, leases: &Leases, registers: &mut Registers) -> Result<(), PassError> {
         let renewals = leases.jobs.get(&job).map_or(&[][..], |listed| &listed.renewals);
         let SeenLease::Open(lease) = self.repository.see_lease(job, renewals).await? else { return Ok(()) };
-        let version = Pin { series: self.repository.keys().series_key(&lease.series), job };
+        let version = Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job };
         let is_unlisted = lease.kind == JobKind::Backup && !registers.contains_key(&version);
         if is_unlisted && self.repository.has_register(version, 0).await? {
             registers.insert(version, vec![0]);
@@ -181,7 +181,7 @@ impl Survey<'_> {
         if let SeenLease::Open(lease) = &seen
             && lease.kind == JobKind::Backup
         {
-            let version = Pin { series: self.repository.keys().series_key(&lease.series), job };
+            let version = Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job };
             let (is_listed, has_ended) = (registers.contains_key(&version), lease.ended == Some(true));
             if has_ended || (asks && !is_listed) {
                 match self.repository.read_register(version, 0).await {

@@ -132,6 +132,7 @@ mod tests {
             layout: Layout::Standard,
             is_arranged: false,
             is_carried: false,
+            is_proved: false,
         });
         let container = ContainerId { kind: ContainerKind::Data, job: job(9), seq: 0 };
         base.queue.push(Queued { what: QueuedObject::Container(container), reason: Reason::Collected, decided: 6 });

@@ -12,6 +12,7 @@
 //!   have to be listed.
 //! * `confirm_containers`, `confirm_registers`: ask by name for objects that a listing lacks,
 //!   before a decision rests on their absence.
+//! * `prove`: walks generations that other programs wrote, before they supersede lower ones.
 //! * `decide`: step 6, from the observations alone, with `delete_candidates`. Pure.
 //! * `task`: the interface of a task; `tasks`: the list of those of a pass.
 //! * `next_manifest`: the manifest that is published. Pure.
@@ -34,6 +35,7 @@ mod next_manifest;
 mod options;
 mod overtaken;
 mod plan;
+mod prove;
 mod report;
 mod run;
 mod survey;
@@ -45,5 +47,6 @@ pub use crate::tables::{MEMORY_DEFAULT, MEMORY_MIN, remembering};
 pub use listing_scope::Listing;
 pub use options::PassOptions;
 pub use plan::{AbortedJob, Plan};
+pub use prove::{Unproved, WhyUnproved};
 pub use report::{Done, Kept, OpenUploads, Outcome, PassReport, Undeleted, WaitingSpace};
 pub use run::run;

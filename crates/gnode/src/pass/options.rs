@@ -21,6 +21,9 @@ pub struct PassOptions {
     /// exception are those of jobs that committed nothing by their own word, or ended and were
     /// aborted (`OldEnough`). A store without times keeps them unless this is zero.
     pub min_age: Duration,
+    /// Bytes of recipes and chunks that it may read to prove generations that other programs wrote.
+    /// Until a generation is proved, lower ones and their containers stay.
+    pub prove_max: u64,
     /// Only look.
     pub dry_run: bool,
     /// After this time nothing more starts. Counted from the start of the pass.
@@ -43,11 +46,15 @@ const DEAD_AFTER: Duration = RENEW_EVERY.saturating_mul(288);
 /// A day: a store that hides or loses objects for some hours causes no deletion of their data.
 const MIN_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// A gibibyte: some minutes over a slow line.
+const PROVE_MAX: u64 = 1 << 30;
+
 impl Default for PassOptions {
     fn default() -> Self {
         Self {
             dead_after: DEAD_AFTER,
             min_age: MIN_AGE,
+            prove_max: PROVE_MAX,
             dry_run: false,
             max_duration: None,
             memory: MEMORY_DEFAULT,

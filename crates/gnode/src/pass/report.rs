@@ -6,6 +6,7 @@ use larder_lifecycle::arrange::Arranged;
 
 use super::cost::Requests;
 use super::plan::Plan;
+use super::prove::{Unproved, WhyUnproved};
 use super::task::TaskReport;
 use crate::reclaim::ReclaimReport;
 
@@ -119,6 +120,8 @@ pub struct PassReport {
     /// chunks went. Then containers that no version names are kept: `repair index` may find the
     /// chunks there.
     pub missing_containers: u64,
+    /// Generations that do not supersede lower ones, because they are not proved.
+    pub unproved: Vec<Unproved>,
     /// The space that waits for its minimum age.
     pub waiting: WaitingSpace,
     /// Uploads of backups that run or were killed.
@@ -183,6 +186,7 @@ impl PassReport {
         if next.outcome != Outcome::Lost {
             (self.kept, self.live_jobs, self.missing_containers) = (next.kept, next.live_jobs, next.missing_containers);
             (self.waiting, self.open_uploads) = (next.waiting, next.open_uploads);
+            self.unproved = next.unproved;
         }
         self
     }
@@ -192,7 +196,9 @@ impl PassReport {
         let unreadable = [&self.unlisted, &self.reclaimed.unreadable, &self.arranged.unreadable];
         let damaged_series = self.arranged.damaged_series + self.plan.arranging.damaged_series;
         let is_readable = unreadable.iter().all(|containers| containers.is_empty());
-        self.missing_containers > 0 || damaged_series > 0 || !is_readable
+        let is_refuted = |unproved: &Unproved| matches!(unproved.why, WhyUnproved::Refuted { .. });
+        let is_genuine = !self.unproved.iter().any(is_refuted);
+        self.missing_containers > 0 || damaged_series > 0 || !is_readable || !is_genuine
     }
 
     /// The same pass, overtaken by another one: its observations prove nothing. Jobs that it fenced
@@ -222,6 +228,7 @@ impl PassReport {
             reclaimed: ReclaimReport::default(),
             arranged: Arranged::default(),
             missing_containers: 0,
+            unproved: Vec::new(),
             waiting: WaitingSpace::default(),
             open_uploads: Vec::new(),
             unlisted: Vec::new(),

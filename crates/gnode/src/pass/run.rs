@@ -23,14 +23,17 @@ use super::next_manifest::{Publisher, next_manifest, queue_retired, queue_supers
 use super::options::PassOptions;
 use super::overtaken::{is_overtaken, unless_overtaken};
 use super::plan::Plan;
+use super::prove::Prover;
 use super::report::{Outcome, PassReport};
-use super::survey::Survey;
+use super::survey::{Survey, Versions};
 use super::task::{MaintenanceTask, run_all};
 use super::tasks::TaskInput;
 use crate::error::{PassError, stop_if_asked};
 use crate::known_versions::{KnownVersions, run_ids};
 use crate::reclaim::{ReclaimError, Search};
-use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
+use crate::tables::{
+    IndexWork, Limits, WithChunks, beside_tails, copying, discard, index_pass, remembering, with_chunks,
+};
 
 /// Makes a pass.
 ///
@@ -144,7 +147,9 @@ impl Pass<'_> {
         stop_if_asked(cancel)?;
         let mut known_versions = KnownVersions::load(self.index_work(), &self.base).await?;
         proposal.note_recorded(|container| known_versions.has_record(container));
-        let manifests_read = survey.versions(&registers, &mut known_versions, &mut proposal).await?;
+        let prover = Prover::new(copying(self.context, options.threads), self.index_work(), options.prove_max);
+        let Versions { manifests_read, unproved } =
+            survey.versions(&registers, prover, &mut known_versions, &mut proposal).await?;
         ask_for_forwards(repository, &known_versions, &mut proposal).await?;
         ask_for_missing(repository, &proposal).await?;
 
@@ -161,7 +166,7 @@ impl Pass<'_> {
         let tasks = TaskInput {
             context: self.context,
             options,
-            job: self.own_job(),
+            job: self.planning_job(),
             head,
             known_versions: &known_versions,
             proposal: &proposal,
@@ -199,6 +204,7 @@ impl Pass<'_> {
             kept,
             live_jobs,
             manifests_read,
+            unproved,
             missing_containers,
             waiting,
             open_uploads,
@@ -243,7 +249,7 @@ impl Pass<'_> {
 
         // Step 6: the next index is written, with new versions and containers. Tasks run in its
         // draft.
-        let job = self.own_job();
+        let job = self.job.ok_or(PassError::Unannounced)?;
         let mut written = known_versions.write(self.index_work(), job, &self.base.manifest).await?;
         let ids = std::mem::replace(&mut written.ids, PassRuns::new(job));
         let sketches = std::mem::take(&mut written.sketches);
@@ -305,8 +311,9 @@ impl Pass<'_> {
         Ok(report)
     }
 
-    /// The job under which it writes; without a lease it writes nothing.
-    fn own_job(&self) -> JobId {
+    /// The job that plans are made for. Without a lease nothing is written, and its id is of no
+    /// consequence.
+    fn planning_job(&self) -> JobId {
         self.job.unwrap_or(self.base.manifest.head.pass)
     }
 

@@ -1,20 +1,23 @@
 //! The observations of a pass, in the order that makes them safe.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::lease::{Done, JobKind, Pin};
-use larder_format::manifest::Register;
+use larder_format::manifest::{Manifest, Register, Summary};
 use larder_index::{Current, IndexSnapshot};
 use larder_store::Repository;
+use larder_store::forget_marks::OwnedVersion;
 use larder_store::rules::Rule;
 use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::listing_scope::{Listing, Scope, Seen};
 use super::plan::AbortedJob;
+use super::prove::{Prover, Truth, Unproved, WhyUnproved};
 use crate::error::PassError;
 use crate::known_versions::{Contents, KnownVersions};
 
@@ -218,7 +221,9 @@ impl Survey<'_> {
         // is one with that number.
         let register = match lease.kind {
             JobKind::Read => return Ok(Settled::No),
-            JobKind::Backup => (Pin { series: self.repository.keys().series_key(&lease.series), job }, 0),
+            JobKind::Backup => {
+                (Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job }, 0)
+            }
             JobKind::Task => match (lease.pins.first(), lease.generation, lease.claims) {
                 (Some(version), Some(generation), _) => (*version, generation),
                 (_, _, Some(number)) if number <= self.base.number => return Ok(Settled::Yes(job)),
@@ -243,7 +248,7 @@ impl Survey<'_> {
             }
         }
         if !self.is_dry && self.repository.keeps(Rule::Fence) {
-            match self.repository.fence(version, generation).await? {
+            match self.repository.fence(OwnedVersion { domain: lease.domain, version }, generation).await? {
                 Fenced::No => return Ok(Settled::No),
                 Fenced::Aborted => {}
                 Fenced::Taken => return Ok(Settled::Committed(job, version, generation)),
@@ -333,9 +338,10 @@ impl Survey<'_> {
     pub(super) async fn versions(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
+        mut prover: Prover<'_>,
         known_versions: &mut KnownVersions,
         proposal: &mut Proposal,
-    ) -> Result<u64, PassError> {
+    ) -> Result<Versions, PassError> {
         if let Some((Pin { series, job }, generation)) = known_versions.lost(registers, |pin| proposal.is_marked(pin)) {
             // Unless another pass published and removed it meanwhile.
             if Current::look(self.repository).await?.snapshot.number != self.base.number {
@@ -351,38 +357,38 @@ impl Survey<'_> {
             }
             let (newest, is_alone) = (generations.last().copied().unwrap_or(0), generations.len() == 1);
             // If a lease names a version, more than its newest generation counts.
-            if known_versions.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
+            let is_known = known_versions.knows(pin, newest) && !proposal.is_marked(pin);
+            let is_proved = known_versions.proved(pin) == newest || !self.repository.keeps(Rule::ProvedBeforeRetired);
+            if is_known && is_proved && (is_alone || !proposal.is_named(pin)) {
                 known_versions.retain(*pin);
                 proposal.retain(*pin, []);
                 proposal.supersede(*pin, newest);
             } else {
-                plans.push((*pin, proposal.generations(pin, generations)));
+                plans.push((*pin, proposal.generations(pin, generations), known_versions.proved(pin)));
             }
         }
         // Without an index, or with a rebuilt one, retired containers of older generations are
         // unknown. A job that read such a generation may still need them. If they are missing,
         // their chunks are in containers that no version names.
         let knows_all = self.base.number > 0 && self.base.manifest.head.rebuilt.is_none();
-        let mut manifests_read = 0;
-        let reads = plans.into_iter().map(|(pin, generations)| self.generations(pin, generations));
+        let mut seen = Versions::default();
+        let reads = plans.into_iter().map(|(pin, generations, proved)| self.generations(pin, generations, proved));
         let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
         while let Some(read) = reads.next().await {
-            let (pin, manifests) = read?;
-            manifests_read += manifests.len() as u64;
-            // Older ones were not read because they count for nothing.
-            let superseding = manifests.last().filter(|(_, register)| matches!(register, Register::Committed(_)));
-            let superseding = superseding.map(|(generation, _)| *generation);
-            let aborted = manifests.iter().filter(|(_, register)| matches!(register, Register::Aborted));
-            let aborted: Vec<u32> = aborted.map(|(generation, _)| *generation).collect();
-            let committed = manifests.into_iter().filter_map(|(generation, register)| match register {
-                Register::Committed(contents) => Some((generation, contents)),
-                Register::Aborted => None,
-            });
-            let committed: Vec<_> = committed.collect();
-            for (at, (generation, contents)) in committed.iter().enumerate() {
+            let Generations { pin, mut committed, aborted, read } = read?;
+            seen.manifests_read += read;
+            let is_marked = proposal.is_marked(&pin);
+            if !is_marked {
+                seen.unproved.extend(self.prove(pin, &mut committed, &mut prover).await?);
+            }
+            let holding = committed.iter().position(|read| read.is_proved).filter(|_| !is_marked);
+            if let Some(holding) = holding {
+                proposal.supersede(pin, committed[holding].generation_that_supersedes());
+            }
+            for (at, Generation { generation, contents, is_refuted, .. }) in committed.iter().enumerate() {
                 // They are ordered from the newest down.
-                let holds = at == 0 && !proposal.is_marked(&pin);
-                let why = if holds || !knows_all { Retained::Holds } else { Retained::Named };
+                let holds = holding == Some(at) || (!knows_all && !is_refuted);
+                let why = if holds { Retained::Holds } else { Retained::Named };
                 // Retired containers are kept for no version. Their forward targets are kept all
                 // the same.
                 let there = contents.containers.iter().map(|usage| usage.container);
@@ -393,52 +399,94 @@ impl Survey<'_> {
             if !self.repository.keeps(Rule::AbortedGenerationStays) {
                 proposal.drop_aborted(pin, &aborted);
             }
-            if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
-                proposal.supersede(pin, generation);
-            }
             // Manifests of several generations, and those that only a lease retains, are read again
-            // next time.
-            match committed.len() {
-                1 if !proposal.is_marked(&pin) => {
-                    for (generation, contents) in committed {
-                        known_versions.ingest(pin, generation, contents);
-                    }
-                }
-                _ => {
-                    committed.iter().for_each(|(generation, contents)| known_versions.hold(pin, *generation, contents))
+            // next time. What the index knows of them stays known, with its proof.
+            let is_alone = committed.len() == 1;
+            let is_only = holding.is_some_and(|holding| committed[holding].supersedes == Supersedes::Older);
+            for (at, Generation { generation, contents, is_refuted, .. }) in committed.into_iter().enumerate() {
+                let holds = holding == Some(at);
+                if holds && (is_alone || is_only || known_versions.knows(&pin, generation)) {
+                    known_versions.ingest(pin, generation, generation > 0, contents);
+                } else if is_refuted {
+                    known_versions.hold_aside(&contents);
+                } else {
+                    known_versions.hold(pin, generation, &contents);
                 }
             }
         }
         proposal.doom(known_versions.prune(&|container| proposal.is_free(container)));
         proposal.keep(known_versions.used());
-        Ok(manifests_read)
+        Ok(seen)
     }
 
-    /// The container tables and samples of those generations of a version that are retained.
+    /// Those generations of a version that are retained, from the newest down. `proved`: the
+    /// highest one that the index knows as proved.
     async fn generations(
         &self,
         pin: Pin,
         wanted: Vec<(u32, Supersedes)>,
-    ) -> Result<(Pin, Vec<(u32, Register<Contents>)>), PassError> {
-        let mut manifests = Vec::new();
+        proved: u32,
+    ) -> Result<Generations, PassError> {
+        let mut found = Generations { pin, committed: Vec::new(), aborted: Vec::new(), read: 0 };
         for (generation, supersedes) in wanted {
-            match self.repository.read_register(pin, generation).await {
-                Ok(Some(Register::Committed(manifest))) => {
-                    manifests.push((generation, Register::Committed(manifest.into())));
-                    if supersedes == Supersedes::Older {
-                        break;
-                    }
-                }
-                Ok(Some(Register::Aborted)) => manifests.push((generation, Register::Aborted)),
+            let register = match self.repository.read_register(pin, generation).await {
+                Ok(Some(register)) => register,
                 Ok(None) => return Err(PassError::Overtaken),
                 Err(error) if error.is_of_object() => {
                     let name = larder_format::names::version(pin.series, pin.job, generation);
                     return Err(PassError::UnreadableManifest { name, id: pin.job, source: error });
                 }
                 Err(error) => return Err(error.into()),
+            };
+            found.read += 1;
+            let Register::Committed(manifest) = register else {
+                found.aborted.push(generation);
+                continue;
+            };
+            let is_proved = generation == 0
+                || generation == proved
+                || self.repository.has_written(pin, generation, manifest.summary.attempt)
+                || !self.repository.keeps(Rule::ProvedBeforeRetired);
+            let ends = is_proved && supersedes == Supersedes::Older;
+            found.committed.push(Generation::of(generation, supersedes, is_proved, manifest));
+            if ends {
+                break;
             }
         }
-        Ok((pin, manifests))
+        Ok(found)
+    }
+
+    /// Proves the newest generations of a version, unless they are (`ProvedBeforeRetired`). Returns
+    /// those that remain unproved. Older ones that a proved one supersedes are left out.
+    async fn prove(
+        &self,
+        version: Pin,
+        committed: &mut Vec<Generation>,
+        prover: &mut Prover<'_>,
+    ) -> Result<Vec<Unproved>, PassError> {
+        let mut unproved = Vec::new();
+        // Without one, its job was aborted: there is no version.
+        let Some(truth) = committed.iter().position(|read| read.is_proved) else { return Ok(unproved) };
+        for at in 0..truth {
+            let (above, below) = committed.split_at_mut(truth);
+            let Generation { generation, manifest, is_proved, is_refuted, .. } = &mut above[at];
+            let Some(candidate) = manifest.take() else { continue };
+            let Generation { summary, contents, .. } = &below[0];
+            let truth = Truth { summary, containers: &contents.containers };
+            let Some(why) = prover.prove(&candidate, truth).await? else {
+                *is_proved = true;
+                if above[at].supersedes == Supersedes::Older {
+                    committed.truncate(at + 1);
+                }
+                break;
+            };
+            *is_refuted = matches!(why, WhyUnproved::Refuted { .. });
+            let generation = *generation;
+            let name = larder_format::names::version(version.series, version.job, generation);
+            tracing::warn!(%name, ?why, "this generation of a manifest is not proved; the lower one stays");
+            unproved.push(Unproved { version, generation, why });
+        }
+        Ok(unproved)
     }
 
     /// The observations that are made after the leases instead of before them, where tests disable
@@ -505,4 +553,47 @@ enum SeenJob {
     Closed(Done),
     /// And whether it looks dead.
     Lease(SeenLease, bool),
+}
+
+/// The result of reading the versions.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    pub(super) manifests_read: u64,
+    /// Generations that are not proved.
+    pub(super) unproved: Vec<Unproved>,
+}
+
+/// The generations of a version that were read, from the newest down.
+struct Generations {
+    pin: Pin,
+    committed: Vec<Generation>,
+    aborted: Vec<u32>,
+    /// How many manifests and marks were read.
+    read: u64,
+}
+
+/// One of them.
+struct Generation {
+    generation: u32,
+    supersedes: Supersedes,
+    is_proved: bool,
+    is_refuted: bool,
+    summary: Summary,
+    contents: Contents,
+    /// The whole of it, if it is not proved.
+    manifest: Option<Arc<Manifest>>,
+}
+
+impl Generation {
+    fn of(generation: u32, supersedes: Supersedes, is_proved: bool, manifest: Manifest) -> Self {
+        let summary = manifest.summary.clone();
+        let whole = if is_proved { None } else { Some(Arc::new(manifest.clone())) };
+        let contents = Contents::from(manifest);
+        Self { generation, supersedes, is_proved, is_refuted: false, summary, contents, manifest: whole }
+    }
+
+    /// The number below which generations are superseded, if this one holds.
+    fn generation_that_supersedes(&self) -> u32 {
+        if self.supersedes == Supersedes::Older { self.generation } else { 0 }
+    }
 }

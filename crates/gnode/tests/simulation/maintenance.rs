@@ -9,7 +9,6 @@ use std::time::Duration;
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
-use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_gnode::defragment::{DefragmentOptions, Defragmented, Defragmenter, plans};
 use larder_gnode::forget::create_marks;
@@ -23,6 +22,7 @@ use larder_lifecycle::arrange::{ArrangeOptions, Arranged};
 use larder_lifecycle::convert_layout::{ConvertError, convert as real_convert};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::forget_marks::OwnedVersion;
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::survey::SeenLease;
 use larder_testkit::data::Rng;
@@ -283,7 +283,7 @@ pub async fn forget(node: &Node) -> Result<(), Stop> {
         let version = versions.remove(at);
         node.ledger.begins_to_forget(version.id());
         let mark = Forgotten { time_ms: node.now_ms(), host: "node".to_owned(), reason: "simulated".to_owned() };
-        chosen.push((Pin { series: version.series, job: version.id() }, mark));
+        chosen.push((OwnedVersion::from(&version), mark));
     }
     let forgot = create_marks(&node.repository, chosen).await;
     node.ledger.add("forgotten", forgot.done.len() as u64);

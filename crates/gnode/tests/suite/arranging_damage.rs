@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::*;
 use larder_format::compress::{Compression, Compressor};
-use larder_format::container::{ContainerBuilder, seal_frame};
+use larder_format::container::{ContainerBuilder, ContainerSealer, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_gnode::pass::{self, Outcome, PassError, PassOptions, PassReport};
@@ -62,10 +62,12 @@ fn damage(scene: &Scene, id: ContainerId, damage: Damage) {
             Damage::OtherBytes => {
                 let index = keys.read_container_index(id).await.unwrap();
                 let bytes = larder_testkit::data::random(99, index.payload_len as usize);
-                let frame = seal_frame(keys.keys(), id, 0, &bytes, &mut Compressor::new(Compression::Off)).unwrap();
-                let mut builder = ContainerBuilder::new(id);
+                let sealer = ContainerSealer::new(keys.keys(), id, index.domain, [5; 32]).unwrap();
+                let mut off = Compressor::new(Compression::Off);
+                let frame = seal_frame(&sealer, 0, &bytes, &index.chunks, &mut off).unwrap();
+                let mut builder = ContainerBuilder::new();
                 builder.push_frame(&frame);
-                memory.put(&name, builder.finish(keys.keys(), &index.chunks).unwrap()).await;
+                memory.put(&name, builder.finish(&sealer, &index.chunks, keys.config().padding()).unwrap()).await;
             }
         }
     });

@@ -145,7 +145,8 @@ fn what_somebody_else_did_first_holds() {
         backup(&context, &setup.source()).unwrap();
     }
     let newest = versions(&context).pop().unwrap();
-    let fence = encode_aborted(context.repository.keys(), newest.series, newest.id(), 1, [5; 16]);
+    let (keys, domain) = (context.repository.keys(), newest.summary.domain);
+    let fence = encode_aborted(keys, domain, newest.series, newest.id(), 1, [5; 32]).unwrap();
     let name = names::version(newest.series, newest.id(), 1);
     setup.runtime.block_on(context.repository.store().create(&name, fence.into())).unwrap();
     let newest = versions(&context).pop().unwrap();

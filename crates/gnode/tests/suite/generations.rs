@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -50,17 +49,9 @@ fn pass_after(scene: &Scene, dead_after: Duration) {
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
-/// That there is nothing but what visible versions need, and the registers of those that were rewritten.
 #[track_caller]
 fn is_clean(scene: &Scene, at: &str) {
-    let versions: BTreeMap<JobId, u32> =
-        scene.versions().iter().map(|version| (version.id(), version.generation)).collect();
-    let superseded = |name: &String| {
-        names::parse_version(name)
-            .is_some_and(|(_, job, generation)| generation == 0 && versions.get(&job).is_some_and(|newest| *newest > 0))
-    };
-    let garbage: Vec<_> = scene.garbage().into_iter().filter(|name| !superseded(name)).collect();
-    assert!(garbage.is_empty(), "{at}: {garbage:?}");
+    scene.is_clean_but_registers(at);
 }
 
 #[test]
@@ -178,7 +169,8 @@ fn generations_below_the_one_that_holds_are_removed() {
     assert_eq!(generations_of(&scene, id), [0, 1]);
     // Fenced off, and then twice more.
     let context = scene.context();
-    let fence = larder_format::manifest::encode_aborted(context.repository.keys(), newest.series, id, 2, [5; 16]);
+    let (keys, domain) = (context.repository.keys(), newest.summary.domain);
+    let fence = larder_format::manifest::encode_aborted(keys, domain, newest.series, id, 2, [5; 32]).unwrap();
     scene
         .runtime
         .block_on(context.repository.store().create(&names::version(newest.series, id, 2), fence.into()))

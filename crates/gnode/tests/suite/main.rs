@@ -17,6 +17,7 @@ mod crash_sweep;
 mod daemon;
 mod estimates;
 mod fifty_versions;
+mod forged_generations;
 mod generations;
 mod ingesting;
 mod layouts_apart;

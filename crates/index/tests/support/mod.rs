@@ -13,7 +13,7 @@ use larder_format::ids::{ByteCount, JobId, RepositoryId, SeriesKey};
 use larder_format::index_manifest::{
     IndexHead, IndexManifest, IndexedVersion, PassStatistics, RunRef, Table, VersionState,
 };
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::KeyFields;
 use larder_index::{
     Cursor, Draft, IndexError, IndexIo, IndexPass, LookupOptions, Merge, PassRuns, Readahead, RunScan, RunWriter,
     TableReader, Tombstones,
@@ -32,11 +32,10 @@ pub async fn repository() -> (Repository, Memory, Faults) {
     let config = Config {
         repository: RepositoryId([7; 16]),
         created_ms: 0,
-        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        chunker: ChunkerParams::with_average(Algorithm::DEFAULT, 4096),
         page_cuts: true,
     };
-    let fields =
-        KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+    let fields = KeyFields::for_tests();
     let repository =
         Repository::init(store, config, PASSWORD, fields, Arc::new(larder_testkit::entropy())).await.expect("is made");
     (repository, memory, faults)
@@ -59,6 +58,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         layout: larder_format::layout::Layout::Standard,
         is_arranged: false,
         is_carried: false,
+        is_proved: false,
     };
     let head = IndexHead {
         number: 0,

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
+use larder_format::content::ContentRoots;
 use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
@@ -121,6 +122,9 @@ fn find_bases(
     let own = match options.base {
         Some(id) => {
             let version = versions.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
+            if version.summary.domain != repository.keys().domain() {
+                return Err(BackupError::ForeignBase { id });
+            }
             expect_shared(&version.summary, &options.series, policy)?;
             Some(Candidate { version, why: WhyBase::Asked })
         }
@@ -351,12 +355,17 @@ fn run(
         sketch,
         layout: announced.policy.layout(),
         more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
+        domain: repository.keys().domain(),
+        is_signed: repository.keys().can_sign(),
+        roots: ContentRoots::of(&streams.data, &streams.metadata),
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
     let done = with_containers(Done::committed(series), &uploads);
     if !repository.keeps(Rule::CloseLast) {
-        let mark = done.encode(repository.keys(), job, random(repository.entropy())?).map_err(RepositoryError::from)?;
+        let mark = done
+            .encode(repository.keys(), repository.keys().domain(), job, random(repository.entropy())?)
+            .map_err(RepositoryError::from)?;
         let name = larder_format::names::lease_done(job);
         let created = context.executor.block_on(repository.store().create(&name, mark.into()));
         created.map_err(RepositoryError::from)?;

@@ -68,7 +68,10 @@ pub(super) fn find_similar(
     };
     similar_series::narrow(context, &sketch, &mut series)?;
     let mut versions = context.executor.block_on(context.repository.newest_of(series))?;
-    versions.retain(|version| !version.summary.sketch.is_empty());
+    // Metadata is not shared across domains (`MetaInDomain`): who may read one domain only could not
+    // read a version that lies in two.
+    let own = context.repository.keys().domain();
+    versions.retain(|version| !version.summary.sketch.is_empty() && version.summary.domain == own);
     // Among equals the newest comes first.
     versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let sketches: Vec<_> = versions.iter().map(|version| &version.summary.sketch).collect();

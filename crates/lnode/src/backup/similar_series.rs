@@ -18,12 +18,19 @@ use larder_store::newest_versions::ListedSeries;
 
 /// This number of series is read without asking the index, which costs some consecutive requests.
 const ALL_MAX: usize = 64;
+/// Heads that are looked at without an index: those of the series that were backed up last.
+const NEWEST_MAX: usize = 256;
 /// The number of series with shared samples to read: those with most.
 const LIKELY_MAX: usize = 16;
 
 /// Drops series that cannot be like the stream.
 pub(super) fn narrow(context: &JobContext, stream: &Sketch, series: &mut ListedSeries) -> Result<(), RepositoryError> {
     if series.len() <= ALL_MAX {
+        return Ok(());
+    }
+    // A key that may only back up does not open the index.
+    if context.repository.keys().secrets().index.is_none() {
+        series.keep_newest(NEWEST_MAX);
         return Ok(());
     }
     match context.executor.block_on(shared(context, stream)) {

@@ -10,7 +10,9 @@ use larder_reader::{
     EntriesBelow, PlacedEntry, Reading, ReadingOrder, RecordCursor, VersionReader, is_missing, read_plan,
 };
 use larder_source::PathText;
-use larder_source::target::{DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetCause, TargetError};
+use larder_source::target::{
+    DirDecision, KeptReason, LinkDecision, NodeDecision, PutDecision, Target, TargetCause, TargetError,
+};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -129,7 +131,7 @@ impl<'a> Restore<'a> {
             cursor: reader.unresolved_cursor(),
             resolving: reader.data_cursor(),
             reader,
-            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
+            fingerprinter: Fingerprinter::new(context.repository.keys().fingerprint()),
             root,
             counters: Counters::default(),
             sizes,
@@ -263,7 +265,9 @@ impl<'a> Restore<'a> {
                 if let Some(decision) = self.single(&entry.path, result)? {
                     match decision {
                         NodeDecision::Made | NodeDecision::UpToDate => self.others += 1,
-                        _ => add(&self.counters.files_kept, 1),
+                        // Nothing is there, and nothing was kept.
+                        NodeDecision::Kept(KeptReason::Omitted) => {}
+                        NodeDecision::Kept(_) => add(&self.counters.files_kept, 1),
                     }
                 }
                 Ok(())

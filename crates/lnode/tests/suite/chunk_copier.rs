@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::support::*;
 use bytes::Bytes;
 use larder_format::compress::{Compression, Compressor, Decompressor};
-use larder_format::container::{ContainerBuilder, seal_frame};
+use larder_format::container::{ContainerBuilder, ContainerSealer, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, names};
 use larder_job::JobContext;
@@ -244,7 +244,8 @@ fn a_frame_is_copied_only_when_every_chunk_in_it_is_right() {
     let victim = *sparse(&context, &newest, 101).iter().min().unwrap();
     let (repository, keys) = (&context.repository, context.repository.keys());
     let container = context.executor.block_on(repository.read_container(victim)).unwrap();
-    let mut forged = ContainerBuilder::new(victim);
+    let sealer = ContainerSealer::new(keys, victim, keys.domain(), [5; 32]).unwrap();
+    let mut forged = ContainerBuilder::new();
     let (mut compressor, mut decompressor) = (Compressor::new(Compression::DEFAULT), Decompressor::new());
     for frame in container.index.frames() {
         let (mut scratch, mut raw) = (Vec::new(), Vec::new());
@@ -253,9 +254,9 @@ fn a_frame_is_copied_only_when_every_chunk_in_it_is_right() {
         if frame.number == 0 {
             *raw.last_mut().unwrap() ^= 1;
         }
-        forged.push_frame(&seal_frame(keys, victim, frame.number, &raw, &mut compressor).unwrap());
+        forged.push_frame(&seal_frame(&sealer, frame.number, &raw, &[], &mut compressor).unwrap());
     }
-    let forged = forged.finish(keys, &container.index.chunks).unwrap();
+    let forged = forged.finish(&sealer, &container.index.chunks, repository.config().padding()).unwrap();
     context.executor.block_on(async {
         repository.store().delete(&names::container(victim)).await.unwrap();
         repository.store().create(&names::container(victim), forged.into()).await.unwrap();

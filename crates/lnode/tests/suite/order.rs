@@ -8,7 +8,8 @@
 use crate::support::*;
 use larder_chunking::Fingerprinter;
 use larder_format::compress::{Compression, Compressor};
-use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, seal_frame};
+use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, ContainerSealer, seal_frame};
+use larder_format::content::{self, ContentRoots};
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
@@ -50,7 +51,7 @@ impl Meta<'_> {
     const ID: ContainerId = ContainerId { kind: ContainerKind::Meta, job: JOB, seq: 0 };
 
     fn add(&mut self, bytes: &[u8]) -> ChunkRef {
-        let fingerprint = Fingerprinter::new(&self.repository.keys().fingerprint).one(bytes);
+        let fingerprint = Fingerprinter::new(self.repository.keys().fingerprint()).one(bytes);
         let (offset, size) = (self.payload.len() as u32, bytes.len() as u32);
         self.chunks.push(ChunkEntry { fingerprint, size, kind: ChunkKind::Plain });
         self.payload.extend_from_slice(bytes);
@@ -77,29 +78,34 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         let records: Vec<_> = chunks.into_iter().map(|chunk| ChunkRecord { chunk, born: JOB }).collect();
         let bytes = records.iter().map(|record| u64::from(record.chunk.size)).sum();
         let chunks = records.len() as u32;
+        let cover = Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 });
         segments.push(SegmentRef {
             chunk: meta.add(&segment::encode(&records, &[]).unwrap()),
+            content: content::of_segment(&records, &[], cover.as_ref(), None),
             bytes,
             chunks,
             samples: vec![1],
             uses: vec![ContainerUse { container: Meta::ID, chunks, bytes }],
-            cover: Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 }),
+            cover,
             proof: None,
         });
     }
     let metadata = Recipe {
         nodes: vec![NodeRef {
             chunk: meta.add(&recipe::encode_node(&segments).unwrap()),
+            content: content::of_node(&segments),
             bytes: segments.iter().map(|segment| segment.bytes).sum(),
             chunks: segments.iter().map(|segment| u64::from(segment.chunks)).sum(),
             segments: segments.len() as u32,
             cover: segments[0].cover.clone(),
         }],
     };
-    let mut builder = ContainerBuilder::new(Meta::ID);
+    let keys = repository.keys();
+    let sealer = ContainerSealer::new(keys, Meta::ID, keys.domain(), [5; 32]).unwrap();
+    let mut builder = ContainerBuilder::new();
     let mut off = Compressor::new(Compression::Off);
-    builder.push_frame(&seal_frame(repository.keys(), Meta::ID, 0, &meta.payload, &mut off).unwrap());
-    let object = builder.finish(repository.keys(), &meta.chunks).unwrap();
+    builder.push_frame(&seal_frame(&sealer, 0, &meta.payload, &meta.chunks, &mut off).unwrap());
+    let object = builder.finish(&sealer, &meta.chunks, repository.config().padding()).unwrap();
     let (chunks_held, bytes_held) = (meta.chunks.len() as u32, meta.payload.len() as u64);
     let usage = ContainerUsage {
         container: Meta::ID,
@@ -128,6 +134,9 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: Default::default(),
+        is_signed: false,
+        roots: ContentRoots::of(&Recipe::default(), &metadata),
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -18,7 +18,7 @@ use larder_testkit::{Memory, data};
 use proptest::prelude::*;
 
 /// Those that cut by content.
-const ALGORITHMS: [Algorithm; 3] = [Algorithm::MinCdc, Algorithm::FastCdc, Algorithm::Rabin];
+const ALGORITHMS: [Algorithm; 4] = [Algorithm::MinCdcAes, Algorithm::MinCdc, Algorithm::FastCdc, Algorithm::Rabin];
 
 /// Length of a page, and of its chunk.
 const PAGE: usize = 4096;
@@ -247,7 +247,7 @@ proptest! {
 #[test]
 fn what_stays_around_a_changed_place_is_proved_in_runs() {
     let runtime = runtime();
-    let context = repository(&runtime, Algorithm::MinCdc);
+    let context = repository(&runtime, Algorithm::DEFAULT);
     let mut bytes = data::mixed(4, 20_000_000);
     for version in 0..6 {
         let (_, statistics) = store_merging(&context, "series", &bytes, false, Some(3));
@@ -289,7 +289,7 @@ fn predictions_are_counted_in_chunks() {
 #[test]
 fn prediction_goes_on_behind_an_insertion() {
     let runtime = runtime();
-    let context = repository(&runtime, Algorithm::MinCdc);
+    let context = repository(&runtime, Algorithm::DEFAULT);
     let base = data::mixed(3, 60_000_000);
     let second = [&base[..3_000_000], b"something new", &base[3_000_000..]].concat();
     store(&context, "series", &base, false);

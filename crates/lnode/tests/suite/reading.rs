@@ -102,7 +102,7 @@ impl Scene {
     fn mark_bytes(&self) -> Vec<u8> {
         let mark = Forgotten { time_ms: 0, host: "host".to_owned(), reason: "for a test".to_owned() };
         let keys = self.context.repository.keys();
-        mark.encode(keys, self.version.series, self.version.id(), [9; 16]).unwrap()
+        mark.encode(keys, keys.domain(), self.version.series, self.version.id(), [9; 32]).unwrap()
     }
 
     fn remove(&self, prefix: &str) {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use larder_format::container::FrameLocation;
+use larder_format::container::{FrameLocation, FrameOpener};
 use larder_store::container_reader::OpenContainer;
 
 /// The unit of allocation in the file, in bytes.
@@ -37,6 +37,8 @@ pub(super) struct DiskTier {
 pub(super) struct Spilled {
     /// Its frames in rising order, each with its place among the bytes.
     frames: Vec<(FrameLocation, u64)>,
+    /// Opens them.
+    pub(super) opener: FrameOpener,
     blocks: Vec<u32>,
     /// Their bytes.
     pub(super) bytes: u64,
@@ -63,7 +65,8 @@ impl DiskTier {
             }
         }
         let blocks: Vec<u32> = bytes.chunks(BLOCK as usize).map(|_| self.block()).collect();
-        let spilled = Spilled { frames, blocks, bytes: bytes.len() as u64 };
+        let opener = container.index.opener().clone();
+        let spilled = Spilled { frames, opener, blocks, bytes: bytes.len() as u64 };
         let write = |(at, range): (u64, Range<u64>)| {
             self.file.write_all_at(&bytes[range.start as usize..range.end as usize], at)
         };

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use larder_format::ChunkRef;
-use larder_format::container::{ContainerIndex, FRAME_TARGET, open_frame};
+use larder_format::container::{ContainerIndex, FRAME_TARGET};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::segment::ChunkRecord;
@@ -256,7 +256,8 @@ impl Containers {
         let opened = opened.get(id, &frame, |sealed, raw, decompressor| {
             disk.read(spilled, &frame, place, sealed)?;
             raw.resize(frame.entry.raw_len as usize, 0);
-            open_frame(repository.keys(), id, &frame, sealed, raw, decompressor).map_err(io::Error::other)?;
+            let (keys, opener) = (repository.keys(), &spilled.opener);
+            opener.open_frame(keys, &frame, sealed, raw, decompressor).map_err(io::Error::other)?;
             counters.disk_hit(u64::from(frame.entry.sealed_len));
             Ok(())
         });

@@ -137,7 +137,7 @@ impl<'a> Worker<'a> {
     fn new(context: &'a JobContext) -> Self {
         Self {
             context,
-            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
+            fingerprinter: Fingerprinter::new(context.repository.keys().fingerprint()),
             decompressor: Decompressor::new(),
             scratch: Vec::new(),
             raw: Vec::new(),

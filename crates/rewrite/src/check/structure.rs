@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::container::ContainerIndex;
-use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::content;
+use larder_format::ids::{ContainerId, ContainerKind, ContentDigest};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::metadata::decode_block;
-use larder_format::recipe::{Recipe, SegmentRef, decode_node};
-use larder_format::segment::{self, ChunkRecord};
-use larder_format::{ChunkRef, Fingerprint, names};
+use larder_format::recipe::{NodeRef, Recipe, SegmentRef, decode_node};
+use larder_format::segment::{self, ChunkRecord, Segment};
+use larder_format::{ChunkRef, names};
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, Sought, is_missing};
 use larder_store::RepositoryError;
@@ -39,6 +40,15 @@ fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
     (start, chunk.size)
 }
 
+/// Names a node or segment as a row describes it: half of its fingerprint, and half of a digest of
+/// the row. A row that describes the same object in another way is checked too.
+type Seen = ([u8; 16], [u8; 16]);
+
+fn seen(chunk: &ChunkRef, row: ContentDigest) -> Seen {
+    let half = |bytes: [u8; 32]| std::array::from_fn(|at| bytes[at]);
+    (half(chunk.fingerprint.0), half(row.0))
+}
+
 /// The known defects of one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BadContainer {
@@ -67,7 +77,7 @@ pub(super) struct Structure<'a> {
     listed: HashMap<ContainerId, u64>,
     pub(super) used: HashSet<ContainerId>,
     pub(super) bad: BTreeMap<ContainerId, BadContainer>,
-    seen: HashSet<Fingerprint>,
+    seen: HashSet<Seen>,
     /// The known metadata of nodes and segments, by their fingerprints.
     stretches: Stretches,
     indexes: ByteLru<ContainerId, Option<std::sync::Arc<Index>>>,
@@ -206,8 +216,8 @@ impl<'a> Structure<'a> {
     fn recipe(&mut self, recipe: &Recipe, kind: ContainerKind) -> Result<(), CheckError> {
         let mut before = Stretch::default();
         for node in &recipe.nodes {
-            if self.seen.insert(node.chunk.fingerprint) {
-                self.node(&node.chunk, kind)?;
+            if self.seen.insert(seen(&node.chunk, content::of_stream(std::slice::from_ref(node)))) {
+                self.node(node, kind)?;
             }
             if kind == ContainerKind::Meta {
                 let here = self.stretches.get(&node.chunk.fingerprint);
@@ -222,9 +232,11 @@ impl<'a> Structure<'a> {
     }
 
     /// Checks a node for the first time.
-    fn node(&mut self, node: &ChunkRef, kind: ContainerKind) -> Result<(), CheckError> {
+    fn node(&mut self, row: &NodeRef, kind: ContainerKind) -> Result<(), CheckError> {
+        let node = &row.chunk;
         let Some(bytes) = self.read(node)? else { return Ok(()) };
-        let segments = match decode_node(&bytes) {
+        let verified = |segments: Vec<SegmentRef>| content::check_node(row, &segments).map(|()| segments);
+        let segments = match decode_node(&bytes).and_then(verified) {
             Ok(segments) => segments,
             Err(error) => {
                 self.found_bad(node.container, error.to_string(), Some(range(node)));
@@ -236,7 +248,7 @@ impl<'a> Structure<'a> {
             if self.context.cancel.is_cancelled() {
                 return Err(CheckError::Interrupted);
             }
-            if self.seen.insert(segment.chunk.fingerprint) {
+            if self.seen.insert(seen(&segment.chunk, content::of_node(std::slice::from_ref(&segment)))) {
                 self.context.progress.done(0, segment.bytes);
                 self.segment(&segment, kind)?;
             }
@@ -262,7 +274,8 @@ impl<'a> Structure<'a> {
     fn segment(&mut self, reference: &SegmentRef, kind: ContainerKind) -> Result<(), CheckError> {
         let chunk = &reference.chunk;
         let Some(bytes) = self.read(chunk)? else { return Ok(()) };
-        let (mut records, mut names) = match segment::decode(&bytes) {
+        let verified = |segment: Segment| content::check_segment(reference, &segment).map(|()| segment);
+        let (mut records, mut names) = match segment::decode(&bytes).and_then(verified) {
             Ok(segment) => self.chunks.objects_and_names(segment.records, |record| record.chunk.container),
             Err(error) => {
                 self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));

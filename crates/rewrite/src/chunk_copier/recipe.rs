@@ -88,6 +88,7 @@ impl ChunkCopier {
     ) -> Result<RewrittenRecipes, RewriteError> {
         // An earlier version that failed may have counted uses.
         drop(self.sink.take());
+        self.sink.change_domain(manifest.summary.domain)?;
         let mut rewriting = Rewriting {
             nodes: NodeWriter::new(Some(&self.left.staying(&manifest.data))),
             waiting: Vec::new(),

@@ -317,6 +317,7 @@ impl Healing<'_> {
         let lease = Lease {
             pins: [vec![pin], self.put_back.pins(owners)].concat(),
             generation: Some(generation),
+            domain: version.summary.domain,
             ..context.lease(JobKind::Task, &version.summary.series)
         };
         let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);

@@ -56,8 +56,8 @@ impl Rewriting {
         known: HashMap<Fingerprint, ChunkRecord>,
         destination: Destination,
     ) -> Self {
-        let packer = Packer::new(destination, ContainerKind::Meta, job);
-        let fingerprinter = Fingerprinter::new(&context.repository.keys().fingerprint);
+        let packer = Packer::new(destination, ContainerKind::Meta, job).of_domain(old.summary.domain);
+        let fingerprinter = Fingerprinter::new(context.repository.keys().fingerprint());
         Self {
             job,
             from: RecipeReader::new(Arc::new(old.data.clone()), MetaChunks::new(context)),

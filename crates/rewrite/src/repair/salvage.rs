@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use larder_format::Fingerprint;
 use larder_format::compress::Compression;
+use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
@@ -208,7 +209,12 @@ fn save(
     }
     let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
     let layout = Some(version.summary.layout);
-    let lease = Lease { pins: vec![pin], layout, ..context.lease(JobKind::Backup, &version.summary.series) };
+    let lease = Lease {
+        pins: vec![pin],
+        layout,
+        domain: version.summary.domain,
+        ..context.lease(JobKind::Backup, &version.summary.series)
+    };
     let keeper = LeaseKeeper::open(context, job, lease)?;
     let result = save_announced(context, version, job, bad, options, losses);
     // As with a backup: when an attempt at the commit may still land, the lease stays.
@@ -305,6 +311,7 @@ fn manifest_of(
         program: options.program.clone(),
         statistics,
         attempt: random(context.repository.entropy())?,
+        roots: ContentRoots::of(&data, &metadata),
         ..old.summary.clone()
     };
     Ok(Some(Manifest { summary, data, metadata, containers }))

@@ -160,10 +160,10 @@ impl Inner {
     }
 
     fn wait(&self, entry: &Entry, attributes: Attributes) {
-        let Entry { path, mode, mtime, atime, xattrs, .. } = entry;
+        let Entry { path, mtime, atime, xattrs, .. } = entry;
         let ids = self.ids(entry);
         let rest = Rest { ids, mtime: *mtime, atime: *atime, xattrs: xattrs.clone(), attributes };
-        self.push(&PendingDir { path: path.clone(), mode: *mode, rest: Some(rest) });
+        self.push(&PendingDir { path: path.clone(), mode: self.options.omit.mode(entry), rest: Some(rest) });
     }
 
     fn push(&self, dir: &PendingDir) {
@@ -204,7 +204,8 @@ impl Inner {
                 return Ok(());
             }
         };
-        let (goal, attributes) = dir.goal(self.options.owners, Ids { uid: stat.uid, gid: stat.gid });
+        let now = Ids { uid: stat.uid, gid: stat.gid };
+        let (goal, attributes) = dir.goal(self.options.owners, &self.options.omit, now);
         let subject = if folder.path_only { Subject::Place(folder.as_fd()) } else { Subject::Open(folder.as_fd()) };
         let now = Now { stat: &stat, attributes, written_since: false };
         metadata::apply(&self.rights, &self.notes, path, subject, &now, &goal)

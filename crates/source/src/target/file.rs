@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::error::TargetError;
 use super::files::Slot;
 use super::folders::{self, Folder};
-use super::metadata::{self, Attributes, Goal, Now};
+use super::metadata::{self, Attributes, Now};
 use super::notes::NoteKind;
 use super::policy::{KeptReason, Verdict, anew, decide};
 use super::sparse::{self, Layout, OldContent, Zeros};
@@ -436,7 +436,7 @@ impl Inner {
     /// name's file as well.
     fn refresh(&self, entry: &Entry, folder: &Folder, name: &[u8], found: &Stat) -> Result<bool, TargetError> {
         let path = &entry.path;
-        let goal = Goal::of(entry, self.ids(entry), self.options.owners);
+        let goal = self.goal(entry);
         if metadata::is_reached(&self.rights, Subject::Name { folder, name }, found, &goal) {
             return Ok(true);
         }
@@ -490,7 +490,7 @@ impl Inner {
                 rustix::fs::ftruncate(fd, layout.size).map_err(TargetError::step("set the size of", path))?;
             }
             self.keep_safe(path, fd.as_fd())?;
-            let goal = Goal::of(entry, self.ids(entry), self.options.owners);
+            let goal = self.goal(entry);
             let now = Now { stat: &stat, attributes: attributes_in(folder), written_since: true };
             metadata::apply(&self.rights, &self.notes, path, Subject::Open(fd.as_fd()), &now, &goal)
         };
@@ -530,7 +530,7 @@ impl Inner {
             self.keep_safe(path, fd)?;
             stat = Stat::of(fd).map_err(TargetError::step("look at", path))?;
         }
-        let goal = Goal::of(entry, self.ids(entry), self.options.owners);
+        let goal = self.goal(entry);
         let now = Now { stat: &stat, attributes: writer.attributes, written_since: changed };
         metadata::apply(&self.rights, &self.notes, path, Subject::Open(fd), &now, &goal)
     }

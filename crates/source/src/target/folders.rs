@@ -1,28 +1,19 @@
 //! Open directories of the target, and the only way from a path to a descriptor.
 //!
-//! Every path is resolved below the root's descriptor without following a symlink. `openat2` does
-//! so with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. Without that call, each component is opened
-//! with `O_NOFOLLOW`. So no link can redirect a write to the outside: neither one in the target,
+//! Every path is resolved below the root's descriptor without following a symlink
+//! (`larder_beneath`). So no link can redirect a write to the outside: neither one in the target,
 //! nor one of the version, nor one swapped in meanwhile.
 //!
 //! A small number of directories is kept open, because files come in the order of a walk. The next
-//! file's parent is nearly always open, and its path costs one hash instead of a resolution. Paths
-//! longer than the kernel takes are walked in pieces.
+//! file's parent is nearly always open, and its path costs one hash instead of a resolution.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use larder_beneath::{Resolver, first_component};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-
-/// Longest piece of a path given to the kernel at once; its own limit is 4,096 with the closing
-/// zero.
-const PIECE_BYTES: usize = 4000;
-
-/// Attempts at a resolution that the kernel aborts because of renames elsewhere.
-const RESOLVE_ATTEMPTS: u32 = 16;
 
 /// An open directory below the root (or the root).
 #[derive(Debug)]
@@ -77,7 +68,7 @@ pub(super) enum Missing {
 pub(super) struct Folders {
     root: Arc<Folder>,
     open: Mutex<Cache>,
-    by_component: AtomicBool,
+    resolver: Resolver,
     /// The first open directory of each file system other than the root's, with its device.
     mounted: Mutex<Vec<(u64, Arc<Folder>)>>,
 }
@@ -86,8 +77,7 @@ impl Folders {
     /// `limit`: directories kept open beside the root.
     pub(super) fn new(root: OwnedFd, limit: usize) -> Self {
         let root = Arc::new(Folder::new(root, false));
-        let by_component = AtomicBool::new(false);
-        Self { root, open: Mutex::new(Cache::new(limit)), by_component, mounted: Mutex::default() }
+        Self { root, open: Mutex::new(Cache::new(limit)), resolver: Resolver::default(), mounted: Mutex::default() }
     }
 
     /// Waits until every file system that was reached has everything on disk. One call for each,
@@ -129,32 +119,17 @@ impl Folders {
             }
             self.nearest(&mut cache, path)
         };
-        if missing == Missing::Fail && !self.by_component.load(Ordering::Relaxed) {
-            while !rest.is_empty() {
-                let (piece, after) = first_piece(rest);
-                match open_beneath(&at, piece) {
-                    Ok(folder) => (at, rest) = (Arc::new(folder), after),
-                    // Old kernels have no openat2, and some sandboxes forbid unknown calls.
-                    Err(Errno::NOSYS | Errno::PERM) => {
-                        self.by_component.store(true, Ordering::Relaxed);
-                        break;
-                    }
-                    Err(errno) => return Err(errno),
-                }
-            }
+        if missing == Missing::Fail {
+            at = Arc::new(open_for_reading_or_as_place(|flags| self.resolver.open(&*at, rest, flags))?);
+            rest = b"";
         }
         while !rest.is_empty() {
-            let (name, after) = match rest.iter().position(|byte| *byte == b'/') {
-                Some(slash) => (&rest[..slash], &rest[slash + 1..]),
-                None => (rest, &b""[..]),
-            };
+            let (name, after) = first_component(rest);
             let folder = match open_child(&at, name) {
-                Err(Errno::NOENT) if missing == Missing::Create => {
-                    match rustix::fs::mkdirat(&*at, name, Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(Errno::EXIST) => open_child(&at, name)?,
-                        Err(errno) => return Err(errno),
-                    }
-                }
+                Err(Errno::NOENT) => match rustix::fs::mkdirat(&*at, name, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => open_child(&at, name)?,
+                    Err(errno) => return Err(errno),
+                },
                 other => other?,
             };
             (at, rest) = (Arc::new(folder), after);
@@ -167,12 +142,6 @@ impl Folders {
     /// Forgets `path` and everything below, because another directory may stand there from now on.
     pub(super) fn forget(&self, path: &[u8]) {
         self.lock().forget(path);
-    }
-
-    /// Forces the way of old kernels.
-    #[cfg(test)]
-    pub(super) fn resolve_by_component(&self) {
-        self.by_component.store(true, Ordering::Relaxed);
     }
 
     /// The open directory nearest above `path`, and the rest of the path from there.
@@ -192,34 +161,9 @@ impl Folders {
     }
 }
 
-/// As many whole components as fit into [`PIECE_BYTES`] (at least one), and the rest.
-fn first_piece(path: &[u8]) -> (&[u8], &[u8]) {
-    if path.len() <= PIECE_BYTES {
-        return (path, b"");
-    }
-    let slash = path[..PIECE_BYTES].iter().rposition(|byte| *byte == b'/');
-    match slash.or_else(|| path.iter().position(|byte| *byte == b'/')) {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (path, b""),
-    }
-}
-
-fn open_beneath(base: &Folder, path: &[u8]) -> Result<Folder, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    open_for_reading_or_as_place(|flags| {
-        for _ in 1..RESOLVE_ATTEMPTS {
-            match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                other => return other,
-            }
-        }
-        rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)
-    })
-}
-
 /// Opens the directory `name` directly below `base`, never through a link.
 pub(super) fn open_child(base: &Folder, name: &[u8]) -> Result<Folder, Errno> {
-    open_for_reading_or_as_place(|flags| rustix::fs::openat(base, name, flags | OFlags::NOFOLLOW, Mode::empty()))
+    open_for_reading_or_as_place(|flags| larder_beneath::open_child(base, name, flags))
 }
 
 fn open_for_reading_or_as_place(open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> Result<Folder, Errno> {

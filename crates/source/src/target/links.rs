@@ -51,7 +51,9 @@ impl Target {
             let Some((first_folder, first_name)) = inner.existing_parent(target)? else {
                 return Ok(if inner.options.dry_run { LinkDecision::Linked } else { LinkDecision::NeedsContent });
             };
-            let Some(first) = inner.look(&first_folder, first_name, target)?.filter(|first| is_restored(entry, first))
+            let Some(first) = inner
+                .look(&first_folder, first_name, target)?
+                .filter(|first| is_restored(entry, inner.options.omit.mode(entry), first))
             else {
                 // In a dry run the first name was not made, but it would have been.
                 return Ok(if inner.options.dry_run { LinkDecision::Linked } else { LinkDecision::NeedsContent });
@@ -123,9 +125,9 @@ impl Inner {
 
 /// Whether the first name is the version's file. File systems with coarse times keep only the whole
 /// seconds.
-fn is_restored(entry: &Entry, first: &Stat) -> bool {
+fn is_restored(entry: &Entry, mode: u32, first: &Stat) -> bool {
     let same_time =
         first.mtime == entry.mtime || (first.mtime.nanos == 0 && first.mtime.seconds == entry.mtime.seconds);
-    let is_whole = !unfinished::is_marked(first) || entry.mode == first.mode;
+    let is_whole = !unfinished::is_marked(first) || mode == first.mode;
     !first.file_type.is_dir() && same_time && is_whole
 }

@@ -14,19 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use larder_format::entry::{Entry, Timestamp, Xattr};
 use rustix::io::Errno;
 
+use super::attributes::{ACL_ACCESS, ACL_DEFAULT, CAPABILITY, belongs_to_system, owning_group_rights};
 use super::error::TargetError;
 use super::notes::{NoteKind, Notes};
+use super::omit::{Omit, SET_GID, SET_UID};
 use super::owner::{Ids, OwnerMode};
 use super::subject::Subject;
 use crate::PathText;
 use crate::stat::Stat;
-
-const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
-
-const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
-const CAPABILITY: &[u8] = b"security.capability";
 
 /// The metadata something shall have.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +35,24 @@ pub(super) struct Goal<'e> {
     pub(super) atime: Option<Timestamp>,
     /// `None`: attributes stay as they are.
     pub(super) xattrs: Option<&'e [Xattr]>,
+    /// The parts of the version that are left out. `mode` is already without them.
+    pub(super) omit: &'e Omit,
+    /// `mode` lacks set-id bits of the version.
+    pub(super) without_set_ids: bool,
 }
 
 impl<'e> Goal<'e> {
-    pub(super) fn of(entry: &'e Entry, ids: Ids, owners: OwnerMode) -> Self {
-        let Entry { mode, mtime, atime, xattrs, .. } = entry;
-        Self { mode: *mode, ids, owners, mtime: Some(*mtime), atime: *atime, xattrs: Some(xattrs) }
+    pub(super) fn of(entry: &'e Entry, ids: Ids, owners: OwnerMode, omit: &'e Omit) -> Self {
+        let Entry { mtime, atime, xattrs, .. } = entry;
+        let mode = omit.mode(entry);
+        let without_set_ids = (entry.mode & !mode) & (SET_UID | SET_GID) != 0;
+        Self { mode, ids, owners, mtime: Some(*mtime), atime: *atime, xattrs: Some(xattrs), omit, without_set_ids }
+    }
+
+    /// The attributes of the version that are restored.
+    fn xattrs(&self) -> Option<impl Iterator<Item = &'e Xattr> + Clone + use<'e>> {
+        let omit = self.omit;
+        self.xattrs.map(|all| all.iter().filter(|xattr| omit.sets(&xattr.name)))
     }
 }
 
@@ -99,8 +106,11 @@ pub(super) fn apply(
     let (owner, owner_changed) = set_owner(rights, notes, path, subject, stat, goal)?;
     let mut mode = goal.mode;
     let mut mode_moved = owner_changed;
-    if let Some(wanted) = goal.xattrs {
-        let done = set_xattrs(notes, path, subject, wanted, attributes)?;
+    if goal.without_set_ids {
+        notes.add(NoteKind::OmittedSetId, path, || format!("mode {mode:04o}"));
+    }
+    if let Some(all) = goal.xattrs {
+        let done = set_xattrs(notes, path, subject, all, goal.omit, attributes)?;
         mode_moved |= done.changed;
         if let Some(group_bits) = done.lost_acl {
             // Without its list the mask would become the rights of the owning group, which may be
@@ -140,11 +150,13 @@ pub(super) fn is_reached(rights: &Rights, subject: Subject<'_>, stat: &Stat, goa
     if goal.mtime.is_some_and(|mtime| mtime != stat.mtime) || (goal.mode != stat.mode && !stat.file_type.is_symlink()) {
         return false;
     }
-    let Some(wanted) = goal.xattrs else { return true };
+    let Some(mut wanted) = goal.xattrs() else { return true };
     let Ok(mut names) = subject.xattr_names() else { return false };
-    names.retain(|name| !belongs_to_system(name) || wanted.iter().any(|xattr| xattr.name == *name));
-    names.len() == wanted.len()
-        && wanted.iter().all(|xattr| subject.xattr(&xattr.name).is_ok_and(|value| value == xattr.value))
+    names.retain(|name| {
+        wanted.clone().any(|xattr| xattr.name == *name) || (goal.omit.touches(name) && !belongs_to_system(name))
+    });
+    names.len() == wanted.clone().count()
+        && wanted.all(|xattr| subject.xattr(&xattr.name).is_ok_and(|value| value == xattr.value))
 }
 
 /// The owner afterwards, and whether it was changed.
@@ -202,21 +214,27 @@ struct XattrsDone {
     lost_acl: Option<u32>,
 }
 
-/// Makes the attributes those of the version.
+/// Makes the attributes those of the version, but for those that are left out.
 fn set_xattrs(
     notes: &Notes,
     path: &[u8],
     subject: Subject<'_>,
-    wanted: &[Xattr],
+    all: &[Xattr],
+    omit: &Omit,
     attributes: Attributes,
 ) -> Result<XattrsDone, TargetError> {
+    let (wanted, omitted): (Vec<_>, Vec<_>) = all.iter().partition(|xattr| omit.sets(&xattr.name));
+    for Xattr { name, .. } in omitted {
+        let kind = if omit.touches(name) { NoteKind::OmittedSetId } else { NoteKind::OmittedXattr };
+        notes.add(kind, path, || PathText(name).to_string());
+    }
     let mut done = XattrsDone::default();
     let existing = match attributes {
         Attributes::Fresh => Vec::new(),
         Attributes::Unknown => subject.xattr_names().map_err(TargetError::step("list the attributes of", path))?,
     };
     for name in &existing {
-        if wanted.iter().any(|xattr| xattr.name == *name) || belongs_to_system(name) {
+        if wanted.iter().any(|xattr| xattr.name == *name) || !omit.touches(name) || belongs_to_system(name) {
             continue;
         }
         match subject.remove_xattr(name) {
@@ -248,27 +266,6 @@ fn set_xattrs(
     Ok(done)
 }
 
-/// Attributes that the system puts on files by itself: a version without them says nothing about
-/// them.
-pub(super) fn belongs_to_system(name: &[u8]) -> bool {
-    let by_itself: [&[u8]; 5] =
-        [b"security.selinux", b"security.SMACK64", b"security.apparmor", b"security.ima", b"security.evm"];
-    by_itself.iter().any(|prefix| name.starts_with(prefix))
-        || name.starts_with(b"btrfs.")
-        || (name.starts_with(b"system.") && name != ACL_ACCESS && name != ACL_DEFAULT)
-}
-
-/// The rights of the owning group in the kernel's form of an access control list, all
-/// little-endian: a version (4 bytes), then entries of tag (2), rights (2) and id (4).
-fn owning_group_rights(acl: &[u8]) -> Option<u32> {
-    const OWNING_GROUP: u16 = 4;
-    let mut entries = acl.get(4..)?.chunks_exact(8);
-    entries.find_map(|entry| {
-        let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
-        (half(0) == OWNING_GROUP).then(|| u32::from(half(2)) & 7)
-    })
-}
-
 /// Metadata that cannot be set is noted; a target on which nothing can be done any more is an
 /// error.
 fn note_unless_fatal(
@@ -292,34 +289,5 @@ pub(super) fn reason(result: Result<(), Errno>) -> String {
     match result {
         Ok(()) => String::new(),
         Err(errno) => std::io::Error::from(errno).to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_owning_group_is_found_in_a_list() {
-        let entry = |tag: u16, rights: u16, id: u32| {
-            [tag.to_le_bytes().as_slice(), &rights.to_le_bytes(), &id.to_le_bytes()].concat()
-        };
-        let none = u32::MAX;
-        let list =
-            [2_u32.to_le_bytes().to_vec(), entry(1, 6, none), entry(2, 6, 1000), entry(4, 4, none), entry(16, 6, none)]
-                .concat();
-        assert_eq!(owning_group_rights(&list), Some(4));
-        assert_eq!(owning_group_rights(&list[..20]), None);
-        assert_eq!(owning_group_rights(&[]), None);
-    }
-
-    #[test]
-    fn only_attributes_of_the_system_stay_unasked() {
-        for own in [&b"security.selinux"[..], b"system.nfs4_acl", b"btrfs.compression", b"security.ima"] {
-            assert!(belongs_to_system(own));
-        }
-        for other in [&b"user.a"[..], ACL_ACCESS, ACL_DEFAULT, CAPABILITY, b"trusted.overlay.opaque"] {
-            assert!(!belongs_to_system(other));
-        }
     }
 }

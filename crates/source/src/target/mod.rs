@@ -30,6 +30,7 @@
 //!
 //! Not here: which entries are restored, reading chunks, the order of writes.
 
+mod attributes;
 mod delete;
 mod directory;
 mod error;
@@ -40,6 +41,7 @@ mod links;
 mod metadata;
 mod node;
 mod notes;
+mod omit;
 mod overwritten;
 mod owner;
 mod pending;
@@ -61,7 +63,7 @@ use rustix::io::Errno;
 use crate::stat::{Follow, Stat};
 use files::OpenFiles;
 use folders::{Folder, Folders, Missing};
-use metadata::Rights;
+use metadata::{Goal, Rights};
 use overwritten::Waiting;
 use owner::{Ids, OwnerTable};
 use pending::PendingDirs;
@@ -73,6 +75,7 @@ pub use file::{FileDecision, FileWriter, PutDecision};
 pub use links::LinkDecision;
 pub use node::NodeDecision;
 pub use notes::{EXAMPLES_PER_KIND, Example, NoteKind, NoteSummary, Notes};
+pub use omit::{Omit, XattrFilter};
 pub use owner::OwnerMode;
 pub use policy::{FullDirectories, KeptReason, Overwrite};
 pub use verify::{Difference, Verification};
@@ -90,6 +93,8 @@ pub struct TargetOptions {
     pub sparse: bool,
     /// How owners are restored.
     pub owners: OwnerMode,
+    /// Parts of the version that are left out.
+    pub omit: Omit,
     /// Nothing is made, changed or removed; decisions are those of a real run as far as they can be
     /// known.
     pub dry_run: bool,
@@ -229,6 +234,11 @@ impl Inner {
 
     fn ids(&self, entry: &Entry) -> Ids {
         self.owners.ids(self.options.owners, entry)
+    }
+
+    /// The metadata that an entry shall have.
+    fn goal<'e>(&'e self, entry: &'e Entry) -> Goal<'e> {
+        Goal::of(entry, self.ids(entry), self.options.owners, &self.options.omit)
     }
 
     fn around(&self, entry: &Entry) -> Circumstances<'_> {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::error::TargetError;
 use super::folders::Folder;
-use super::metadata::{self, Attributes, Goal, Now};
+use super::metadata::{self, Attributes, Now};
 use super::notes::NoteKind;
 use super::policy::{KeptReason, Verdict, decide};
 use super::subject::Subject;
@@ -35,6 +35,10 @@ impl Target {
         let path = &entry.path;
         if matches!(entry.kind, EntryKind::File { .. } | EntryKind::Directory | EntryKind::HardLink { .. }) {
             return Err(TargetError::Misuse { path: path.clone(), problem: "neither a symlink nor a special file" });
+        }
+        if inner.options.omit.is_omitted(&entry.kind) {
+            inner.notes.add(NoteKind::OmittedDevice, path, String::new);
+            return Ok(NodeDecision::Kept(KeptReason::Omitted));
         }
         for _ in 0..PLACE_ATTEMPTS {
             let (folder, name) = match inner.parent(path) {
@@ -105,7 +109,7 @@ impl Inner {
                 Ok(Some(NodeDecision::UpToDate))
             }
             Verdict::Same => {
-                let goal = Goal::of(entry, self.ids(entry), self.options.owners);
+                let goal = self.goal(entry);
                 if metadata::is_reached(&self.rights, Subject::Name { folder, name }, found, &goal) {
                     return Ok(Some(NodeDecision::UpToDate));
                 }
@@ -134,7 +138,7 @@ impl Inner {
         if stat.file_type != file_type(&entry.kind) || stat.links > 1 {
             return Err(TargetError::Swapped { path: path.clone() });
         }
-        let goal = Goal::of(entry, self.ids(entry), self.options.owners);
+        let goal = self.goal(entry);
         let now = Now { stat: &stat, attributes, written_since: false };
         metadata::apply(&self.rights, &self.notes, path, Subject::Place(place.as_fd()), &now, &goal)
     }

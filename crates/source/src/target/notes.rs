@@ -41,6 +41,12 @@ pub enum NoteKind {
     Directory,
     /// Something that the version does not have could not or must not be deleted.
     NotDeleted,
+    /// Set-id bits or file capabilities left out on request.
+    OmittedSetId,
+    /// A device left out on request.
+    OmittedDevice,
+    /// An extended attribute left out on request.
+    OmittedXattr,
 }
 
 impl NoteKind {
@@ -49,7 +55,17 @@ impl NoteKind {
     ///
     /// Owners are not counted: a normal user cannot set them, and that is known before.
     pub fn is_loss(self) -> bool {
-        !matches!(self, Self::Kept | Self::Replaced | Self::Owner | Self::SetId | Self::HardLink)
+        !matches!(
+            self,
+            Self::Kept
+                | Self::Replaced
+                | Self::Owner
+                | Self::SetId
+                | Self::HardLink
+                | Self::OmittedSetId
+                | Self::OmittedDevice
+                | Self::OmittedXattr
+        )
     }
 
     /// One clause for a report, to be read after the count of paths.
@@ -69,6 +85,9 @@ impl NoteKind {
             Self::HardLink => "as copies instead of hard links",
             Self::Directory => "without their metadata: the folder could not be opened again",
             Self::NotDeleted => "not deleted",
+            Self::OmittedSetId => "without set-user-id, set-group-id or file capabilities, as the options ask",
+            Self::OmittedDevice => "not made: the options leave out devices",
+            Self::OmittedXattr => "without an extended attribute, as the options ask",
         }
     }
 }

@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::error::TargetError;
 use super::file::{EXISTING, FileWriter};
-use super::metadata::{self, Attributes, Goal, Now};
+use super::metadata::{self, Attributes, Now};
 use super::subject::Subject;
 use super::{Inner, Target};
 use crate::stat::{InodeId, Stat};
@@ -95,7 +95,7 @@ impl Inner {
         if sync {
             rustix::fs::fdatasync(&fd).map_err(TargetError::step("write to disk", path))?;
         }
-        let goal = Goal::of(&file.entry, self.ids(&file.entry), self.options.owners);
+        let goal = self.goal(&file.entry);
         let now = Now { stat: &stat, attributes: Attributes::Unknown, written_since: true };
         metadata::apply(&self.rights, &self.notes, path, Subject::Open(fd.as_fd()), &now, &goal)
     }

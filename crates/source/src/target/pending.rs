@@ -9,6 +9,7 @@
 use larder_format::entry::{Timestamp, Xattr};
 
 use super::metadata::{Attributes, Goal};
+use super::omit::Omit;
 use super::owner::{Ids, OwnerMode};
 
 /// Records of one block: small enough to unpack, large enough for shared beginnings to pay.
@@ -35,16 +36,23 @@ pub(super) struct Rest {
 
 impl PendingDir {
     /// The goal for a directory that now belongs to `now`.
-    pub(super) fn goal(&self, owners: OwnerMode, now: Ids) -> (Goal<'_>, Attributes) {
+    pub(super) fn goal<'e>(&'e self, owners: OwnerMode, omit: &'e Omit, now: Ids) -> (Goal<'e>, Attributes) {
+        let bare = Goal {
+            mode: self.mode,
+            ids: now,
+            owners: OwnerMode::None,
+            mtime: None,
+            atime: None,
+            xattrs: None,
+            omit,
+            without_set_ids: false,
+        };
         match &self.rest {
             Some(Rest { ids, mtime, atime, xattrs, attributes }) => {
                 let (mtime, xattrs) = (Some(*mtime), Some(xattrs.as_slice()));
-                (Goal { mode: self.mode, ids: *ids, owners, mtime, atime: *atime, xattrs }, *attributes)
+                (Goal { ids: *ids, owners, mtime, atime: *atime, xattrs, ..bare }, *attributes)
             }
-            None => {
-                let owners = OwnerMode::None;
-                (Goal { mode: self.mode, ids: now, owners, mtime: None, atime: None, xattrs: None }, Attributes::Fresh)
-            }
+            None => (bare, Attributes::Fresh),
         }
     }
 }

@@ -48,6 +48,8 @@ pub enum KeptReason {
     ParentKept,
     /// The user's rights or the file system do not allow such a thing to be made.
     NotPossible,
+    /// Such things are left out on request.
+    Omitted,
 }
 
 impl KeptReason {
@@ -60,6 +62,7 @@ impl KeptReason {
             Self::MountPoint => "a mounted file system is in the way",
             Self::ParentKept => "something else was kept in the place of its folder",
             Self::NotPossible => "it cannot be made here",
+            Self::Omitted => "such things are left out on request",
         }
     }
 }

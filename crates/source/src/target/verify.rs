@@ -10,6 +10,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::attributes;
 use super::error::TargetError;
 use super::folders::{self, Missing};
 use super::metadata;
@@ -149,6 +150,9 @@ impl Target {
         if !is_valid_path(path) {
             return Err(TargetError::BadEntry { path: path.clone(), problem: "its path could leave the target" });
         }
+        if inner.options.omit.is_omitted(&entry.kind) {
+            return Ok(Verification { differences: Vec::new(), content: None });
+        }
         let Some(folders) = &inner.folders else { return Ok(Verification::only(Difference::Missing)) };
         let (directory, name) = folders::split(path);
         let folder = match folders.get(directory, Missing::Fail) {
@@ -160,6 +164,10 @@ impl Target {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = match rustix::fs::openat(&*folder, name, flags, Mode::empty()) {
             Ok(place) => place,
+            // A further name of a device that was left out. Another first name is missing itself.
+            Err(Errno::NOENT) if inner.options.omit.devices && inner.is_first_missing(entry)? => {
+                return Ok(Verification { differences: Vec::new(), content: None });
+            }
             Err(Errno::NOENT) => return Ok(Verification::only(Difference::Missing)),
             Err(errno) => return Err(TargetError::step("open", path)(errno)),
         };
@@ -183,6 +191,15 @@ impl Target {
 }
 
 impl Inner {
+    /// Whether it is a hard link to something that is not there.
+    fn is_first_missing(&self, entry: &Entry) -> Result<bool, TargetError> {
+        let EntryKind::HardLink { target } = &entry.kind else { return Ok(false) };
+        match self.existing_parent(target)? {
+            Some((folder, name)) => Ok(self.look(&folder, name, target)?.is_none()),
+            None => Ok(true),
+        }
+    }
+
     /// Compares the facts that only one kind has. `false`: it is of another type.
     fn compare_kind(
         &self,
@@ -234,8 +251,9 @@ impl Inner {
             differences.push(Difference::Owner { expected: (uid, gid), found: (stat.uid, stat.gid) });
         }
         let compared = if may_own { !0 } else { !SET_IDS };
-        if !stat.file_type.is_symlink() && (entry.mode ^ stat.mode) & compared != 0 {
-            differences.push(Difference::Mode { expected: entry.mode, found: stat.mode });
+        let mode = self.options.omit.mode(entry);
+        if !stat.file_type.is_symlink() && (mode ^ stat.mode) & compared != 0 {
+            differences.push(Difference::Mode { expected: mode, found: stat.mode });
         }
         if entry.mtime != stat.mtime {
             differences.push(Difference::Mtime { expected: entry.mtime, found: stat.mtime });
@@ -247,13 +265,16 @@ impl Inner {
                 return;
             }
         };
-        for xattr in &entry.xattrs {
+        let omit = &self.options.omit;
+        let wanted = || entry.xattrs.iter().filter(|xattr| omit.sets(&xattr.name));
+        for xattr in wanted() {
             if !subject.xattr(&xattr.name).is_ok_and(|value| value == xattr.value) {
                 differences.push(Difference::Xattr { name: xattr.name.clone() });
             }
         }
         for name in names {
-            if !metadata::belongs_to_system(&name) && !entry.xattrs.iter().any(|xattr| xattr.name == name) {
+            let is_ours = omit.touches(&name) && !attributes::belongs_to_system(&name);
+            if is_ours && !wanted().any(|xattr| xattr.name == name) {
                 differences.push(Difference::Xattr { name });
             }
         }

@@ -8,6 +8,7 @@ mod folders;
 mod full_disk;
 mod links;
 mod metadata;
+mod omit;
 mod roundtrip;
 mod sparse;
 mod support;

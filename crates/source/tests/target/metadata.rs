@@ -9,15 +9,15 @@ use larder_format::entry::{Entry, EntryKind, Timestamp, Xattr};
 use larder_source::target::{NoteKind, Overwrite, OwnerMode, PutDecision, Target, TargetOptions};
 use rustix::fs::XattrFlags;
 
-const ACL: &[u8] = b"system.posix_acl_access";
-const CAPABILITY: &[u8] = b"security.capability";
+pub(crate) const ACL: &[u8] = b"system.posix_acl_access";
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
-fn xattr(name: &[u8], value: &[u8]) -> Xattr {
+pub(crate) fn xattr(name: &[u8], value: &[u8]) -> Xattr {
     Xattr { name: name.to_vec(), value: value.to_vec() }
 }
 
 /// All attributes of a path, a link not followed, sorted.
-fn xattrs(path: &Path) -> Vec<Xattr> {
+pub(crate) fn xattrs(path: &Path) -> Vec<Xattr> {
     let mut names = vec![0; 1 << 16];
     let length = rustix::fs::llistxattr(path, &mut names[..]).expect("listed");
     let mut found: Vec<Xattr> = names[..length]
@@ -33,7 +33,7 @@ fn xattrs(path: &Path) -> Vec<Xattr> {
     found
 }
 
-fn restore(target: &Target, entry: &Entry) {
+pub(crate) fn restore(target: &Target, entry: &Entry) {
     match entry.kind {
         EntryKind::File { .. } => drop(put(target, entry, b"content")),
         EntryKind::Directory => drop(target.make_dir(entry).expect("made")),
@@ -42,7 +42,7 @@ fn restore(target: &Target, entry: &Entry) {
 }
 
 /// A list that gives one more user rights, and the owning group less than the mask says.
-fn acl() -> Vec<u8> {
+pub(crate) fn acl() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] =
         [(1, 6, u32::MAX), (2, 6, 12_345), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
     let mut acl = 2_u32.to_le_bytes().to_vec();
@@ -55,7 +55,7 @@ fn acl() -> Vec<u8> {
 }
 
 /// `cap_net_raw+ep`, in the kernel's form of version 2.
-fn capability() -> Vec<u8> {
+pub(crate) fn capability() -> Vec<u8> {
     [0x0200_0001_u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::answers::AnswerProblem;
 use crate::error_kind::StoreErrorKind;
-use crate::not_a_file::NotAFile;
+use crate::in_its_place::InItsPlace;
 
 use super::{ServerFailure, ShortRead};
 
@@ -323,7 +323,7 @@ fn is_of_one_file(errno: Errno) -> bool {
 /// Sorts the operating system's errors.
 pub(super) fn kind_of_io(error: &io::Error) -> StoreErrorKind {
     use io::ErrorKind as Io;
-    if error.get_ref().is_some_and(|inner| inner.is::<NotAFile>()) {
+    if error.get_ref().is_some_and(|inner| inner.is::<InItsPlace>()) {
         return StoreErrorKind::Unreadable;
     }
     if error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(is_of_one_file) {

@@ -2,15 +2,18 @@
 //! never through a link.
 //!
 //! The repository's folder is opened once; links on the way to it are the user's own. Below it
-//! names are resolved by `openat2` with `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and
-//! `RESOLVE_NO_MAGICLINKS`, or, where that call does not exist, component by component with
-//! `O_NOFOLLOW`. So the owner of a repository's folder cannot make a pass of another user enter
-//! another folder.
+//! names are resolved by `larder_beneath`. So the owner of a repository's folder cannot make a pass
+//! of another user enter another folder.
+//!
+//! Each request resolves its name from the repository's folder again, in one call. Folders are not
+//! kept open between requests: a folder that was moved elsewhere meanwhile is not written to, and
+//! nothing in it is deleted.
 //!
 //! | component                          | a link there                                                                |
 //! |------------------------------------|-----------------------------------------------------------------------------|
 //! | on the way to the repository       | is followed                                                                 |
 //! | first-level folder (`data`, `meta`) | is followed once if link and target belong to root or the caller            |
+//! | the same, and it leads to no folder | is told: it must not look like an empty folder                              |
 //! | anything deeper, and every object  | is not followed: `ELOOP`, which is damage of that object                    |
 
 use std::collections::HashMap;
@@ -19,16 +22,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use larder_beneath::Resolver;
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::not_a_file::NotAFile;
-
-/// Attempts at a resolution that the kernel abandons because of renames elsewhere.
-const RESOLVE_ATTEMPTS: u32 = 16;
+use crate::in_its_place::InItsPlace;
 
 /// How a folder is opened: so that it can be read and synced.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -43,18 +43,13 @@ pub(super) struct Root {
     open: Mutex<Option<Arc<OwnedFd>>>,
     /// First-level folders that are links of root or of the caller, opened once.
     linked: Mutex<HashMap<String, Arc<OwnedFd>>>,
-    by_component: AtomicBool,
+    resolver: Resolver,
 }
 
 impl Root {
     /// Opens nothing yet: the first create may have to make the folder.
     pub(super) fn new(path: &Path) -> Self {
-        Self {
-            path: path.to_owned(),
-            open: Mutex::default(),
-            linked: Mutex::default(),
-            by_component: AtomicBool::new(false),
-        }
+        Self { path: path.to_owned(), open: Mutex::default(), linked: Mutex::default(), resolver: Resolver::default() }
     }
 
     /// Where it is.
@@ -69,7 +64,7 @@ impl Root {
         let stat = rustix::fs::fstat(&file)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok((File::from(file), stat)),
-            other => Err(NotAFile::new(other).into()),
+            other => Err(InItsPlace::new(other).into()),
         }
     }
 
@@ -87,12 +82,12 @@ impl Root {
         let root = self.own()?;
         match self.open_below(&root, name, flags) {
             // Another program has removed the repository and created it again.
-            Err(Errno::NOENT) if is_removed(&*root)? => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_removed(&*root)? => {
                 *self.open.lock() = None;
                 self.linked.lock().clear();
-                Ok(self.open_below(&*self.own()?, name, flags)?)
+                self.open_below(&*self.own()?, name, flags)
             }
-            opened => Ok(opened?),
+            opened => opened,
         }
     }
 
@@ -107,21 +102,21 @@ impl Root {
         Ok(root)
     }
 
-    fn open_below(&self, root: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_below(&self, root: &OwnedFd, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
         if name.is_empty() {
-            return rustix::fs::openat(root, ".", flags, Mode::empty());
+            return Ok(rustix::fs::openat(root, ".", flags, Mode::empty())?);
         }
         let (first, rest) = name.split_once('/').unwrap_or((name, "."));
         let is_folder = name.contains('/') || flags.contains(OFlags::DIRECTORY);
         let linked = self.linked.lock().get(first).cloned();
         match linked {
-            Some(linked) if is_folder => self.resolve(&linked, rest, flags),
+            Some(linked) if is_folder => Ok(self.resolve(&linked, rest, flags)?),
             _ => match self.resolve(root, name, flags) {
                 Err(Errno::LOOP) if is_folder => {
                     let linked = self.follow(root, first)?;
-                    self.resolve(&linked, rest, flags)
+                    Ok(self.resolve(&linked, rest, flags)?)
                 }
-                opened => opened,
+                opened => Ok(opened?),
             },
         }
     }
@@ -129,72 +124,38 @@ impl Root {
     /// Opens the target of a first-level link, unless link or target belongs to another user.
     ///
     /// The link is held while it is examined, so that none can be put in its place meanwhile.
-    fn follow(&self, root: &OwnedFd, first: &str) -> Result<Arc<OwnedFd>, Errno> {
+    fn follow(&self, root: &OwnedFd, first: &str) -> io::Result<Arc<OwnedFd>> {
         let link = rustix::fs::openat(root, first, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::fstat(&link)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink || !is_trusted(&stat) {
-            return Err(Errno::LOOP);
+            return Err(Errno::LOOP.into());
         }
         let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
-        let folder = rustix::fs::openat(root, &*target, FOLDER, Mode::empty())?;
+        let folder = match rustix::fs::openat(root, &*target, FOLDER, Mode::empty()) {
+            // Perhaps a disk is not mounted. As an empty folder, it would look like lost objects.
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(InItsPlace::BROKEN_LINK.into()),
+            opened => opened?,
+        };
         if !is_trusted(&rustix::fs::fstat(&folder)?) {
-            return Err(Errno::LOOP);
+            return Err(Errno::LOOP.into());
         }
         Ok(self.linked.lock().entry(first.to_owned()).or_insert(Arc::new(folder)).clone())
     }
 
     fn resolve(&self, base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        if !self.by_component.load(Ordering::Relaxed) {
-            match open_beneath(base, path, flags) {
-                // Old kernels have no openat2, and some sandboxes forbid unknown calls.
-                Err(Errno::NOSYS | Errno::PERM) => self.by_component.store(true, Ordering::Relaxed),
-                opened => return opened,
-            }
-        }
-        let mut at = None;
-        let (folders, last) = path.rsplit_once('/').unwrap_or(("", path));
-        for name in folders.split('/').filter(|name| !name.is_empty()) {
-            let base = at.as_ref().unwrap_or(base);
-            at = Some(open_child(base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?);
-        }
-        open_child(at.as_ref().unwrap_or(base), last, flags)
+        self.resolver.open(base, path.as_bytes(), flags)
     }
 
-    /// Forces the way of old kernels.
+    /// Resolves as kernels without `openat2` do.
     #[cfg(test)]
-    pub(super) fn resolve_by_component(&self) {
-        self.by_component.store(true, Ordering::Relaxed);
-    }
-}
-
-fn open_beneath(base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    for _ in 1..RESOLVE_ATTEMPTS {
-        match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            opened => return opened,
-        }
-    }
-    rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)
-}
-
-/// Opens an entry directly below `base`, never through a link.
-pub(super) fn open_child(base: impl AsFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-    match rustix::fs::openat(&base, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-        // A link where a folder is asked for.
-        Err(Errno::NOTDIR) if is_link(&base, name) => Err(Errno::LOOP),
-        opened => opened,
+    pub(super) fn by_component(path: &Path) -> Self {
+        Self { resolver: Resolver::by_component(), ..Self::new(path) }
     }
 }
 
 /// Opens a folder directly below `base`, never through a link.
 pub(super) fn open_folder_in(base: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
-    open_child(base, name, FOLDER)
-}
-
-fn is_link(base: impl AsFd, name: &str) -> bool {
-    let stat = rustix::fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW);
-    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    larder_beneath::open_child(base, name.as_bytes(), FOLDER)
 }
 
 fn is_trusted(stat: &Stat) -> bool {

@@ -8,6 +8,7 @@
 //! | object that cannot be examined (a bad sector)    | an error of kind `Unreadable` with the object's name        |
 //! | folder, link, pipe or device in an object's place | the same                                                   |
 //! | folder that cannot be read, link to a folder     | the same with the folder's name and a slash                 |
+//! | file, pipe or device in a folder's place         | the same                                                    |
 //!
 //! After such an error the listing continues. Links are followed only for first-level folders
 //! ([`super::root`]).
@@ -27,9 +28,9 @@ use rustix::io::Errno;
 use super::root::{Root, open_folder_in};
 use crate::error::{StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
+use crate::in_its_place::InItsPlace;
 use crate::layer::{Listed, Listing};
 use crate::name;
-use crate::not_a_file::NotAFile;
 
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 1024;
@@ -86,7 +87,7 @@ struct Level {
 #[derive(Debug)]
 struct Entry {
     name: String,
-    /// The entry, if it is neither a file nor a folder to enter.
+    /// The kind of the entry, if it is neither a file nor a folder to enter.
     wrong: Option<FileType>,
 }
 
@@ -107,7 +108,7 @@ impl Walk {
             match level.entries.pop_front() {
                 None => drop(self.open.pop()),
                 Some(Entry { name, wrong: Some(wrong) }) => {
-                    found.push(Err(StoreError::from_io(StoreOp::List, &name, NotAFile::new(wrong).into())));
+                    found.push(Err(StoreError::from_io(StoreOp::List, &name, InItsPlace::new(wrong).into())));
                 }
                 Some(Entry { name, wrong: None }) if name.ends_with('/') => self.enter(&name, &mut found)?,
                 Some(Entry { name, wrong: None }) => match look_up(&level.folder, &name) {
@@ -141,7 +142,13 @@ impl Walk {
                 Ok(())
             }
             // Removed since it was seen, or never made: there is nothing in it.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                if may_hold_objects(path) {
+                    found.push(Err(StoreError::from_io(StoreOp::List, name, InItsPlace::NO_FOLDER.into())));
+                }
+                Ok(())
+            }
             Err(error) => {
                 found.push(Err(of_entry(name, error)?));
                 Ok(())
@@ -187,11 +194,13 @@ impl Walk {
         };
         let is_object = names::is_object(&name);
         Ok(match kind {
-            FileType::RegularFile => Some(Entry { name, wrong: None }),
+            FileType::RegularFile if is_object => Some(Entry { name, wrong: None }),
             wrong if is_object => Some(Entry { name, wrong: Some(wrong) }),
             FileType::Directory if self.open.len() < DEPTH_MAX => Some(Entry { name: name + "/", wrong: None }),
             // Opened as a folder: one of root or of the caller is followed, others are reported.
             FileType::Symlink if may_hold_objects(&name) => Some(Entry { name: name + "/", wrong: None }),
+            wrong if may_hold_objects(&name) => Some(Entry { name: name + "/", wrong: Some(wrong) }),
+            FileType::RegularFile => Some(Entry { name, wrong: None }),
             _ => None,
         })
     }
@@ -200,8 +209,9 @@ impl Walk {
 /// Whether objects may be below this name: it is one of the repository's folders.
 fn may_hold_objects(name: &str) -> bool {
     const ID: &str = "00000000000000000000000000000000";
-    let below = [format!("{name}/0"), format!("{name}/{ID}"), format!("{name}/{ID}/0"), format!("{name}/{ID}/{ID}/0")];
-    below.iter().any(|below| names::is_object(below))
+    const KEY: &str = "0000000000000000";
+    const BELOW: [&[&str]; 6] = [&["1"], &[KEY], &[ID], &[ID, "1"], &[ID, ID], &[ID, ID, "1"]];
+    BELOW.iter().any(|below| names::is_object(&format!("{name}/{}", below.join("/"))))
 }
 
 fn last(path: &str) -> &str {
@@ -220,7 +230,9 @@ fn listed(name: String, stat: &Stat) -> Result<Option<Listed>, StoreError> {
             let modified_ms = u64::try_from(seconds * 1000 + nanoseconds / 1_000_000).unwrap_or(0);
             Ok(Some(Listed { name, size: u64::try_from(stat.st_size).unwrap_or(0), modified_ms }))
         }
-        wrong if names::is_object(&name) => Err(StoreError::from_io(StoreOp::List, &name, NotAFile::new(wrong).into())),
+        wrong if names::is_object(&name) => {
+            Err(StoreError::from_io(StoreOp::List, &name, InItsPlace::new(wrong).into()))
+        }
         _ => Ok(None),
     }
 }
@@ -233,5 +245,41 @@ fn of_entry(name: &str, error: impl Into<io::Error>) -> io::Result<StoreError> {
     match (told.is_unlisted(), raw) {
         (false, Some(raw)) => Err(io::Error::from_raw_os_error(raw)),
         _ => Ok(told),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey, SettingsOf};
+
+    #[test]
+    fn every_folder_above_an_object_may_hold_objects() {
+        let (job, series) = (JobId([7; 16]), SeriesKey([9; 16]));
+        for name in [
+            names::container(ContainerId { kind: ContainerKind::Data, job, seq: 12 }),
+            names::container(ContainerId { kind: ContainerKind::Meta, job, seq: 0 }),
+            names::version(series, job, 3),
+            names::forgotten(series, job),
+            names::pin(series, job, 1),
+            names::settings(SettingsOf::Default, 0),
+            names::settings(SettingsOf::Series(series), 7),
+            names::lease(job, 2),
+            names::lease_done(job),
+            names::index(8),
+            names::indexed(8),
+            names::run(RunId { job, seq: 1 }),
+            names::key(KeyId([1; 8])),
+        ] {
+            let mut folder = name.as_str();
+            while let Some((above, _)) = folder.rsplit_once('/') {
+                assert!(may_hold_objects(above), "{above}");
+                folder = above;
+            }
+            assert!(!may_hold_objects(&name), "{name}");
+        }
+        for foreign in ["", "lost", "data/j", "data/lost+found", "Data"] {
+            assert!(!may_hold_objects(foreign), "{foreign}");
+        }
     }
 }

@@ -27,6 +27,7 @@ fn lease(kind: JobKind) -> Lease {
         generation: None,
         layout: None,
         ended: None,
+        domain: Default::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use larder_chunking::Fingerprinter;
 use larder_format::compress::{Compression, Compressor};
-use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, seal_frame};
+use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, ContainerSealer, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_store::chunk_reader::ChunkReader;
@@ -31,11 +31,13 @@ async fn containers() -> (Repository, Vec<Vec<Chunk>>, u64) {
     let (mut chunks, mut object_bytes) = (Vec::new(), 0);
     for number in 0..CONTAINERS {
         let id = ContainerId { job: JobId([9; 16]), kind: ContainerKind::Meta, seq: number };
-        let (mut builder, mut entries, mut written) = (ContainerBuilder::new(id), Vec::new(), Vec::new());
+        let keys = repository.keys();
+        let sealer = ContainerSealer::new(keys, id, keys.domain(), [5; 32]).expect("all keys");
+        let (mut builder, mut entries, mut written) = (ContainerBuilder::new(), Vec::new(), Vec::new());
         for frame in 0..FRAMES {
             let payload = data::random(u64::from(number * FRAMES + frame), FRAME);
             for (half, bytes) in payload.chunks(FRAME / 2).enumerate() {
-                let fingerprint = Fingerprinter::new(&repository.keys().fingerprint).one(bytes);
+                let fingerprint = Fingerprinter::new(repository.keys().fingerprint()).one(bytes);
                 let (size, kind) = (bytes.len() as u32, ChunkKind::Plain);
                 entries.push(ChunkEntry { fingerprint, size, kind });
                 let offset = frame * FRAME as u32 + half as u32 * size;
@@ -43,9 +45,9 @@ async fn containers() -> (Repository, Vec<Vec<Chunk>>, u64) {
                 written.push(Chunk { named, bytes: bytes.to_vec() });
             }
             let mut off = Compressor::new(Compression::Off);
-            builder.push_frame(&seal_frame(repository.keys(), id, frame, &payload, &mut off).expect("sealed"));
+            builder.push_frame(&seal_frame(&sealer, frame, &payload, &[], &mut off).expect("sealed"));
         }
-        let object = builder.finish(repository.keys(), &entries).expect("built");
+        let object = builder.finish(&sealer, &entries, repository.config().padding()).expect("built");
         object_bytes = object.len() as u64;
         repository.store().create(&names::container(id), object.into()).await.expect("created");
         chunks.push(written);

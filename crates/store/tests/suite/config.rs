@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
-use larder_format::key_file::KeyFields;
+use larder_format::key_file::{KeyFields, Unlock};
 use larder_format::names;
 use larder_store::config::find_config;
 use larder_store::keyring::{ImportError, open_with_paper};
@@ -62,7 +62,8 @@ async fn whatever_becomes_of_config_the_password_opens() {
 async fn the_paper_key_restores_config_from_a_copy_or_from_a_version() {
     let memory = Memory::new();
     let whole = repository(store_of(&memory)).await;
-    let (paper, genuine) = (whole.paper_key().join("\n"), memory.get(names::CONFIG).await.expect("there"));
+    let (paper, genuine) =
+        (whole.paper_key().expect("a full key").join("\n"), memory.get(names::CONFIG).await.expect("there"));
     let key = names::key(whole.key_of(PASSWORD).await.expect("reads").expect("opens"));
     let import = || open_with_paper(store_of(&memory), &paper, Arc::new(larder_testkit::entropy()));
     for damage in [None, Some(genuine.slice(..20))] {
@@ -82,7 +83,7 @@ async fn the_paper_key_restores_config_from_a_copy_or_from_a_version() {
     assert!(matches!(find_config(&store_of(&memory)).await, Err(RepositoryError::ConfigMissing { .. })));
     let imported = import().await.expect("opens");
     assert!(imported.restore_config().await.expect("restored"));
-    imported.add_key(PASSWORD, key_fields()).await.expect("added");
+    imported.add_key(Unlock::Password(PASSWORD), key_fields()).await.expect("added");
     let opened = open(&memory, PASSWORD).await.expect("opens");
     assert!(opened.config_problem().is_none());
     assert_eq!(opened.catalog().await.expect("listed").versions.len(), 1);
@@ -158,6 +159,6 @@ async fn a_copy_of_config_leaves_room_for_names() {
     let memory = Memory::new();
     let whole = repository(store_of(&memory)).await;
     let long = KeyFields { user: "u".repeat(1500), host: "h".repeat(1500), ..key_fields() };
-    whole.add_key(b"another", long).await.expect("added");
+    whole.add_key(Unlock::Password(b"another"), long).await.expect("added");
     open(&memory, b"another").await.expect("opens");
 }

@@ -64,16 +64,20 @@ async fn a_link_to_another_repository_is_told_and_never_followed() {
 async fn what_is_no_file_costs_one_object() {
     let (above, ours, _) = two().await;
     let root = above.path().join("ours");
-    let wrong: Vec<String> = (1..5).map(|seq| container(1, seq)).collect();
+    let wrong: Vec<String> = (1..6).map(|seq| container(1, seq)).collect();
     fs::create_dir(root.join(&wrong[0])).expect("made");
     symlink(folder_of(&wrong[1]), root.join(&wrong[1])).expect("linked");
     rustix::fs::mknodat(rustix::fs::CWD, root.join(&wrong[2]), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
         .expect("made");
     drop(std::os::unix::net::UnixListener::bind(root.join(&wrong[3])).expect("bound"));
+    // Only root may make devices; a second socket stands for them where that is not allowed.
+    if !make_device(&root.join(&wrong[4])) {
+        drop(std::os::unix::net::UnixListener::bind(root.join(&wrong[4])).expect("bound"));
+    }
     let unlisted = Arc::new(Unlisted::default());
     let listed = ours.past_unlisted(&unlisted).list("").await.expect("listed");
     let names: Vec<String> = listed.iter().map(|object| object.name.clone()).collect();
-    assert_eq!(names, (0..5).map(|seq| container(1, seq)).collect::<Vec<_>>());
+    assert_eq!(names, (0..6).map(|seq| container(1, seq)).collect::<Vec<_>>());
     let told: Vec<String> = unlisted.take().into_iter().map(|error| error.name).collect();
     assert_eq!(told, wrong);
     assert_eq!(ours.list("").await.expect_err("strict").kind, StoreErrorKind::Unreadable);
@@ -85,6 +89,52 @@ async fn what_is_no_file_costs_one_object() {
         ours.delete(name).await.expect("removed");
     }
     assert_eq!(ours.list("").await.expect("all is well").len(), 1);
+}
+
+/// A device of zeros: reading it never ends.
+fn make_device(at: &Path) -> bool {
+    let zeros = rustix::fs::makedev(1, 5);
+    rustix::fs::mknodat(rustix::fs::CWD, at, rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::RWXU, zeros)
+        .is_ok()
+}
+
+/// Anything but a folder in a folder's place hides the objects below: a listing that said nothing would look complete.
+#[tokio::test]
+async fn what_is_no_folder_is_told() {
+    for way in ["file", "pipe", "link", "device"] {
+        for depth in [1, 2] {
+            let (above, ours, _) = two().await;
+            let root = above.path().join("ours");
+            let folder = folder_of(&container(1, 0)).split('/').take(depth).collect::<Vec<_>>().join("/");
+            fs::remove_dir_all(root.join(&folder)).expect("removed");
+            fs::create_dir_all(root.join(&folder).parent().expect("not the root")).expect("made");
+            match way {
+                "file" => fs::write(root.join(&folder), "").expect("written"),
+                "link" => symlink("nowhere/at/all", root.join(&folder)).expect("linked"),
+                "device" if make_device(&root.join(&folder)) => {}
+                _ => rustix::fs::mknodat(
+                    rustix::fs::CWD,
+                    root.join(&folder),
+                    rustix::fs::FileType::Fifo,
+                    rustix::fs::Mode::RWXU,
+                    0,
+                )
+                .expect("made"),
+            }
+            for listed in ["", names::DATA, &folder] {
+                let error = ours.list(listed).await.expect_err("a listing that lacks something is none");
+                assert_eq!((error.kind, &*error.name), (StoreErrorKind::Unreadable, &*format!("{folder}/")), "{way}");
+                let unlisted = Arc::new(Unlisted::default());
+                assert_eq!(ours.past_unlisted(&unlisted).list(listed).await.expect("listed"), []);
+                assert_eq!(unlisted.take().len(), 1, "{way} {listed}");
+            }
+            for error in [ours.get(&container(1, 0)).await.map(drop), ours.size(&container(1, 0)).await.map(drop)] {
+                assert_eq!(error.expect_err("hidden").kind, StoreErrorKind::Unreadable, "{way} {depth}");
+            }
+            let error = ours.create(&container(1, 1), Bytes::new()).await.expect_err("there is no folder");
+            assert_ne!(error.kind, StoreErrorKind::AlreadyExists, "{way}: {error}");
+        }
+    }
 }
 
 /// A folder that is swapped for a link again and again while objects are deleted through it.

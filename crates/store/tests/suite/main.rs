@@ -8,6 +8,7 @@ mod accounts;
 mod cache;
 mod chunk_reader;
 mod config;
+mod generations;
 mod http;
 mod limits;
 mod links;

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use larder_format::content::ContentRoots;
 use larder_format::ids::{JobId, KeyId, RepositoryId, SeriesKey};
+use larder_format::key_file::{self, Unlock};
+use larder_format::keys::{Keys, MasterKey};
 use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
@@ -104,6 +107,9 @@ pub(crate) fn manifest(id: u8) -> Manifest {
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: Default::default(),
+        is_signed: true,
+        roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }
@@ -126,6 +132,7 @@ fn lease(process: u32) -> Lease {
         generation: None,
         layout: None,
         ended: None,
+        domain: Default::default(),
     }
 }
 
@@ -180,9 +187,10 @@ async fn a_cache_keeps_marks_and_forgets_what_was_planted() {
     play.memory.put(&play.mark(2), &b"planted"[..]).await;
     play.memory.put(&play.register(3, 1), &b"planted"[..]).await;
     assert_eq!(listed().await, 3);
-    let genuine = forgotten().encode(cached.keys(), play.series(), JobId([2; 16]), [3; 16]).expect("fits");
+    let genuine =
+        forgotten().encode(cached.keys(), Default::default(), play.series(), JobId([2; 16]), [3; 32]).expect("fits");
     play.memory.put(&play.mark(2), genuine).await;
-    let genuine = manifest(3).encode(cached.keys(), play.series(), 1, [4; 16]).expect("valid");
+    let genuine = manifest(3).encode(cached.keys(), play.series(), 1, [4; 32]).expect("valid");
     play.memory.put(&play.register(3, 1), genuine).await;
     let catalog = cached.catalog().await.expect("can be listed");
     let versions: Vec<_> = catalog.versions.iter().map(|version| (version.id().0[0], version.generation)).collect();
@@ -203,7 +211,7 @@ async fn a_cache_keeps_marks_and_forgets_what_was_planted() {
 #[tokio::test]
 async fn a_planted_generation_hides_no_lower_one() {
     let play = Play::new().await;
-    let salt = [5; 16];
+    let salt = [5; 32];
     let genuine = manifest(3).encode(play.repository.keys(), play.series(), 1, salt).expect("valid");
     play.memory.put(&play.register(3, 1), genuine).await;
     assert_eq!(play.listed().await, [(1, 0), (2, 0), (3, 1)]);
@@ -224,9 +232,10 @@ async fn a_version_without_any_readable_generation_is_damaged_and_not_gone() {
     play.memory.change(&play.register(3, 0), |bytes| bytes[40] ^= 1).await;
     play.memory.put(&play.register(3, 1), &b"garbage"[..]).await;
     // A job that was aborted has no version, whatever is put in front of it.
-    let salt = [5; 16];
-    let aborted =
-        larder_format::manifest::encode_aborted(play.repository.keys(), play.series(), JobId([4; 16]), 0, salt);
+    let salt = [5; 32];
+    let (keys, job) = (play.repository.keys(), JobId([4; 16]));
+    let aborted = larder_format::manifest::encode_aborted(keys, keys.domain(), play.series(), job, 0, salt);
+    let aborted = aborted.expect("an operator's key");
     let register = Manifest::decode(play.repository.keys(), play.series(), JobId([4; 16]), 0, &aborted);
     assert_eq!(register, Ok(Register::Aborted));
     play.memory.put(&play.register(4, 0), aborted).await;
@@ -370,9 +379,12 @@ async fn only_so_many_keys_are_tried() {
 #[tokio::test]
 async fn a_key_of_another_master_key_is_passed_over() {
     let play = Play::new().await;
-    let master = larder_format::seal::MasterKey([9; 32]);
+    let other = Keys::derive(&MasterKey([9; 32]));
     let id = KeyId([0; 8]);
-    let wrapped = larder_format::key_file::wrap(&master, PASSWORD, &key_fields(), id, RepositoryId([7; 16]));
+    let unlock = Unlock::Password(PASSWORD);
+    let config = play.memory.get(names::CONFIG).await.expect("there");
+    let repository = RepositoryId([7; 16]);
+    let wrapped = key_file::wrap(&other, other.secrets(), unlock, &key_fields(), id, repository, &config);
     play.memory.put(&names::key(id), wrapped.expect("wraps")).await;
     play.open(PASSWORD).await.expect("the genuine key opens");
     assert_ne!(play.repository.key_of(PASSWORD).await.expect("reads"), Some(id));

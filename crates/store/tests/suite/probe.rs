@@ -85,6 +85,7 @@ fn lease(kind: JobKind) -> Lease {
         generation: None,
         layout: None,
         ended: None,
+        domain: Default::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::KeyFields;
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory};
 
@@ -15,7 +15,7 @@ pub(crate) const PASSWORD: &[u8] = b"a password for tests";
 
 /// The least costly key.
 pub(crate) fn key_fields() -> KeyFields {
-    KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 }
+    KeyFields::for_tests()
 }
 
 /// What it is made with.
@@ -23,7 +23,7 @@ pub(crate) fn config() -> Config {
     Config {
         repository: RepositoryId([7; 16]),
         created_ms: 0,
-        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        chunker: ChunkerParams::with_average(Algorithm::DEFAULT, 4096),
         page_cuts: true,
     }
 }

@@ -12,10 +12,12 @@ use crate::exit;
 const OF_ALL: &[(&str, &str)] = &[
     ("LARDER_REPOSITORY", "Location of the repository, without --repo"),
     ("LARDER_REPOSITORY_FILE", "File that contains the location, without --repository-file"),
+    ("LARDER_KEY_FILE", "Key file of this machine, without --key-file and without a password option"),
     ("LARDER_PASSWORD_FILE", "File that contains the password, without --password-file"),
     ("LARDER_PASSWORD_COMMAND", "Shell command that prints the password, without --password-command"),
     ("LARDER_PASSWORD", "The password, if nothing else names one"),
     ("LARDER_PROGRESS_FPS", "Progress updates per second, also in a pipe"),
+    ("LARDER_CORE_DUMPS", "1 allows core dumps and debuggers, which may show keys"),
 ];
 
 /// Variables of verbs that set a password.

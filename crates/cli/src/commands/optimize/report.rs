@@ -3,7 +3,7 @@
 use larder_format::lease::JobKind;
 use larder_gnode::maintenance::{MaintenanceOptions, MaintenanceReport};
 use larder_gnode::pass::cost::{Requests, saved_monthly};
-use larder_gnode::pass::{AbortedJob, Kept, OpenUploads, Outcome, PassReport};
+use larder_gnode::pass::{AbortedJob, Kept, OpenUploads, Outcome, PassReport, Unproved, WhyUnproved};
 use serde_json::{Map, Value, json};
 
 use super::{arrange, defragment, reclaim};
@@ -78,6 +78,7 @@ impl Shown<'_> {
         put("reclaimed", reclaim::json(pass));
         put("arranged", arrange::json(pass));
         put("missing_containers", json!(pass.missing_containers));
+        put("unproved", pass.unproved.iter().map(unproved_json).collect());
         let waiting = pass.waiting;
         let until_ms = Some(waiting.until_ms).filter(|until_ms| waiting.containers > 0 && *until_ms < u64::MAX);
         put("waiting", json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }));
@@ -125,6 +126,7 @@ impl Shown<'_> {
                 "{missing} that snapshots need cannot be found; `larder repair index` may find their chunks elsewhere"
             ));
         }
+        print_unproved(pass, out)?;
         print_waiting(pass, out)?;
         print_open(pass, args, out)?;
         if pass.table_bytes > self.options.pass.memory as u64 {
@@ -217,6 +219,36 @@ fn kept_json(kept: &Kept) -> Value {
         JobKind::Task => "task",
     };
     json!({"snapshot": kept.version.job.to_string(), "job": kept.by.to_string(), "kind": kind, "host": kept.host})
+}
+
+fn unproved_json(unproved: &Unproved) -> Value {
+    let Unproved { version, generation, why } = unproved;
+    let name = larder_format::names::version(version.series, version.job, *generation);
+    let why = match why {
+        WhyUnproved::Waiting { bytes } => json!({ "waits_for_bytes": bytes }),
+        WhyUnproved::Refuted { why } => json!({ "error": why }),
+    };
+    json!({ "id": version.job.to_string(), "object": name, "reason": why })
+}
+
+/// Snapshots that another process rewrote, and whose earlier form stays.
+fn print_unproved(pass: &PassReport, out: &Output) -> Result<(), Failure> {
+    for Unproved { version, generation, why } in &pass.unproved {
+        let id = version.job.short();
+        match why {
+            WhyUnproved::Waiting { bytes } => {
+                let bytes = sizes::show(*bytes);
+                out.info(format!(
+                    "another process rewrote snapshot {id}; its earlier data stays until {bytes} were read (--prove-max)"
+                ))?;
+            }
+            WhyUnproved::Refuted { why } => {
+                let name = larder_format::names::version(version.series, version.job, *generation);
+                out.warn(&format!("{name} is not used, and the earlier data of snapshot {id} stays: {why}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Prints how much space of interrupted jobs waits, until when, and how to free it now.

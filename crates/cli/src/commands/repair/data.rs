@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStringExt;
 
+use larder_format::roles::Roles;
 use larder_rewrite::repair::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
 use larder_source::{Roots, Walk, WalkOptions};
 use serde_json::{Map, Value, json};
@@ -26,6 +27,7 @@ pub(super) fn run(app: &App, args: &RepairDataArgs) -> Result<Exit, Failure> {
         }
     }
     let repository = app.open()?.repository;
+    repository.require(Roles::OPERATE.and(Roles::RESTORE), "to repair data")?;
     let options = HealOptions {
         read_data: read_data(&args.read),
         versions: Vec::new(),

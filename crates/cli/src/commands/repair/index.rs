@@ -1,5 +1,6 @@
 //! `larder repair index`.
 
+use larder_format::roles::Roles;
 use larder_gnode::index_check::IndexCheck;
 use larder_gnode::repair::{RebuildEnded, Rebuilt, compare, rebuild_until_won};
 use larder_store::Repository;
@@ -16,6 +17,7 @@ const SHOWN: usize = 20;
 
 pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
+    repository.require(Roles::OPERATE, "to repair the index")?;
     let cancel = app.interrupts.job_begins();
     let (number, check) = app.block_on(compare(&app.maintaining(&repository, &cancel)))?;
     let IndexCheck { versions, not_ingested, containers, chunks, different_chunks, count, ref disagreements, .. } =
@@ -48,6 +50,7 @@ pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
 
 pub(super) fn rebuild_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
+    repository.require(Roles::OPERATE, "to repair the index")?;
     let cancel = app.interrupts.job_begins();
     let rebuilt = app.block_on(rebuild_until_won(&app.maintaining(&repository, &cancel)))?;
     let Rebuilt { number, versions, containers, chunks, different_chunks, .. } = rebuilt;

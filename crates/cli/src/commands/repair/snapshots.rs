@@ -1,12 +1,13 @@
 //! `larder repair snapshots`: reports the snapshots that `larder_rewrite::repair::salvage` saved.
 
-use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
-use larder_gnode::forget::{create_marks, pin_of};
+use larder_format::roles::Roles;
+use larder_gnode::forget::create_marks;
 use larder_rewrite::repair::{
     Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage,
 };
 use larder_store::catalog::Version;
+use larder_store::forget_marks::OwnedVersion;
 use serde_json::{Map, Value, json};
 
 use super::{UNSEEN, read_data};
@@ -21,6 +22,7 @@ use crate::sizes;
 
 pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
+    opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to repair snapshots")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let filter = &args.filter;
     let is_everything = args.ids.is_empty()
@@ -48,14 +50,15 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
     let mut failure = None;
     if args.forget && !args.dry_run {
         let replaced = replaced(&context, &report, &options)?;
-        let pins: Vec<Pin> = found.iter().filter(|version| replaced.contains(&version.id())).map(pin_of).collect();
+        let replaced = found.iter().filter(|version| replaced.contains(&version.id()));
+        let owned: Vec<OwnedVersion> = replaced.map(OwnedVersion::from).collect();
         let mark = Forgotten {
             time_ms: context.clock.now_ms(),
             host: environment::host(),
             reason: "what was left of it was saved".to_owned(),
         };
-        let done =
-            app.block_on(create_marks(&opened.repository, pins.into_iter().map(|pin| (pin, mark.clone())).collect()));
+        let done = app
+            .block_on(create_marks(&opened.repository, owned.into_iter().map(|owned| (owned, mark.clone())).collect()));
         for (id, error) in done.failed {
             let failed = Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short()));
             app.out.item_error(&id.short(), "forget", &failed.message);

@@ -125,7 +125,12 @@ impl Play {
 
     /// The same with a limit on the processes and threads of that user.
     pub(crate) fn with_few_threads<A: AsRef<OsStr>>(&self, most: u32, args: impl IntoIterator<Item = A>) -> Command {
-        let mut command = self.command_of(Path::new("timeout"), ["60", "prlimit", &format!("--nproc={most}")]);
+        self.limited(&format!("--nproc={most}"), args)
+    }
+
+    /// The same with a limit, as an option of `prlimit`.
+    pub(crate) fn limited<A: AsRef<OsStr>>(&self, limit: &str, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = self.command_of(Path::new("timeout"), ["60", "prlimit", limit]);
         command.arg(self.binary_for_all()).args(args);
         self.without_rights(command)
     }

@@ -1,7 +1,9 @@
 //! The choice keeps its limits for any input.
 
+use larder_format::content::ContentRoots;
 use larder_format::ids::{ContainerKind, JobId, SeriesKey};
 use larder_format::manifest::{SourceKind, Statistics, Summary};
+use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
 use proptest::prelude::*;
@@ -43,6 +45,9 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         sketch: Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
+        domain: Default::default(),
+        is_signed: false,
+        roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
     };
     let version = Version { summary, series: SeriesKey([number; 16]), generation };
     Newest { version, bytes, containers, metadata: Vec::new() }

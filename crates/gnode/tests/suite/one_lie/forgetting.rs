@@ -1,11 +1,12 @@
 //! Forgetting by a policy, pins and keys: nothing goes that would be kept if the truth were known.
 
 use jiff::tz::TimeZone;
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::{KeyFields, Unlock};
 use larder_format::layout::Layout;
 use larder_gnode::forget::{Question, create_marks, decide, pin_of};
 use larder_gnode::retention::{GroupBy, Keep, Policy};
 use larder_store::Repository;
+use larder_store::forget_marks::OwnedVersion;
 use larder_store::rules::Rule;
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ fn forget_by(context: &JobContext, policy: &Policy) {
         return;
     }
     let gone = groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
-    let marks = gone.map(|judged| (pin_of(&judged.version), stage::mark())).collect();
+    let marks = gone.map(|judged| (OwnedVersion::from(&judged.version), stage::mark())).collect();
     context.executor.block_on(create_marks(repository, marks));
 }
 
@@ -119,8 +120,7 @@ fn pins() {
 #[test]
 fn keys() {
     let stage = Stage::fresh(Layout::Standard);
-    let fields =
-        || KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+    let fields = || KeyFields::for_tests();
     let opens = |scene: &Scene, passwords: &[&[u8]]| {
         let opened = passwords.iter().any(|password| {
             let opened =
@@ -144,7 +144,7 @@ fn keys() {
         let repository = scene.context().repository;
         let only = scene.runtime.block_on(repository.list_keys()).unwrap().keys[0].id;
         let _ = context.executor.block_on(context.repository.remove_key(only));
-        let _ = context.executor.block_on(context.repository.add_key(b"second", fields()));
+        let _ = context.executor.block_on(context.repository.add_key(Unlock::Password(b"second"), fields()));
         opens(scene, &[PASSWORD, b"second"])
     });
 }

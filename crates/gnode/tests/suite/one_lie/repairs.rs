@@ -2,10 +2,11 @@
 
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
-use larder_gnode::forget::{create_marks, pin_of};
+use larder_gnode::forget::create_marks;
 use larder_rewrite::check::ReadData;
 use larder_rewrite::repair::{HealOptions, SalvageOptions, heal, replaced, salvage};
 use larder_source::{Roots, Walk, WalkOptions};
+use larder_store::forget_marks::OwnedVersion;
 
 use super::passes::LAYOUTS;
 use super::*;
@@ -83,7 +84,7 @@ fn damaged_snapshots_replaced() {
             let Ok(replaced) = replaced(context, &report, &options) else { return did };
             let found = versions(&scene.context());
             let gone = found.iter().filter(|version| replaced.contains(&version.id()));
-            let marks = gone.map(|version| (pin_of(version), stage::mark())).collect();
+            let marks = gone.map(|version| (OwnedVersion::from(version), stage::mark())).collect();
             context.executor.block_on(create_marks(&context.repository, marks));
             for id in scene.marked().difference(&before) {
                 if stage.whole.contains_key(id) {

@@ -11,10 +11,12 @@
 
 mod between;
 mod exact;
+mod forging;
 mod lifecycle;
 
 pub use between::{Between, at_every_operation};
 pub use exact::{thorough, twins};
+pub use forging::{forge, forge_over};
 pub use lifecycle::{Laid, arranging, every, pieces, thoroughly};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +30,7 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::KeyFields;
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::mark::Forgotten;
 use larder_format::names;
@@ -86,11 +88,10 @@ impl Scene {
         let config = Config {
             repository: RepositoryId([7; 16]),
             created_ms: 0,
-            chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+            chunker: ChunkerParams::with_average(Algorithm::DEFAULT, 4096),
             page_cuts: true,
         };
-        let fields =
-            KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+        let fields = KeyFields::for_tests();
         let made =
             Repository::init(store_over(memory.store()), config, PASSWORD, fields, Arc::new(larder_testkit::entropy()));
         runtime.block_on(made).unwrap();
@@ -176,6 +177,25 @@ impl Scene {
 
     pub fn versions(&self) -> Vec<Version> {
         versions(&self.context())
+    }
+
+    /// The same version by its newest generation that counts.
+    pub fn now(&self, version: &Version) -> Version {
+        self.versions().into_iter().find(|newest| newest.id() == version.id()).unwrap()
+    }
+
+    /// That there is nothing but what visible versions need, and the registers of those that were rewritten.
+    #[track_caller]
+    pub fn is_clean_but_registers(&self, at: &str) {
+        let versions: BTreeMap<JobId, u32> =
+            self.versions().iter().map(|version| (version.id(), version.generation)).collect();
+        let superseded = |name: &String| {
+            names::parse_version(name).is_some_and(|(_, job, generation)| {
+                generation == 0 && versions.get(&job).is_some_and(|newest| *newest > 0)
+            })
+        };
+        let garbage: Vec<_> = self.garbage().into_iter().filter(|name| !superseded(name)).collect();
+        assert!(garbage.is_empty(), "{at}: {garbage:?}");
     }
 
     pub fn forget(&self, id: JobId) {

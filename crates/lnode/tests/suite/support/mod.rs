@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::key_file::KeyFields;
 use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress, Problem, Progress};
 use larder_lnode::{BackupError, BackupOptions, BackupReport, Input, RestoreError, RestoreOptions, RestoreReport};
 use larder_source::target::{Target, TargetOptions};
@@ -54,13 +54,13 @@ pub fn config() -> Config {
     Config {
         repository: RepositoryId([7; 16]),
         created_ms: 0,
-        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        chunker: ChunkerParams::with_average(Algorithm::DEFAULT, 4096),
         page_cuts: true,
     }
 }
 
 pub fn key_fields() -> KeyFields {
-    KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 }
+    KeyFields::for_tests()
 }
 
 pub fn init(runtime: &tokio::runtime::Runtime, store: Store) -> Repository {

@@ -6,24 +6,7 @@ use super::*;
 
 fn folders(root: &std::path::Path) -> [Folders; 2] {
     let open = || Folders::new(std::fs::File::open(root).expect("the root opens").into(), 4);
-    let by_component = open();
-    by_component.resolve_by_component();
-    [open(), by_component]
-}
-
-#[test]
-fn pieces_join_to_the_path_and_fit() {
-    let long = ["component"; 1000].join("/");
-    let mut rest = long.as_bytes();
-    let mut joined = Vec::new();
-    while !rest.is_empty() {
-        let (piece, after) = first_piece(rest);
-        assert!(piece.len() <= PIECE_BYTES && !piece.starts_with(b"/") && !piece.ends_with(b"/"));
-        joined.push(piece);
-        rest = after;
-    }
-    assert_eq!(joined.join(&b'/'), long.as_bytes());
-    assert!(joined.len() > 2);
+    [open(), Folders { resolver: Resolver::by_component(), ..open() }]
 }
 
 #[test]

@@ -1,0 +1,274 @@
+//! Which generation of a version's manifest counts.
+//!
+//! Nobody can replace generation 0, so it says what the version is. A later generation holds the
+//! same content in other containers: its summary, with the roots of the content, is that of
+//! generation 0 ([`Summary::is_generation_of`]). Anything else is forged or damaged. Readers then
+//! take the next lower generation, and nobody builds on the version (`NewestOrNothing`).
+//!
+//! If generation 0 cannot be read, there is nothing to compare with. The highest that opens then
+//! stands in, and the damage of generation 0 is reported beside it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use larder_format::DecodeError;
+use larder_format::ids::{JobId, SeriesKey};
+use larder_format::lease::Pin;
+use larder_format::manifest::{HEAD_GUESS, Head, Register, Summary};
+use larder_format::names;
+use parking_lot::Mutex;
+
+use crate::catalog::Version;
+use crate::forget_marks::FaultyObject;
+use crate::repository::{Repository, RepositoryError};
+use crate::rules::Rule;
+use crate::{Store, StoreErrorKind};
+
+/// The error for a generation with another summary than generation 0.
+pub const NOT_A_GENERATION: DecodeError = DecodeError::Invalid {
+    what: "version manifest",
+    why: "its summary or its content is not that of generation 0, so it is forged or damaged",
+};
+
+/// Generations that a process remembers to have written. Those that are not remembered are proved
+/// like those of others.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// The generations that this process wrote, with their attempts: a pass need not prove them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OwnGenerations(Arc<Mutex<HashSet<(Pin, u32, [u8; 16])>>>);
+
+impl OwnGenerations {
+    pub(crate) fn add(&self, version: Pin, generation: u32, attempt: [u8; 16]) {
+        let mut own = self.0.lock();
+        if own.len() < REMEMBERED_MAX {
+            own.insert((version, generation, attempt));
+        }
+    }
+}
+
+/// The generations of one version, looked at from the highest down to the one that counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    /// The one that counts.
+    pub(crate) version: Option<Version>,
+    /// Whether the job was aborted, so that there is no version.
+    pub(crate) is_aborted: bool,
+    /// Whether one of them was deleted since it was listed.
+    pub(crate) has_vanished: bool,
+    /// Those above it that do not open or are no generations of the version, the highest first.
+    /// Also generation 0, where it does not open.
+    pub(crate) faulty: Vec<FaultyObject>,
+}
+
+/// A register by its head.
+enum Seen {
+    Summary(Summary),
+    Aborted,
+    Vanished,
+    Unreadable(RepositoryError),
+}
+
+impl Repository {
+    /// Whether this process wrote this generation of a version.
+    pub fn has_written(&self, version: Pin, generation: u32, attempt: [u8; 16]) -> bool {
+        self.own_generations.0.lock().contains(&(version, generation, attempt))
+    }
+
+    /// The same repository, as another process sees it: one that wrote none of its generations.
+    #[cfg(feature = "breakable-rules")]
+    pub fn of_another_process(&self) -> Self {
+        Self { own_generations: OwnGenerations::default(), ..self.clone() }
+    }
+
+    /// Looks for the generation that counts, by heads. `generations` are numbers and sizes.
+    pub(crate) async fn counting_generation(
+        &self,
+        store: &Store,
+        (series, job): (SeriesKey, JobId),
+        mut generations: Vec<(u32, u64)>,
+    ) -> Result<Counting, RepositoryError> {
+        let mut found = Counting::default();
+        let faulty = |generation, error| FaultyObject { name: names::version(series, job, generation), job, error };
+        generations.sort_unstable_by(|a, b| b.cmp(a));
+        let mut first = None;
+        for (generation, size) in &generations {
+            let seen = match first.take() {
+                Some(seen) if *generation == 0 => seen,
+                known => {
+                    first = known;
+                    self.see_head(store, series, job, *generation, *size).await?
+                }
+            };
+            let summary = match seen {
+                Seen::Summary(summary) => summary,
+                // A task that was fenced before it made a later generation, or the job itself.
+                Seen::Aborted => {
+                    found.is_aborted = *generation == 0;
+                    continue;
+                }
+                Seen::Vanished => {
+                    found.has_vanished = true;
+                    continue;
+                }
+                Seen::Unreadable(error) => {
+                    found.faulty.push(faulty(*generation, error));
+                    continue;
+                }
+            };
+            if *generation == 0 {
+                found.version = Some(Version { summary, series, generation: 0 });
+                break;
+            }
+            let of_first = match first.take() {
+                Some(seen) => seen,
+                None => match generations.last() {
+                    Some((0, size)) => self.see_head(store, series, job, 0, *size).await?,
+                    _ => Seen::Vanished,
+                },
+            };
+            match &of_first {
+                Seen::Summary(truth) if summary.is_generation_of(truth) => {
+                    let Summary { layout, sketch, .. } = summary;
+                    let summary = Summary { layout, sketch, ..truth.clone() };
+                    found.version = Some(Version { summary, series, generation: *generation });
+                    break;
+                }
+                Seen::Summary(_) => {
+                    let error = RepositoryError::damaged(names::version(series, job, *generation))(NOT_A_GENERATION);
+                    found.faulty.push(faulty(*generation, error));
+                }
+                // Only generation 0 makes a version.
+                Seen::Aborted | Seen::Vanished => {}
+                Seen::Unreadable(_) => {
+                    found.version = Some(Version { summary, series, generation: *generation });
+                    let Seen::Unreadable(error) = of_first else { break };
+                    found.faulty.push(faulty(0, error));
+                    break;
+                }
+            }
+            first = Some(of_first);
+        }
+        Ok(found)
+    }
+
+    async fn see_head(
+        &self,
+        store: &Store,
+        series: SeriesKey,
+        job: JobId,
+        generation: u32,
+        size: u64,
+    ) -> Result<Seen, RepositoryError> {
+        let head = match self.read_head(store, series, job, generation, size).await {
+            // The cache may hold an object that was planted under that name and removed since.
+            Err(error) if error.is_of_object() => {
+                self.read_head(&store.without_cache(), series, job, generation, size).await
+            }
+            head => head,
+        };
+        match head {
+            Ok(Some(summary)) => Ok(Seen::Summary(summary)),
+            Ok(None) => Ok(Seen::Aborted),
+            Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => Ok(Seen::Vanished),
+            Err(error) if error.is_of_object() => Ok(Seen::Unreadable(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The summary of a generation; `None` if its maker was aborted.
+    async fn read_head(
+        &self,
+        store: &Store,
+        series: SeriesKey,
+        job: JobId,
+        generation: u32,
+        size: u64,
+    ) -> Result<Option<Summary>, RepositoryError> {
+        let name = names::version(series, job, generation);
+        // An object without bytes is read as well, because the error says what is wrong with it.
+        let mut wanted = HEAD_GUESS.min(size.max(1));
+        loop {
+            let is_sound = |bytes: &[u8]| {
+                let head = Summary::decode_head(&self.keys, series, job, generation, bytes);
+                head.map_or_else(|error| error.is_of_key(), |_| true)
+            };
+            let bytes = store.get_sound_range(&name, 0..wanted, is_sound).await?;
+            let head = Summary::decode_head(&self.keys, series, job, generation, &bytes)
+                .map_err(RepositoryError::damaged(&*name))?;
+            match head {
+                Head::Complete(Register::Committed(summary)) => return Ok(Some(*summary)),
+                Head::Complete(Register::Aborted) => return Ok(None),
+                Head::Needs(bytes) if bytes > wanted && bytes <= size => wanted = bytes,
+                Head::Needs(_) => {
+                    let source = DecodeError::Truncated { what: "version manifest" };
+                    return Err(RepositoryError::Damaged { name, source });
+                }
+            }
+        }
+    }
+
+    /// The same version by its newest generation that counts now, past the cache; `None` when
+    /// nothing is left of it.
+    ///
+    /// For jobs that have announced what they build on. The generation of an earlier listing may be
+    /// superseded and collected. The newest one at the time of the announcement stays
+    /// (`docs/concurrency.md`).
+    pub async fn newest_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
+        let store = self.store.without_cache();
+        let generations = self.listed_generations(version, 1).await?;
+        if !generations.contains_key(&0) {
+            return Ok(None);
+        }
+        let of_version = (version.series, version.id());
+        Ok(self.counting_generation(&store, of_version, generations.into_iter().collect()).await?.version)
+    }
+
+    /// The generation of a version that a job may build on, past the cache: the newest one there is
+    /// (`NewestOrNothing`). `None` when nothing is left of the version, or when an object above it
+    /// cannot be read or is no generation of the version. Containers that only an older generation
+    /// names may have been deleted. To do without the version costs space and nothing else.
+    pub async fn buildable_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
+        if !self.keeps(Rule::NewestOrNothing) {
+            return self.newest_generation(version).await;
+        }
+        // One listing may lack existing objects (`AskedTwice`).
+        let generations = self.listed_generations(version, if self.keeps(Rule::AskedTwice) { 2 } else { 1 }).await?;
+        if !generations.contains_key(&0) {
+            return Ok(None);
+        }
+        let of_version = (version.series, version.id());
+        let store = self.store.without_cache();
+        let found = self.counting_generation(&store, of_version, generations.into_iter().collect()).await?;
+        if let Some(FaultyObject { name, error, .. }) = found.faulty.first() {
+            tracing::warn!(%name, %error, "a manifest of a snapshot does not count; the snapshot is not built on");
+            return Ok(None);
+        }
+        Ok(found.version.filter(|_| !found.has_vanished))
+    }
+
+    /// The generations of a version with their sizes, from this number of listings.
+    async fn listed_generations(
+        &self,
+        version: &Version,
+        listings: usize,
+    ) -> Result<BTreeMap<u32, u64>, RepositoryError> {
+        let store = self.store.without_cache();
+        let mut generations = BTreeMap::new();
+        for _ in 0..listings {
+            for object in store.list(&names::generations(version.series, version.id())).await? {
+                generations.extend(names::parse_version(&object.name).map(|(.., number)| (number, object.size)));
+            }
+        }
+        Ok(generations)
+    }
+
+    /// The number after the highest generation of a version, be that a manifest or the mark of a
+    /// fenced task.
+    pub async fn next_generation(&self, version: Pin) -> Result<u32, RepositoryError> {
+        let store = self.store.without_cache();
+        let listed = store.list(&names::generations(version.series, version.job)).await?;
+        let highest = listed.iter().filter_map(|object| names::parse_version(&object.name)).map(|found| found.2).max();
+        Ok(highest.map_or(0, |highest| highest.saturating_add(1)))
+    }
+}
