@@ -447,7 +447,12 @@ impl Defragmenter {
                 why: "its recipe uses containers that its table does not have",
             },
         })?;
-        match context.executor.block_on(repository.commit_generation(pin.series, &rewritten, generation)) {
+        match context.executor.block_on(repository.commit_generation(
+            pin.series,
+            &rewritten,
+            generation,
+            version.generation,
+        )) {
             Ok(created) => {
                 self.copied.remember(&plan.version, &moves);
                 Ok((done, created.all_answered))

@@ -340,8 +340,12 @@ impl Converter<'_> {
         rewritten.summary.layout = self.layout;
         // No other job builds on data of the layout `lifecycle`.
         rewritten.summary.sketch = Sketch::default();
-        let answered = match context.executor.block_on(repository.commit_generation(pin.series, &rewritten, generation))
-        {
+        let answered = match context.executor.block_on(repository.commit_generation(
+            pin.series,
+            &rewritten,
+            generation,
+            version.generation,
+        )) {
             Ok(created) => created.all_answered,
             Err(CommitError::Fenced) => {
                 converted.overtaken += 1;

@@ -6,6 +6,7 @@
 use std::io;
 use std::ops::Range;
 
+use larder_chunking::Fingerprinter;
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
@@ -40,6 +41,7 @@ pub(crate) struct DataReader {
     is_planned: bool,
     /// The last segment announced to the containers.
     entered: Option<SegmentNumber>,
+    fingerprinter: Fingerprinter,
 }
 
 impl std::fmt::Debug for DataReader {
@@ -61,6 +63,7 @@ impl DataReader {
             window_end: 0,
             is_planned: false,
             entered: None,
+            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
         }
     }
 
@@ -153,9 +156,12 @@ impl DataReader {
                     self.containers.used(&record.chunk, place);
                     return Ok(true);
                 }
-                // It may have been moved: the newest index is asked for it, and for the plan's
-                // reads after it.
-                Err(error) if is_missing(&error) && moved.moved().learn([record.chunk.container])? => {
+                // It may have been moved, or another copy may be right (`WrongIsAbsent`): the newest
+                // index is asked for it, and for the plan's reads after it.
+                Err(error)
+                    if (is_missing(&error) || error.is_damage())
+                        && moved.moved().learn([record.chunk.container])? =>
+                {
                     if self.is_planned && moved.moved().changes() != self.changes {
                         self.plan_rest(from)?;
                     }
@@ -174,7 +180,11 @@ impl DataReader {
         let frame = self.containers.frame(chunk.container, chunk.offset)?.ok_or_else(not_there)?;
         let from = (chunk.offset - frame.payload_offset) as usize;
         let bytes = frame.raw.get(from..from + chunk.size as usize);
-        out.extend_from_slice(bytes.ok_or_else(|| outside("it lies across the border of a frame"))?);
+        let bytes = bytes.ok_or_else(|| outside("it lies across the border of a frame"))?;
+        if self.fingerprinter.one(bytes) != chunk.fingerprint {
+            return Err(outside("the bytes there have another fingerprint"));
+        }
+        out.extend_from_slice(bytes);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@
 //! If generation 0 cannot be read, there is nothing to compare with. The highest that opens then
 //! stands in, and the damage of generation 0 is reported beside it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use larder_format::DecodeError;
@@ -34,15 +34,16 @@ pub const NOT_A_GENERATION: DecodeError = DecodeError::Invalid {
 /// like those of others.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// The generations that this process wrote, with their attempts: a pass need not prove them.
+/// The generations that this process wrote: of each its attempt, and the one that it was rewritten
+/// from. A pass need not prove them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct OwnGenerations(Arc<Mutex<HashSet<(Pin, u32, [u8; 16])>>>);
+pub(crate) struct OwnGenerations(Arc<Mutex<HashMap<(Pin, u32), ([u8; 16], u32)>>>);
 
 impl OwnGenerations {
-    pub(crate) fn add(&self, version: Pin, generation: u32, attempt: [u8; 16]) {
+    pub(crate) fn add(&self, version: Pin, generation: u32, attempt: [u8; 16], from: u32) {
         let mut own = self.0.lock();
-        if own.len() < REMEMBERED_MAX {
-            own.insert((version, generation, attempt));
+        if generation > from && own.len() < REMEMBERED_MAX {
+            own.insert((version, generation), (attempt, from));
         }
     }
 }
@@ -70,9 +71,16 @@ enum Seen {
 }
 
 impl Repository {
-    /// Whether this process wrote this generation of a version.
-    pub fn has_written(&self, version: Pin, generation: u32, attempt: [u8; 16]) -> bool {
-        self.own_generations.0.lock().contains(&(version, generation, attempt))
+    /// The generation from which this process rewrote this one, perhaps in several steps; `None`:
+    /// another process wrote it. What the older one shares with it is as true as that one is.
+    pub fn rewritten_from(&self, version: Pin, generation: u32, attempt: [u8; 16]) -> Option<u32> {
+        let own = self.own_generations.0.lock();
+        let of = |generation: u32| own.get(&(version, generation)).copied();
+        let (_, mut from) = of(generation).filter(|(written, _)| *written == attempt)?;
+        while let Some((_, before)) = of(from) {
+            from = before;
+        }
+        Some(from)
     }
 
     /// The same repository, as another process sees it: one that wrote none of its generations.

@@ -366,10 +366,11 @@ impl Repository {
     /// Commits a version: creates its register, or finds that the job was fenced. The lease may be
     /// closed after it only when every attempt was answered.
     pub async fn commit(&self, series: SeriesKey, manifest: &Manifest) -> Result<Created, CommitError> {
-        self.commit_generation(series, manifest, 0).await
+        self.commit_generation(series, manifest, 0, 0).await
     }
 
-    /// Commits a later generation of a version's manifest: the same content in other containers.
+    /// Commits a later generation of a version's manifest: the same content in other containers. It
+    /// was rewritten from the generation `from`.
     /// Another task's generation under that number, or the mark that fenced this task, is
     /// [`CommitError::Fenced`].
     pub async fn commit_generation(
@@ -377,13 +378,14 @@ impl Repository {
         series: SeriesKey,
         manifest: &Manifest,
         generation: u32,
+        from: u32,
     ) -> Result<Created, CommitError> {
         let salt = random(self.entropy())?;
         let bytes = manifest.encode(&self.keys, series, generation, salt).map_err(RepositoryError::from)?;
         match self.store.create(&names::version(series, manifest.summary.id, generation), bytes.into()).await {
             Ok(created) => {
                 let Summary { id: job, attempt, .. } = manifest.summary;
-                self.own_generations.add(Pin { series, job }, generation, attempt);
+                self.own_generations.add(Pin { series, job }, generation, attempt, from);
                 Ok(created)
             }
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(CommitError::Fenced),

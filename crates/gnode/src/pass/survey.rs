@@ -445,7 +445,7 @@ impl Survey<'_> {
             };
             let is_proved = generation == 0
                 || generation == proved
-                || self.repository.has_written(pin, generation, manifest.summary.attempt)
+                || self.is_own(pin, generation, manifest.summary.attempt, proved)
                 || !self.repository.keeps(Rule::ProvedBeforeRetired);
             let ends = is_proved && supersedes == Supersedes::Older;
             found.committed.push(Generation::of(generation, supersedes, is_proved, manifest));
@@ -454,6 +454,12 @@ impl Survey<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// Whether this process rewrote a generation from one that is proved.
+    fn is_own(&self, pin: Pin, generation: u32, attempt: [u8; 16], proved: u32) -> bool {
+        let from = self.repository.rewritten_from(pin, generation, attempt);
+        from.is_some_and(|from| from == 0 || from == proved)
     }
 
     /// Proves the newest generations of a version, unless they are (`ProvedBeforeRetired`). Returns

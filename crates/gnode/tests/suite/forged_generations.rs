@@ -13,8 +13,10 @@ use larder_format::recipe::{Proof, Recipe, SegmentRef};
 use larder_format::segment::{Segment, Superchunk};
 use larder_gnode::pass::{self, Listing, PassOptions, PassReport, Unproved, WhyUnproved};
 use larder_index::IndexSnapshot;
+use larder_lnode::{RestoreOptions, restore};
 use larder_reader::{MetaChunks, RecipeReader, VersionReader};
 use larder_rewrite::{CheckOptions, check};
+use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 use larder_store::rules::Rule;
 use larder_writer::ContainerTotals;
@@ -140,10 +142,9 @@ fn a_generation_with_the_true_digests_over_other_recipes_is_refused() {
     }
 }
 
-/// The digests are true, and so is everything but the place: there is something of the attacker's.
-#[test]
-fn a_generation_whose_chunks_are_something_else_is_refused() {
-    let (scene, victim) = with_victim();
+/// Creates a generation with the true digests, of which everything is true but the places of the data: there is something of the
+/// attacker's.
+fn forge_elsewhere(scene: &Scene, victim: &Version) -> u32 {
     let context = scene.context();
     let attacker = scene.versions().into_iter().find(|version| version.summary.series == "attacker").unwrap();
     let manifest = VersionReader::open(&context, &attacker).unwrap().manifest().clone();
@@ -156,7 +157,13 @@ fn a_generation_whose_chunks_are_something_else_is_refused() {
             (record.chunk.container, record.chunk.offset) = (*place, 0);
         }
     };
-    let generation = forge_over(&context, &victim, &others, &mut elsewhere, |_| {});
+    forge_over(&context, victim, &others, &mut elsewhere, |_| {})
+}
+
+#[test]
+fn a_generation_whose_chunks_are_something_else_is_refused() {
+    let (scene, victim) = with_victim();
+    let generation = forge_elsewhere(&scene, &victim);
     is_refused(&scene, &victim, generation, "elsewhere");
     is_undone(&scene, &victim, generation, "elsewhere");
 }
@@ -187,6 +194,48 @@ fn a_generation_with_another_container_table_than_its_recipes_is_refused() {
         is_refused(&scene, &victim, generation, at);
         is_undone(&scene, &victim, generation, at);
     }
+}
+
+/// A reader takes no other bytes for those that a record names. The index knows another copy (`WrongIsAbsent`); without one, the
+/// bytes are damaged.
+#[test]
+fn what_does_not_verify_is_read_elsewhere_or_not_at_all() {
+    let (scene, victim) = with_victim();
+    let truth = contents_of(&scene.context(), &victim);
+    let generation = forge_elsewhere(&scene, &victim);
+    let forged = scene.now(&victim);
+    assert_eq!(forged.generation, generation, "its summary and its digests are true");
+    let restored = |at: &str| {
+        let (context, folder) = (scene.context(), scene.dir.path().join(at));
+        std::fs::create_dir(&folder).unwrap();
+        let target = Target::open(&folder, TargetOptions::default()).unwrap();
+        let report = restore(&context, &forged, &target, &RestoreOptions::default()).unwrap();
+        let path = folder.join(scene.source("victim").strip_prefix("/").unwrap());
+        (report.damaged, ["a", "b"].map(|name| std::fs::read(path.join(name)).ok()))
+    };
+    let contents =
+        |name: &str| truth.iter().find(|(path, _)| path.ends_with(name.as_bytes())).map(|(_, bytes)| bytes.clone());
+    assert_eq!(restored("with-index"), (0, [contents("/a"), contents("/b")]));
+    assert!(contents_of(&scene.context(), &forged) == truth);
+    for name in scene.runtime.block_on(scene.memory.paths()) {
+        if name.starts_with("index") {
+            scene.runtime.block_on(scene.memory.remove(&name));
+        }
+    }
+    let (damaged, files) = restored("without-index");
+    assert_eq!((damaged, files), (2, [None, None]));
+}
+
+/// Guards against: a task of this process rewrites a forged generation in part, and the rest of it counts as proved.
+#[test]
+fn what_this_process_rewrote_of_an_unproved_generation_is_no_better() {
+    let (scene, victim) = with_victim();
+    forge_elsewhere(&scene, &victim);
+    let (context, needed) = (scene.context(), containers_of(&scene, &victim));
+    rewrite(&context, &scene.now(&victim), |_| false);
+    let report = scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
+    assert_eq!(report.unproved.iter().map(|unproved| unproved.generation).collect::<Vec<_>>(), [2, 1]);
+    assert!(all_there(&scene, &needed));
 }
 
 /// The loss that the rule prevents: the first pass after the attack deletes what the version needs.

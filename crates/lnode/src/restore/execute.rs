@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, unbounded};
+use larder_chunking::{Fingerprint, Fingerprinter};
+use larder_format::DecodeError;
 use larder_format::compress::Decompressor;
 use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
@@ -19,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
-use super::file_task::{FileState, FileTask, Run, places};
+use super::file_task::{FileState, FileTask, Run, chained, places};
 use super::plan::Window;
 
 /// Counters that threads share.
@@ -40,6 +42,7 @@ pub(super) fn add(counter: &AtomicU64, n: u64) {
 /// The state that the threads of a window share.
 pub(super) struct Execution<'a> {
     pub(super) context: &'a JobContext,
+    pub(super) fingerprinter: &'a Fingerprinter,
     pub(super) target: &'a Target,
     pub(super) counters: &'a Counters,
     /// Distinguishes damage from a version that was forgotten.
@@ -263,7 +266,15 @@ impl Execution<'_> {
             }
             let runs = &window.runs[spans[number as usize].clone()];
             let done = match container {
-                Ok(container) => self.container(window, runs, &container, &mut opener),
+                Ok(container) => self.container(window, runs, &container, &mut opener).map(|unverified| {
+                    // Another copy may be right (`WrongIsAbsent`).
+                    for (run, error) in unverified {
+                        let mut missing = missing.lock();
+                        let missing = missing.get_or_insert_with(|| Missing::new(error));
+                        missing.runs.push(run);
+                        missing.containers.push(window.containers[number as usize]);
+                    }
+                }),
                 Err(error) if is_missing(&error) => {
                     missed();
                     let mut missing = missing.lock();
@@ -281,53 +292,79 @@ impl Execution<'_> {
         }
     }
 
+    /// Writes the runs of a container. Returns those whose bytes are not what their records name.
     fn container(
         &self,
         window: &Window,
         runs: &[Run],
         container: &OpenContainer,
         opener: &mut Opener,
-    ) -> Result<(), RestoreError> {
+    ) -> Result<Vec<(Run, RepositoryError)>, RestoreError> {
         self.fetched.read(container.index.id, container);
         self.fetched.used(runs.iter().map(|run| u64::from(run.length)).sum());
         opener.frame = None;
+        opener.starts.clear();
+        opener.starts.extend(container.index.chunk_refs().map(|chunk| chunk.offset));
+        let mut unverified = Vec::new();
         for run in runs {
             if self.context.cancel.is_cancelled() {
-                return Ok(());
+                break;
             }
             let task = &window.files[run.file as usize];
-            let mut offset = run.offset;
-            let end = run.offset.saturating_add(run.length);
-            for frame in container.index.frames_of(&(run.offset..end)) {
-                if opener.frame != Some(frame.number) {
-                    opener.frame = None;
-                    let opened = container.open_frame(
-                        &self.context.repository,
-                        frame,
-                        &mut opener.scratch,
-                        &mut opener.raw,
-                        &mut opener.decompressor,
-                    );
-                    match opened {
-                        Ok(()) => opener.frame = Some(frame.number),
-                        Err(error) => {
-                            self.lose_file(task, &error.to_string());
-                            continue;
-                        }
-                    }
+            match self.verified(run, container, opener) {
+                Ok(()) => {
+                    self.write(task, run.at, &opener.run)?;
+                    self.settle(task, u64::from(run.length))?;
                 }
-                let part = frame.payload_range();
-                let (from, to) = (offset.max(part.start), end.min(part.end));
-                let bytes = &opener.raw[(from - part.start) as usize..(to - part.start) as usize];
-                self.write(task, run.at + u64::from(from - run.offset), bytes)?;
-                offset = to;
+                Err(error) => unverified.push((*run, error)),
             }
-            if offset < end {
-                self.lose_file(task, "a chunk lies outside of its container");
-            }
-            self.settle(task, u64::from(run.length))?;
         }
-        Ok(())
+        Ok(unverified)
+    }
+
+    /// Reads the bytes of a run, and compares their chunks with the records.
+    fn verified(&self, run: &Run, container: &OpenContainer, opener: &mut Opener) -> Result<(), RepositoryError> {
+        let id = container.index.id;
+        let damaged = |why| RepositoryError::Damaged {
+            name: larder_format::names::container(id),
+            source: DecodeError::Invalid { what: "chunk record", why },
+        };
+        let end = run.offset.saturating_add(run.length);
+        opener.run.clear();
+        for frame in container.index.frames_of(&(run.offset..end)) {
+            if opener.frame != Some(frame.number) {
+                opener.frame = None;
+                container.open_frame(
+                    &self.context.repository,
+                    frame,
+                    &mut opener.scratch,
+                    &mut opener.raw,
+                    &mut opener.decompressor,
+                )?;
+                opener.frame = Some(frame.number);
+            }
+            let part = frame.payload_range();
+            let (from, to) = (run.offset.max(part.start), end.min(part.end));
+            opener.run.extend_from_slice(&opener.raw[(from - part.start) as usize..(to - part.start) as usize]);
+        }
+        let first = opener.starts.binary_search(&run.offset);
+        let behind = match opener.starts.binary_search(&end) {
+            Ok(behind) => Some(behind),
+            Err(behind) if end == container.index.payload_len => Some(behind),
+            Err(_) => None,
+        };
+        let (Ok(first), Some(behind)) = (first, behind) else {
+            return Err(damaged("the container has other chunks there"));
+        };
+        if opener.run.len() != run.length as usize {
+            return Err(damaged("it lies outside of its container"));
+        }
+        opener.lengths.clear();
+        opener.lengths.extend(container.index.chunks[first..behind].iter().map(|chunk| chunk.size));
+        opener.fingerprints.clear();
+        self.fingerprinter.many(&opener.run, &opener.lengths, &mut opener.fingerprints);
+        let names = opener.fingerprints.iter().fold([0; 16], |names, next| chained(self.fingerprinter, names, next));
+        if names == run.names { Ok(()) } else { Err(damaged("the bytes there have another fingerprint")) }
     }
 
     /// Writes stored bytes of a file. Errors that concern only this file are reported; others end
@@ -520,6 +557,12 @@ struct Opener {
     frame: Option<u32>,
     scratch: Vec<u8>,
     raw: Vec<u8>,
+    /// The bytes of a run.
+    run: Vec<u8>,
+    /// Where the chunks of the container begin.
+    starts: Vec<u32>,
+    lengths: Vec<u32>,
+    fingerprints: Vec<Fingerprint>,
     decompressor: Decompressor,
 }
 

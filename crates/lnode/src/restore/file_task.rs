@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use larder_chunking::{Fingerprint, Fingerprinter};
 use larder_format::entry::{Entry, EntryKind};
 use larder_source::target::FileWriter;
 use parking_lot::Mutex;
@@ -20,6 +21,17 @@ pub(super) struct Run {
     pub(super) file: u32,
     /// Their beginning in the file's stored bytes.
     pub(super) at: u64,
+    /// The names of their chunks: see [`chained`].
+    pub(super) names: [u8; 16],
+}
+
+/// The names of a run with one more chunk. They stand for all fingerprints in their order.
+pub(super) fn chained(fingerprinter: &Fingerprinter, names: [u8; 16], next: &Fingerprint) -> [u8; 16] {
+    let mut both = [0; 48];
+    both[..16].copy_from_slice(&names);
+    both[16..].copy_from_slice(&next.0);
+    let chained = fingerprinter.one(&both);
+    std::array::from_fn(|at| chained.0[at])
 }
 
 /// The progress of a file.

@@ -16,7 +16,11 @@ use larder_store::RepositoryError;
 
 use super::budget::Budget;
 use super::compare_existing::{BATCH_BYTES, Existing};
-use super::file_task::{FileTask, Run};
+use super::file_task::{FileTask, Run, chained};
+
+/// Bytes of a run at which the next chunk begins another one. A run is verified as a whole before
+/// any of it is written.
+const RUN_MAX: u32 = 1 << 20;
 
 /// A file to add to a window, or the rest of a file that exceeds a window.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +76,8 @@ impl Window {
     pub(super) fn add_runs(
         &mut self,
         wanted: &Wanted,
-        existing: Option<(&mut Existing, &Fingerprinter)>,
+        existing: Option<&mut Existing>,
+        fingerprinter: &Fingerprinter,
         budget: &Budget,
         cursor: &mut RecordCursor,
     ) -> Result<Added, PlanError> {
@@ -95,7 +100,7 @@ impl Window {
                 records.push(record);
             }
             let kept = match &mut existing {
-                Some((existing, fingerprinter)) => {
+                Some(existing) => {
                     let entry = &self.files[wanted.file as usize].entry;
                     existing.keep(fingerprinter, entry, at, &records)?
                 }
@@ -105,7 +110,7 @@ impl Window {
             for (number, record) in records.iter().enumerate() {
                 match kept.get(number) {
                     Some(true) => added.kept += u64::from(record.chunk.size),
-                    _ => self.add_run(wanted.file, at, record.chunk),
+                    _ => self.add_run(wanted.file, at, record.chunk, fingerprinter),
                 }
                 at += u64::from(record.chunk.size);
             }
@@ -113,18 +118,23 @@ impl Window {
         Ok(added)
     }
 
-    fn add_run(&mut self, file: u32, at: u64, chunk: ChunkRef) {
+    fn add_run(&mut self, file: u32, at: u64, chunk: ChunkRef, fingerprinter: &Fingerprinter) {
         let container = number_of(&mut self.containers, &mut self.numbers, chunk.container);
         match self.runs.last_mut() {
             Some(run)
                 if run.file == file
                     && run.container == container
                     && run.offset + run.length == chunk.offset
-                    && run.at + u64::from(run.length) == at =>
+                    && run.at + u64::from(run.length) == at
+                    && run.length < RUN_MAX =>
             {
                 run.length += chunk.size;
+                run.names = chained(fingerprinter, run.names, &chunk.fingerprint);
             }
-            _ => self.runs.push(Run { container, offset: chunk.offset, length: chunk.size, file, at }),
+            _ => {
+                let names = chained(fingerprinter, [0; 16], &chunk.fingerprint);
+                self.runs.push(Run { container, offset: chunk.offset, length: chunk.size, file, at, names });
+            }
         }
     }
 
@@ -158,7 +168,12 @@ impl Window {
 
     /// Plans the bytes of a run by the present places of their chunks in the recipe. Unchanged
     /// places stay.
-    pub(super) fn redirect(&mut self, run: &Run, cursor: &mut RecordCursor) -> Result<(), RepositoryError> {
+    pub(super) fn redirect(
+        &mut self,
+        run: &Run,
+        cursor: &mut RecordCursor,
+        fingerprinter: &Fingerprinter,
+    ) -> Result<(), RepositoryError> {
         if !cursor.seek(self.offset_of(run))? {
             return Err(misplaced());
         }
@@ -170,7 +185,7 @@ impl Window {
             at += u64::from(record.chunk.size);
         }
         // All of it or nothing, so that failed bytes can be counted.
-        chunks.into_iter().for_each(|(at, chunk)| self.add_run(run.file, at, chunk));
+        chunks.into_iter().for_each(|(at, chunk)| self.add_run(run.file, at, chunk, fingerprinter));
         Ok(())
     }
 

@@ -199,6 +199,7 @@ impl<'a> Restore<'a> {
     pub(super) fn execution(&self) -> Execution<'_> {
         Execution {
             context: self.context,
+            fingerprinter: &self.fingerprinter,
             target: self.target,
             counters: &self.counters,
             reading: self.reading,
@@ -344,8 +345,8 @@ impl<'a> Restore<'a> {
         while from < stored {
             let file = self.window.files.len() as u32 - 1;
             let wanted = Wanted { file, stored, data_offset, from };
-            let existing = existing.as_mut().map(|existing| (existing, &self.fingerprinter));
-            match self.window.add_runs(&wanted, existing, &self.budget, &mut self.cursor) {
+            let (existing, fingerprinter) = (existing.as_mut(), &self.fingerprinter);
+            match self.window.add_runs(&wanted, existing, fingerprinter, &self.budget, &mut self.cursor) {
                 Ok(added) => {
                     from = added.to;
                     if let Some(task) = self.window.files.last_mut().filter(|_| added.kept > 0) {
@@ -497,7 +498,7 @@ impl<'a> Restore<'a> {
         while window.runs.len() < self.budget.runs
             && let Some(run) = waiting.pop()
         {
-            if let Err(error) = window.redirect(&run, &mut self.resolving) {
+            if let Err(error) = window.redirect(&run, &mut self.resolving, &self.fingerprinter) {
                 let error = self.execution().expect_damage(error)?;
                 self.execution().lose(window, &[run], &error);
             }

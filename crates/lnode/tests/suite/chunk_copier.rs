@@ -62,7 +62,10 @@ fn rewrite(context: &JobContext, version: &Version, retires: &HashSet<ContainerI
     assert_eq!(new.metadata, old.metadata);
     assert!(new.containers.iter().all(|usage| !retires.contains(&usage.container)));
     let generation = version.generation + 1;
-    context.executor.block_on(context.repository.commit_generation(version.series, &new, generation)).unwrap();
+    context
+        .executor
+        .block_on(context.repository.commit_generation(version.series, &new, generation, version.generation))
+        .unwrap();
     (bytes, moves)
 }
 
@@ -204,7 +207,7 @@ fn frames_of_which_everything_is_wanted_are_copied_as_they_are() {
     let written = copier.finish().unwrap();
     assert!(written.stored_bytes * 10 < stored * 18, "{} for {stored}", written.stored_bytes);
     let new = rewritten.manifest(&old, &written, [1; 16]).unwrap();
-    context.executor.block_on(context.repository.commit_generation(newest.series, &new, 1)).unwrap();
+    context.executor.block_on(context.repository.commit_generation(newest.series, &new, 1, 0)).unwrap();
     assert!(setup.restores(&context, &versions(&context).pop().unwrap()) == before);
     check(&context);
 

@@ -171,7 +171,7 @@ fn chunks_that_were_moved_are_found_by_every_reader() {
     let rewritten = copier.rewrite(&old, |id| all.contains(id) || containers.contains(id)).unwrap();
     let written = copier.finish().unwrap();
     let manifest = rewritten.manifest(&old, &written, [2; 16]).unwrap();
-    context.executor.block_on(context.repository.commit_generation(newest.series, &manifest, 1)).unwrap();
+    context.executor.block_on(context.repository.commit_generation(newest.series, &manifest, 1, 0)).unwrap();
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 1);
     for object in context.executor.block_on(context.repository.store().list(names::INDEX)).unwrap() {

@@ -397,7 +397,12 @@ impl Healing<'_> {
             let why = "its recipe uses containers that its table does not have".to_owned();
             return Ok((HealOutcome::Beyond(why), true));
         };
-        match context.executor.block_on(repository.commit_generation(task.pin.series, &new, task.generation)) {
+        match context.executor.block_on(repository.commit_generation(
+            task.pin.series,
+            &new,
+            task.generation,
+            newest.generation,
+        )) {
             Ok(created) => {
                 self.put_back.add(version, moved);
                 Ok((HealOutcome::Healed, created.all_answered))

@@ -33,7 +33,7 @@ impl Play {
 
     async fn create(&self, manifest: &Manifest, generation: u32) {
         let series = self.repository.keys().series_key(&manifest.summary.series);
-        self.repository.commit_generation(series, manifest, generation).await.expect("commits");
+        self.repository.commit_generation(series, manifest, generation, 0).await.expect("commits");
     }
 
     fn register(&self, generation: u32) -> String {

@@ -80,6 +80,9 @@ pub fn forge_over(
     summary.attempt = [66; 16];
     summary.roots = ContentRoots::of(&data, &metadata);
     let forged = Manifest { summary, data, metadata, containers };
-    context.executor.block_on(repository.commit_generation(version.series, &forged, generation)).unwrap();
+    context
+        .executor
+        .block_on(repository.commit_generation(version.series, &forged, generation, version.generation))
+        .unwrap();
     generation
 }

@@ -394,6 +394,9 @@ pub fn rewrite(context: &JobContext, version: &Version, leaves: impl Fn(&Contain
     let rewritten = copier.rewrite(&manifest, leaves).unwrap();
     let written = copier.finish().unwrap();
     let rewritten = rewritten.manifest(&manifest, &written, [3; 16]).unwrap();
-    context.executor.block_on(context.repository.commit_generation(version.series, &rewritten, generation)).unwrap();
+    context
+        .executor
+        .block_on(context.repository.commit_generation(version.series, &rewritten, generation, version.generation))
+        .unwrap();
     keeper.end(Ending::Closed(Done::committed_generation(pin, generation)));
 }
