@@ -322,9 +322,35 @@ stuck() {
     for n in 1 2 3; do whole "$(cat id$n)" x$n "after the index was rotten"; done
 }
 
+# A client that may only create objects makes a later generation of an old snapshot, with other contents. Readers give the truth, `check`
+# names the object, nobody builds on it, and no pass deletes what the snapshot needs. ROOTS: those in its summary, kept or own.
+forged_generation() {
+    local roots=$1 victim forged before
+    begin "forged-generation-$roots"
+    for n in 1 2; do noise 200000 > x$n; stored victim x$n > id$n; done
+    victim=$(cat id1)
+    ends 0 larder optimize
+    yes EVIL | head -c 200000 > evil; stored attacker evil > /dev/null
+    before=$(find repository -path "*/data/*" -type f | sort)
+    forged=$(python3 "$root/tests/forge_generation.py" repository victim attacker "$roots")
+    whole "$victim" x1 "beside a forged generation"
+    larder restore "$victim" --target out --include f; cmp -s out/f x1 || fail "$case: the restore is not the truth"
+    ends 13 larder check --read-data
+    grep -q "$forged" "$here/said" || fail "$case: check does not name $forged: $(cat "$here/said")"
+    # A manifest that does not open stops passes; one that is no generation of the snapshot is passed over.
+    ends 13 larder optimize; ends 13 larder optimize
+    grep -q "$forged" "$here/said" || fail "$case: the pass does not name $forged: $(cat "$here/said")"
+    [ "$(find repository -path "*/data/*" -type f | sort)" = "$before" ] || fail "$case: a pass deleted data"
+    noise 1000 >> x2; stored victim x2 > id3; whole "$(cat id3)" x2 "a snapshot after it"
+    rm "repository/$forged"
+    for n in 1 3; do whole "$(cat id$n)" "$([ $n = 1 ] && echo x1 || echo x2)" "without the forged generation"; done
+    ends 0 larder check --read-data; ends 0 larder optimize; ends 0 larder check --read-data
+}
+
 all=(copy-lacks-container-part copy-lacks-container-whole two-layouts-converted two-layouts-new two-layouts-aged two-layouts-order
     rebuild-beside-repair rebuild-beside-lost rebuild-beside-control rebuild-beside-noparent
-    newest-index-plain newest-index-rebuilt newest-index-listed hidden-register symlinked-repository swapped-folders two-adopters stuck)
+    newest-index-plain newest-index-rebuilt newest-index-listed hidden-register symlinked-repository swapped-folders two-adopters stuck
+    forged-generation-kept forged-generation-own)
 
 # Passes that must free what is young say so, where they know the word.
 young=()
@@ -337,6 +363,7 @@ play() {
         two-layouts-*) two_layouts "${case#two-layouts-}" ;;
         rebuild-beside-*) rebuild_beside "${case#rebuild-beside-}" ;;
         newest-index-*) newest_index_lost "${case#newest-index-}" ;;
+        forged-generation-*) forged_generation "${case#forged-generation-}" ;;
         copy-lacks-container-*) copy_lacks_container "${case#copy-lacks-container-}" ;;
         hidden-register | symlinked-repository | swapped-folders | two-adopters | stuck) "${case//-/_}" ;;
         *) fail "there is no case $case" ;;

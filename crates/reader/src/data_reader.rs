@@ -156,8 +156,8 @@ impl DataReader {
                     self.containers.used(&record.chunk, place);
                     return Ok(true);
                 }
-                // It may have been moved, or another copy may be right (`WrongIsAbsent`): the newest
-                // index is asked for it, and for the plan's reads after it.
+                // It may have been moved, or another copy may be right (`WrongIsAbsent`): the
+                // newest index is asked for it, and for the plan's reads after it.
                 Err(error)
                     if (is_missing(&error) || error.is_damage())
                         && moved.moved().learn([record.chunk.container])? =>

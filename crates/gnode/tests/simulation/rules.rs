@@ -74,6 +74,8 @@ pub fn twin(rule: Rule) -> Option<Rule> {
 /// * `MissingStops`, `RebuildAsksLeases`: each prevents what the other does in the model. 5,000 seeds do not show the second, nor 400
 ///   with both broken: a job stores again what it sees missing.
 /// * `OneLayout`, `LayoutsApart`: each prevents what the other does, so the model breaks both. 400 seeds with both broken do not show it.
+/// * `ProvedBeforeRetired`: no process of the simulation forges a generation, so every walk succeeds. `forged_generations.rs` has those
+///   that fail, and the loss without the rule.
 /// * `UnsettledLeft`: what manifests name that are not in the index is held, and arranging neither drops nor retires it.
 pub const UNSEEN: &[Rule] = &[
     Rule::MarkThenRegister,
@@ -86,6 +88,7 @@ pub const UNSEEN: &[Rule] = &[
     Rule::RebuildAsksLeases,
     Rule::OneLayout,
     Rule::LayoutsApart,
+    Rule::ProvedBeforeRetired,
     Rule::UnsettledLeft,
 ];
 
