@@ -330,11 +330,11 @@ forged_generation() {
     for n in 1 2; do noise 200000 > x$n; stored victim x$n > id$n; done
     victim=$(cat id1)
     ends 0 larder optimize
-    yes EVIL | head -c 200000 > evil; stored attacker evil > /dev/null
+    head -c 200000 /dev/zero | tr "\0" E > evil; stored attacker evil > /dev/null
     before=$(find repository -path "*/data/*" -type f | sort)
     forged=$(python3 "$root/tests/forge_generation.py" repository victim attacker "$roots")
     whole "$victim" x1 "beside a forged generation"
-    larder restore "$victim" --target out --include f; cmp -s out/f x1 || fail "$case: the restore is not the truth"
+    larder restore "$victim" --target restored; cmp -s restored/f x1 || fail "$case: the restore is not the truth"
     ends 13 larder check --read-data
     grep -q "$forged" "$here/said" || fail "$case: check does not name $forged: $(cat "$here/said")"
     # A manifest that does not open stops passes; one that is no generation of the snapshot is passed over.
