@@ -227,14 +227,14 @@ symlinked_repository() {
 
 # Folders of a repository are swapped for links into another one, again and again, while passes delete in them.
 swapped_folders() {
-    local id round swapping
+    local id round keep swapping
     begin swapped
     noise 3000000 > secret; id=$(stored s secret)
     "$larder" -q -r "$here/evil" init --insecure-kdf
     mkdir away
     # By the names of its own containers, which the other repository has as well.
     cat > swap.py <<'PY'
-import glob, os
+import glob, os, random, time
 others = {kind: glob.glob(os.path.abspath(f"repository/{kind}/*"))[0] for kind in ("data", "meta")}
 swaps = 0
 while not os.path.exists("enough"):
@@ -244,8 +244,10 @@ while not os.path.exists("enough"):
                 os.rename(job, "away/job")
                 os.symlink(other, job)
                 swaps += 1
+                time.sleep(random.choice([0, 0.0005, 0.002]))
                 os.remove(job)
                 os.rename("away/job", job)
+                time.sleep(random.choice([0, 0.0005, 0.002]))
             except FileNotFoundError:
                 pass
             except OSError:
@@ -253,12 +255,12 @@ while not os.path.exists("enough"):
                 os.rename("away/job", f"away/{swaps}")
 print(swaps)
 PY
-    for round in 1 2 3 4 5 6; do
+    for round in 1 2 3; do
         rm -f enough
-        for _ in 1 2 3 4; do noise 300000 | "$larder" -q -r "$here/evil" backup --stdin --series e --force; done
+        for _ in $(seq 16); do noise 300000 | "$larder" -q -r "$here/evil" backup --stdin --series e --force; done
         python3 swap.py > swaps & swapping=$!
-        for _ in 1 2 3; do
-            ends "0 3 11 13 14 15" "$larder" -q -r "$here/evil" forget --series e --keep-last 1
+        for keep in 12 8 4 1; do
+            ends "0 3 11 13 14 15" "$larder" -q -r "$here/evil" forget --series e --keep-last $keep
             ends "0 3 11 13 14 15" "$larder" -q -r "$here/evil" optimize --list-all "${young[@]}"
         done
         touch enough; wait $swapping
