@@ -54,13 +54,18 @@ pub async fn find_config(store: &Store) -> Result<(), RepositoryError> {
     }
 }
 
-/// Whether a copy may replace a configuration that was not read for this reason. One that claims a
-/// newer format may be right, and an older copy must not hide its requirements.
+/// Whether a copy may replace a configuration that was not read for this reason. One that claims
+/// another format may be right, and a copy must not hide its requirements.
 pub(crate) fn is_replaceable(error: &RepositoryError) -> bool {
-    let is_newer = |source: &DecodeError| {
-        matches!(source, DecodeError::UnsupportedVersion { .. } | DecodeError::UnknownFeature { .. })
+    let is_of_other_program = |source: &DecodeError| {
+        matches!(
+            source,
+            DecodeError::UnsupportedVersion { .. }
+                | DecodeError::UnknownFeature { .. }
+                | DecodeError::Development { .. }
+        )
     };
-    if matches!(error, RepositoryError::Damaged { source, .. } if is_newer(source)) {
+    if matches!(error, RepositoryError::Damaged { source, .. } if is_of_other_program(source)) {
         return false;
     }
     matches!(error, RepositoryError::NotARepository { .. }) || error.is_of_object()

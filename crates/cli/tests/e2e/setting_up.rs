@@ -143,11 +143,25 @@ fn what_is_no_repository_is_10() {
 fn a_newer_format_is_refused_politely() {
     let play = Play::with_repository();
     let mut config = std::fs::read(play.repository().join("config")).expect("a config");
-    config[4] = 2;
+    config[4] = 3;
     crate::support::damage::replace(&play.repository(), "config", &config);
     let before = play.objects();
     for verb in [&["snapshots"][..], &["backup", "."], &["check"]] {
-        play.larder(verb).code(1).says("format version 2").says("newer Larder").in_two_lines();
+        play.larder(verb).code(1).says("format version 3").says("newer Larder").in_two_lines();
+    }
+    assert_eq!(play.objects(), before);
+}
+
+/// Nothing was released before format 2.
+#[test]
+fn a_repository_of_a_development_version_is_refused_by_name() {
+    let play = Play::with_repository();
+    let mut config = std::fs::read(play.repository().join("config")).expect("a config");
+    config[4] = 1;
+    crate::support::damage::replace(&play.repository(), "config", &config);
+    let before = play.objects();
+    for verb in [&["snapshots"][..], &["backup", "."], &["check"], &["key", "list"]] {
+        play.larder(verb).code(1).says("development version").says("back up again");
     }
     assert_eq!(play.objects(), before);
 }

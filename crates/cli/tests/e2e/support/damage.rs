@@ -43,6 +43,12 @@ pub(crate) fn flip(repository: &Path, name: &str, byte: usize) {
     replace(repository, name, &content);
 }
 
+/// Cuts an object to some bytes, fewer than any head has.
+pub(crate) fn behead(repository: &Path, name: &str) {
+    let content = std::fs::read(repository.join(name)).expect("readable");
+    replace(repository, name, &content[..100]);
+}
+
 /// Cuts an object to half of its length.
 pub(crate) fn truncate(repository: &Path, name: &str) {
     let content = std::fs::read(repository.join(name)).expect("readable");
