@@ -63,7 +63,7 @@ impl DataReader {
             window_end: 0,
             is_planned: false,
             entered: None,
-            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
+            fingerprinter: Fingerprinter::new(context.repository.keys().fingerprint()),
         }
     }
 

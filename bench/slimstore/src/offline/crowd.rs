@@ -54,7 +54,7 @@ pub(crate) fn crowd(node: &Node, version: &Version, containers: u32) -> anyhow::
         node.runtime.block_on(repository.store().create(&names::container(id), object.into()))?;
     }
     manifest.containers.sort_by_key(|usage| usage.container);
-    let committed = repository.commit_generation(version.series, &manifest, version.generation + 1);
+    let committed = repository.commit_generation(version.series, &manifest, version.generation + 1, version.generation);
     node.runtime.block_on(committed).context("the crowded version cannot be committed")?;
     Ok(())
 }

@@ -43,7 +43,8 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let mut meter = Meter::start(MeterKind::Check, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
     let mut report = check(&context, &options)?;
-    let index = match is_everything && !args.no_index {
+    let opens_index = opened.repository.keys().secrets().index.is_some();
+    let index = match is_everything && !args.no_index && opens_index {
         true => prove_index(app, &context, &mut report)?,
         false => IndexState::Skipped,
     };

@@ -29,7 +29,7 @@ fn passwords_can_be_added_and_removed() {
         let key = keys.iter().find(|key| key["current"] == current).expect("one");
         key["id"].as_str().expect("text").to_owned()
     };
-    play.larder(["key", "remove", &id(true)]).code(1).says("your password opens").in_two_lines();
+    play.larder(["key", "remove", &id(true)]).code(1).says("the one you use").in_two_lines();
     play.larder(["key", "remove", "zz"]).code(1).says("no key fits");
     play.larder(["key", "remove", &id(false)[..6]]).ok();
     assert!(!opens(&play, "two"));

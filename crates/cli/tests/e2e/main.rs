@@ -16,6 +16,7 @@ mod over_http;
 mod passes;
 mod repairing;
 mod restoring;
+mod roles;
 mod secrecy;
 mod series;
 mod setting_up;

@@ -1,0 +1,263 @@
+//! What the keys of roles can do and what they cannot, and bad key files.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::support::{Play, Ran, damage, run};
+
+/// Keys of every role beside a repository with one snapshot, which the password made.
+struct Roles {
+    play: Play,
+    first: String,
+}
+
+const ALL: [&str; 5] = ["backup", "restore", "operate", "restore+operate", "all"];
+
+impl Roles {
+    fn new() -> Self {
+        let play = Play::with_repository();
+        play.write("src/a", "the first");
+        play.write("src/b", vec![7; 50_000]);
+        let first = play.backup(["src", "--series", "s"]);
+        let roles = Self { play, first };
+        for role in ALL {
+            roles.add(role, &["--role", role]).ok();
+        }
+        roles
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.play.path(format!("{name}.key"))
+    }
+
+    fn add(&self, name: &str, args: &[&str]) -> Ran {
+        let file = self.file(name);
+        let mut command = self.play.command(["key", "add", "--file"]);
+        run(command.arg(file).args(args))
+    }
+
+    /// Runs with a key file and without a password.
+    fn run(&self, key: &str, args: &[&str]) -> Ran {
+        self.run_with(&self.file(key), args)
+    }
+
+    fn run_with(&self, file: &Path, args: &[&str]) -> Ran {
+        run(self.play.command(args).env_remove("LARDER_PASSWORD").env("LARDER_KEY_FILE", file))
+    }
+}
+
+/// Standard output has a text.
+#[track_caller]
+fn shows(ran: Ran, text: &str) {
+    assert!(ran.text().contains(text), "{text:?} is not in:\n{}", ran.text());
+}
+
+/// Every verb says by name which role it needs, before it does anything.
+#[test]
+fn verbs_refuse_keys_of_the_wrong_role() {
+    let roles = Roles::new();
+    let id = &*roles.first;
+    let (backs_up, restores, operates) = (["backup"], ["restore", "restore+operate"], ["operate", "restore+operate"]);
+    let both = ["restore+operate"];
+    let none: [&str; 0] = [];
+    let cases: [(&[&str], &[&str], &str); 14] = [
+        (&["backup", "src", "--series", "s"], &backs_up, "backup"),
+        (&["backup", "src", "--series", "s", "--paranoid"], &none, ""),
+        (&["restore", id, "--target", "out"], &restores, "restore"),
+        (&["dump", id, "/"], &restores, "restore"),
+        (&["check", "--read-data"], &restores, "restore"),
+        (&["optimize"], &operates, "operate"),
+        (&["pin", id], &operates, "operate"),
+        (&["unpin", id], &operates, "operate"),
+        (&["series", "set", "s", "--holes", "5"], &operates, "operate"),
+        (&["repair", "index"], &operates, "operate"),
+        (&["repair", "snapshots"], &both, "restore+operate"),
+        (&["forget", "--keep-last", "100", "--series", "s"], &operates, "operate"),
+        (&["key", "add", "--insecure-kdf"], &none, "all"),
+        (&["key", "export"], &none, "all"),
+    ];
+    for (args, may, needs) in cases {
+        for key in ALL.into_iter().filter(|key| *key != "all" && !may.contains(key)) {
+            let before = roles.play.objects();
+            let ran = roles.run(key, args).code(12);
+            if !needs.is_empty() {
+                ran.says("needs a key with the role").says(needs);
+            }
+            assert_eq!(roles.play.objects(), before, "{key}: {args:?} changed something");
+        }
+    }
+}
+
+/// The verbs that each role is for.
+#[test]
+fn keys_do_what_their_roles_are_for() {
+    let roles = Roles::new();
+    // A machine that may only back up: its snapshots, and nothing of others.
+    shows(roles.run("backup", &["snapshots"]).ok(), "no snapshots");
+    shows(roles.run("backup", &["backup", "src", "--series", "s"]).ok(), "2 new");
+    roles.play.write("src/a", "the second");
+    shows(roles.run("backup", &["backup", "src", "--series", "s"]).ok(), "1 changed");
+    assert_eq!(roles.run("backup", &["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(2));
+    shows(roles.run("backup", &["ls", "latest"]).ok(), "src/a");
+    roles.run("backup", &["diff", "latest~1", "latest"]).ok();
+    roles.run("backup", &["find", "a"]).ok();
+    roles.run("backup", &["check", "--no-index"]).ok();
+    // Passes with and without contents, and then everything is read.
+    roles.run("operate", &["optimize"]).ok();
+    roles.run("restore+operate", &["optimize"]).ok();
+    roles.run("operate", &["forget", "--keep-last", "1", "--series", "s"]).ok();
+    roles.run("operate", &["optimize"]).ok();
+    for key in ["restore", "restore+operate", "all"] {
+        roles.run(key, &["check", "--read-data"]).ok();
+        roles.run(key, &["restore", "latest", "--target", key]).ok();
+        let restored = roles.play.path(key).join(roles.play.path("src/a").strip_prefix("/").expect("absolute"));
+        assert_eq!(std::fs::read(restored).expect("restored"), b"the second", "{key}");
+    }
+    // After the pass, the machine builds on what it made.
+    shows(roles.run("backup", &["backup", "src", "--series", "s"]).ok(), "2 unmodified");
+}
+
+/// Nothing in an object tells a client of one domain what another has, and they do not share metadata.
+#[test]
+fn domains_are_closed_to_one_another() {
+    let roles = Roles::new();
+    roles.add("one", &["--role", "backup", "--domain", "one"]).ok();
+    roles.add("two", &["--role", "backup", "--domain", "two"]).ok();
+    roles.run("one", &["backup", "src", "--series", "same"]).ok();
+    shows(roles.run("two", &["snapshots"]).ok(), "no snapshots");
+    shows(roles.run("two", &["backup", "src", "--series", "same"]).ok(), "first snapshot");
+    let listed = |key: &str| roles.run(key, &["snapshots", "--json"]).ok().json();
+    let (one, two) = (listed("one"), listed("two"));
+    assert_eq!((one.as_array().map(Vec::len), two.as_array().map(Vec::len)), (Some(1), Some(1)));
+    assert_ne!(one[0]["id"], two[0]["id"]);
+    let id = one[0]["id"].as_str().expect("an id");
+    for args in [&["ls", id][..], &["stats", id], &["diff", id, id]] {
+        roles.run("two", args).code(1).says("no snapshot fits");
+    }
+    // The operator sees both, and data is stored once.
+    let all = roles.play.larder(["snapshots", "--json"]).ok().json();
+    assert_eq!(all.as_array().map(Vec::len), Some(3));
+    roles.run("restore+operate", &["optimize"]).ok();
+    for key in ["one", "two"] {
+        shows(roles.run(key, &["ls", "latest"]).ok(), "src/b");
+        shows(roles.run(key, &["backup", "src", "--series", "same"]).ok(), "2 unmodified");
+    }
+    roles.play.larder(["check", "--read-data"]).ok();
+}
+
+/// `MetaInDomain`: a snapshot that resembles one of another domain shares no metadata with it.
+#[test]
+fn who_opens_one_domain_reads_every_snapshot_of_it() {
+    let roles = Roles::new();
+    roles.add("one", &["--role", "backup", "--domain", "one"]).ok();
+    roles.add("none", &["--role", "backup", "--domain", ""]).ok();
+    let big = roles.play.write("big/file", larder_testkit::data::random(5, 3 << 20));
+    roles.run("one", &["backup", "big", "--series", "of one"]).ok();
+    roles.play.settle();
+    // The password opens all domains, so it would find the similar snapshot.
+    roles.play.larder(["backup", "big", "--series", "of none"]).ok();
+    shows(roles.run("none", &["ls", "latest", "--series", "of none"]).ok(), "big/file");
+    shows(roles.run("none", &["backup", "big", "--series", "of none"]).ok(), "1 unmodified");
+    assert!(big.exists());
+}
+
+#[test]
+fn bad_key_files_are_refused_with_the_reason() {
+    let roles = Roles::new();
+    let file = roles.file("restore");
+    let text = std::fs::read_to_string(&file).expect("a key file");
+    assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    for mode in [0o640, 0o604, 0o620] {
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("changed");
+        roles.run("restore", &["snapshots"]).code(12).says("can be read by others").says("chmod 600").in_two_lines();
+    }
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("changed");
+    roles.run("restore", &["snapshots"]).ok();
+    let private = |name: &str, text: &str| {
+        let path = roles.play.write(name, text);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("changed");
+        path
+    };
+    let cut = private("cut.key", &text[..text.len() - 9]);
+    roles.run_with(&cut, &["snapshots"]).code(12).says("is damaged");
+    let empty = private("empty.key", "# nothing\n");
+    roles.run_with(&empty, &["snapshots"]).code(12).says("LARDER-KEY-2");
+    roles.run_with(Path::new("missing.key"), &["snapshots"]).code(12).says("cannot read the key file");
+    // A key of another repository, and one that was removed.
+    let other = Play::with_repository();
+    let foreign = roles.play.path("foreign.key");
+    run(other.command(["key", "add", "--role", "restore", "--file"]).arg(&foreign)).ok();
+    roles.run_with(&foreign, &["snapshots"]).code(12).says("belongs to another repository");
+    let id = text.lines().next().expect("a comment").split([' ', ':']).nth(3).expect("the id").to_owned();
+    roles.play.larder(["key", "remove", &id]).ok();
+    roles.run("restore", &["snapshots"]).code(12).says("was removed");
+    // A file is never overwritten, and takes a key of a further repository.
+    roles.add("operate", &["--role", "restore"]).code(1).says("already has a key of this repository");
+    run(other.command(["key", "add", "--role", "all", "--file"]).arg(roles.file("operate"))).ok();
+    roles.run("operate", &["snapshots"]).ok();
+    run(other.command(["snapshots"]).env_remove("LARDER_PASSWORD").env("LARDER_KEY_FILE", roles.file("operate"))).ok();
+}
+
+/// A password option counts more than the variable, and less than the option.
+#[test]
+fn a_key_file_takes_the_place_of_a_password() {
+    let roles = Roles::new();
+    let with = |args: &[&str]| {
+        let mut command = roles.play.command(args);
+        run(command.env_remove("LARDER_PASSWORD").env("LARDER_KEY_FILE", roles.file("backup")))
+    };
+    let password = roles.play.write("password", crate::support::PASSWORD);
+    let password = password.to_str().expect("UTF-8");
+    with(&["restore", "latest", "--target", "out"]).code(12);
+    with(&["restore", "latest", "--target", "out", "--password-file", password]).ok();
+    let file = roles.file("restore");
+    let file = file.to_str().expect("UTF-8");
+    with(&["restore", "latest", "--target", "more", "--key-file", file]).ok();
+    with(&["snapshots", "--key-file", file, "--password-file", password]).code(2);
+}
+
+/// A planted key counts for nothing: the last genuine key with the role all stays (L3).
+#[test]
+fn the_last_full_key_cannot_be_removed() {
+    let roles = Roles::new();
+    let key = |current: bool, role: &str| {
+        let keys = roles.play.larder(["key", "list", "--json"]).ok().json();
+        let keys = keys.as_array().expect("an array").clone();
+        let key = keys.iter().find(|key| key["current"] == current && key["role"] == role && key["genuine"] == true);
+        key.map(|key| key["id"].as_str().expect("text").to_owned())
+    };
+    let own = key(true, "all").expect("the password's");
+    // A copy under another name is whole, and no operator made it.
+    let bytes = std::fs::read(roles.play.repository().join(format!("keys/{own}"))).expect("a key");
+    std::fs::write(roles.play.repository().join("keys/00000000000000aa"), bytes).expect("planted");
+    roles.play.larder(["key", "list"]).ok().says("no operator of this repository made 00000000000000aa");
+    // By the key file, the password's key is the other one.
+    let of_file = key(false, "all").expect("the file's");
+    roles.run("all", &["key", "remove", &own]).ok();
+    roles.run("all", &["key", "remove", &of_file]).code(1).says("the one you use");
+    for role in ["backup", "restore", "operate", "restore+operate"] {
+        let keys = roles.run("all", &["key", "list", "--json"]).ok().json();
+        let id = keys.as_array().expect("an array").iter().find(|key| key["role"] == role).expect("one")["id"].clone();
+        roles.run("all", &["key", "remove", id.as_str().expect("text")]).ok();
+    }
+    roles.run("all", &["key", "remove", "00000000000000aa"]).ok();
+    roles.run("all", &["snapshots"]).ok();
+}
+
+/// A config that no operator of this repository signed is not used, whoever could make it.
+#[test]
+fn a_config_of_another_repository_is_not_used() {
+    let roles = Roles::new();
+    let other = Play::with_repository();
+    let foreign = std::fs::read(other.repository().join("config")).expect("a config");
+    damage::replace(&roles.play.repository(), "config", &foreign);
+    for key in ["backup", "restore", "operate"] {
+        let before = roles.play.objects();
+        roles.run(key, &["backup", "src"]).code(12).says("belongs to another repository");
+        assert_eq!(roles.play.objects(), before);
+    }
+    damage::remove(&roles.play.repository(), "config");
+    roles.run("restore", &["snapshots"]).ok().says("larder repair config");
+    roles.run("backup", &["repair", "config"]).ok();
+    roles.run("restore", &["snapshots"]).ok();
+}
