@@ -83,6 +83,31 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
     }
 }
 
+/// The manifest of a version for a reader: where a later generation is damaged or forged behind its
+/// head, that of the next lower one. `read` is the result of reading the first one.
+pub(crate) async fn or_lower(
+    repository: &Repository,
+    version: &Version,
+    read: Result<Option<Manifest>, RepositoryError>,
+) -> Result<Option<Manifest>, RepositoryError> {
+    let error = match read {
+        Err(error) if error.is_of_object() => error,
+        read => return read,
+    };
+    let mut at = repository.newest_generation(version).await?.unwrap_or_else(|| version.clone());
+    while let Some(lower) = repository.lower_generation(&at).await? {
+        match repository.manifest(&lower).await {
+            Ok(manifest) => {
+                tracing::warn!(%error, "a manifest does not count; the next lower generation is read");
+                return Ok(Some(manifest));
+            }
+            Err(error) if error.is_of_object() => at = lower,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(error)
+}
+
 /// Looks at a version after the lease that names it, as a backup does with a base: mark, register,
 /// newest generation.
 pub async fn look_at(repository: &Repository, version: &Version) -> Result<Option<Version>, RepositoryError> {
@@ -150,7 +175,9 @@ impl Reading {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
         let (runtime, repository) = (context.executor.clone(), context.repository.clone());
         let reading = Self { lease, runtime, repository, version: version.clone() };
-        match reading.runtime.block_on(look(&reading.repository, version)) {
+        let repository = &reading.repository;
+        let looked = async { or_lower(repository, version, look(repository, version).await).await };
+        match reading.runtime.block_on(looked) {
             Ok(Some(manifest)) => Ok((reading, manifest)),
             other => {
                 reading.end();

@@ -17,7 +17,7 @@ use crate::chunk_resolver::ReadingOrder;
 use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
 use crate::container_sizes::Sizes;
 use crate::entries::{Entries, EntriesBelow, PlacedEntry};
-use crate::read_lease::{ReadError, Reading};
+use crate::read_lease::{ReadError, Reading, or_lower};
 use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
 use crate::resolved::Resolved;
 
@@ -37,7 +37,19 @@ pub struct VersionReader {
 impl VersionReader {
     /// Reads the manifest, for looking: nothing is announced.
     pub fn open(context: &JobContext, version: &Version) -> Result<Self, RepositoryError> {
-        Ok(Self::new(context, context.executor.block_on(context.repository.manifest(version))?))
+        let repository = &context.repository;
+        let manifest = context.executor.block_on(async {
+            let read = repository.manifest(version).await.map(Some);
+            or_lower(repository, version, read).await
+        })?;
+        match manifest {
+            Some(manifest) => Ok(Self::new(context, manifest)),
+            // It was read, or there is an error.
+            None => Err(RepositoryError::Damaged {
+                name: larder_format::names::version(version.series, version.id(), version.generation),
+                source: larder_format::DecodeError::Truncated { what: "version manifest" },
+            }),
+        }
     }
 
     /// Announces that the version is being read, and opens it.

@@ -232,6 +232,15 @@ impl Repository {
         Ok(self.counting_generation(&store, of_version, generations.into_iter().collect()).await?.version)
     }
 
+    /// The next lower generation that counts, past the cache: for readers, when the head of this one
+    /// is right and the rest is not.
+    pub async fn lower_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
+        let mut generations = self.listed_generations(version, 1).await?;
+        generations.retain(|generation, _| *generation < version.generation);
+        let (store, of_version) = (self.store.without_cache(), (version.series, version.id()));
+        Ok(self.counting_generation(&store, of_version, generations.into_iter().collect()).await?.version)
+    }
+
     /// The generation of a version that a job may build on, past the cache: the newest one there is
     /// (`NewestOrNothing`). `None` when nothing is left of the version, or when an object above it
     /// cannot be read or is no generation of the version. Containers that only an older generation
