@@ -8,15 +8,13 @@
 //! If generation 0 cannot be read, there is nothing to compare with. The highest that opens then
 //! stands in, and the damage of generation 0 is reported beside it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use larder_format::DecodeError;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::manifest::{HEAD_GUESS, Head, Register, Summary};
 use larder_format::names;
-use parking_lot::Mutex;
 
 use crate::catalog::Version;
 use crate::forget_marks::FaultyObject;
@@ -29,24 +27,6 @@ pub const NOT_A_GENERATION: DecodeError = DecodeError::Invalid {
     what: "version manifest",
     why: "its summary or its content is not that of generation 0, so it is forged or damaged",
 };
-
-/// Generations that a process remembers to have written. Those that are not remembered are proved
-/// like those of others.
-const REMEMBERED_MAX: usize = 1 << 16;
-
-/// The generations that this process wrote: of each its attempt, and the one that it was rewritten
-/// from. A pass need not prove them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct OwnGenerations(Arc<Mutex<HashMap<(Pin, u32), ([u8; 16], u32)>>>);
-
-impl OwnGenerations {
-    pub(crate) fn add(&self, version: Pin, generation: u32, attempt: [u8; 16], from: u32) {
-        let mut own = self.0.lock();
-        if generation > from && own.len() < REMEMBERED_MAX {
-            own.insert((version, generation), (attempt, from));
-        }
-    }
-}
 
 /// The generations of one version, looked at from the highest down to the one that counts.
 #[derive(Debug, Default)]
@@ -64,7 +44,7 @@ pub(crate) struct Counting {
 
 /// A register by its head.
 enum Seen {
-    Summary(Summary),
+    Summary(Box<Summary>),
     Aborted,
     Vanished,
     Unreadable(RepositoryError),
@@ -74,19 +54,13 @@ impl Repository {
     /// The generation from which this process rewrote this one, perhaps in several steps; `None`:
     /// another process wrote it. What the older one shares with it is as true as that one is.
     pub fn rewritten_from(&self, version: Pin, generation: u32, attempt: [u8; 16]) -> Option<u32> {
-        let own = self.own_generations.0.lock();
-        let of = |generation: u32| own.get(&(version, generation)).copied();
-        let (_, mut from) = of(generation).filter(|(written, _)| *written == attempt)?;
-        while let Some((_, before)) = of(from) {
-            from = before;
-        }
-        Some(from)
+        self.own_generations.origin(version, generation, attempt)
     }
 
     /// The same repository, as another process sees it: one that wrote none of its generations.
     #[cfg(feature = "breakable-rules")]
     pub fn of_another_process(&self) -> Self {
-        Self { own_generations: OwnGenerations::default(), ..self.clone() }
+        Self { own_generations: Default::default(), ..self.clone() }
     }
 
     /// Looks for the generation that counts, by heads. `generations` are numbers and sizes.
@@ -125,7 +99,7 @@ impl Repository {
                 }
             };
             if *generation == 0 {
-                found.version = Some(Version { summary, series, generation: 0 });
+                found.version = Some(Version { summary: *summary, series, generation: 0 });
                 break;
             }
             let of_first = match first.take() {
@@ -137,8 +111,8 @@ impl Repository {
             };
             match &of_first {
                 Seen::Summary(truth) if summary.is_generation_of(truth) => {
-                    let Summary { layout, sketch, .. } = summary;
-                    let summary = Summary { layout, sketch, ..truth.clone() };
+                    let Summary { layout, sketch, .. } = *summary;
+                    let summary = Summary { layout, sketch, ..(**truth).clone() };
                     found.version = Some(Version { summary, series, generation: *generation });
                     break;
                 }
@@ -149,7 +123,7 @@ impl Repository {
                 // Only generation 0 makes a version.
                 Seen::Aborted | Seen::Vanished => {}
                 Seen::Unreadable(_) => {
-                    found.version = Some(Version { summary, series, generation: *generation });
+                    found.version = Some(Version { summary: *summary, series, generation: *generation });
                     let Seen::Unreadable(error) = of_first else { break };
                     found.faulty.push(faulty(0, error));
                     break;
@@ -176,7 +150,7 @@ impl Repository {
             head => head,
         };
         match head {
-            Ok(Some(summary)) => Ok(Seen::Summary(summary)),
+            Ok(Some(summary)) => Ok(Seen::Summary(Box::new(summary))),
             Ok(None) => Ok(Seen::Aborted),
             Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => Ok(Seen::Vanished),
             Err(error) if error.is_of_object() => Ok(Seen::Unreadable(error)),

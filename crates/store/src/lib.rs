@@ -45,6 +45,7 @@ pub mod newest_versions;
 mod open;
 mod opening;
 mod options;
+mod own_generations;
 pub mod pins;
 pub mod presence;
 mod remote;

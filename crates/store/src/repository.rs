@@ -10,7 +10,7 @@ use larder_format::keys::Keys;
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 
-use crate::generations::OwnGenerations;
+use crate::own_generations::OwnGenerations;
 use crate::rules::Rule;
 use crate::{Store, StoreError, StoreErrorKind};
 

@@ -198,7 +198,10 @@ impl<'a> Walk<'a> {
     fn read(&self, chunk: &ChunkRef) -> Result<(), Stop> {
         match self.named.read(chunk) {
             Err(error) if is_missing(&error) => {}
-            read => return Ok(drop(read?)),
+            read => {
+                read?;
+                return Ok(());
+            }
         }
         let mut missed = chunk.container;
         let mut looks = 0;
@@ -215,7 +218,10 @@ impl<'a> Walk<'a> {
                 Err(error) if is_missing(&error) && looks < LOOKS_MAX && place.container != missed => {
                     missed = place.container;
                 }
-                read => return Ok(drop(read?)),
+                read => {
+                    read?;
+                    return Ok(());
+                }
             }
         }
     }

@@ -179,9 +179,11 @@ fn a_generation_with_garbage_in_its_frames_is_refused() {
     is_refused(&scene, &victim, 1, "garbage");
 }
 
+type ChangeTable = fn(&mut Vec<ContainerUsage>);
+
 #[test]
 fn a_generation_with_another_container_table_than_its_recipes_is_refused() {
-    let tables: [(&str, fn(&mut Vec<ContainerUsage>)); 5] = [
+    let tables: [(&str, ChangeTable); 5] = [
         ("short", |table| table.truncate(1)),
         ("fewer chunks", |table| table[0].chunks_used -= 1),
         ("fewer bytes", |table| table[0].bytes_used -= 1),
