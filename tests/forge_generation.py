@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Creates a later generation of a version, as a client with the key can that may only create objects: nothing is replaced or deleted.
 
-    forge_generation.py REPOSITORY VICTIM-SERIES ATTACKER-SERIES kept | own
+    forge_generation.py REPOSITORY VICTIM-SERIES ATTACKER-SERIES kept | own | unsigned
 
 The forged manifest has the metadata recipe of the oldest version of the first series, and the data recipe of the newest of the second.
-Its summary is the true one, with the true content roots (`kept`) or with those of its recipes (`own`). Prints its name.
+Its summary is the true one, with the true content roots (`kept`) or with those of its recipes (`own`). It is signed, as only an operator's
+key can, or not, as who holds a backup key can make it (`unsigned`). Prints its name.
 """
 import os
 import sys
 from pathlib import Path
 
+from blake3 import blake3
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
@@ -30,7 +33,7 @@ def parts_of(repository, name):
     _, names = lr.take_places(reader)
     data, metadata = (reader.rows(lambda row: lr.take_node(row, names)) for _ in range(2))
     table = reader.rows(lambda row: (lr.take_container(row, names), *(row.varint() for _ in range(5))))
-    reader.finish()
+    reader.zeros()
     return head, data, metadata, table
 
 
@@ -62,9 +65,14 @@ def body_of(data, metadata, table):
     return b"\2" + places + rows
 
 
-def seal(repository, name, magic, parts):
-    header = magic + b"\1\1\0\0" + os.urandom(16)
-    key = lr.keyed(repository.key("object sealing"), header[8:] + name.encode())
+def seal(repository, domain, name, magic, parts, signed):
+    header = magic + b"\2\1" + bytes([signed, 0]) + domain + os.urandom(16)
+    if signed:
+        body = blake3(b"".join(map(lr.with_length, parts[1:]))).digest()
+        text = blake3(lr.with_length(name.encode()) + header + lr.with_length(parts[0]) + body).digest()
+        operator = Ed25519PrivateKey.from_private_bytes(repository.keys.secret("sign"))
+        parts = [parts[0], body + operator.sign(b"Larder operator signature 2\0" + text), *parts[1:]]
+    key = repository.object_key(name, header)
     out = header
     for number, part in enumerate(parts):
         aad = header + number.to_bytes(4, "little") + bytes([number == len(parts) - 1])
@@ -79,13 +87,15 @@ def main(root, victim, attacker, roots):
     job, name, summary = of(victim)[0]
     head, _, metadata, table = parts_of(repository, name)
     _, data, _, others = parts_of(repository, of(attacker)[-1][1])
-    if roots == "own":
+    if roots != "kept":
         head = head.replace(summary[17], lr.digest_stream(data) + lr.digest_stream(metadata))
     # What the attacker's data needs, and the victim's metadata.
     table = {row[0]: row for row in others + [row for row in table if row[0].startswith("meta/")]}
     forged = f"{name.rsplit('/', 1)[0]}/1"
     with open(Path(root) / forged, "xb") as file:
-        file.write(seal(repository, forged, b"LMAN", [head, body_of(data, metadata, list(table.values()))]))
+        parts = [head, body_of(data, metadata, list(table.values()))]
+        domain = repository.open_object(name, b"LMAN")[0]
+        file.write(seal(repository, domain, forged, b"LMAN", parts, roots != "unsigned"))
     print(forged)
 
 

@@ -325,7 +325,7 @@ stuck() {
 }
 
 # A client that may only create objects makes a later generation of an old snapshot, with other contents. Readers give the truth, `check`
-# names the object, nobody builds on it, and no pass deletes what the snapshot needs. ROOTS: those in its summary, kept or own.
+# names the object, nobody builds on it, and no pass deletes what the snapshot needs. ROOTS: those in its summary, kept or own; or unsigned.
 forged_generation() {
     local roots=$1 victim forged before
     begin "forged-generation-$roots"
@@ -352,7 +352,7 @@ forged_generation() {
 all=(copy-lacks-container-part copy-lacks-container-whole two-layouts-converted two-layouts-new two-layouts-aged two-layouts-order
     rebuild-beside-repair rebuild-beside-lost rebuild-beside-control rebuild-beside-noparent
     newest-index-plain newest-index-rebuilt newest-index-listed hidden-register symlinked-repository swapped-folders two-adopters stuck
-    forged-generation-kept forged-generation-own)
+    forged-generation-kept forged-generation-own forged-generation-unsigned)
 
 # Passes that must free what is young say so, where they know the word.
 young=()
