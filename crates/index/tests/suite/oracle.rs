@@ -1,7 +1,5 @@
 //! Whatever is written, merged and split, the tables hold what a sorted map holds: scans, lookups and prefixes agree with it.
 
-mod support;
-
 use std::ops::RangeInclusive;
 
 use larder_format::ids::ByteCount;
@@ -10,7 +8,7 @@ use larder_format::run::prefix;
 use larder_index::{Cursor, LookupOptions, MergePlan, SortedLookup, Tombstones, verify_run};
 use larder_store::CacheOptions;
 use proptest::prelude::*;
-use support::*;
+use crate::support::*;
 
 /// What happens to a table.
 #[derive(Debug, Clone)]
@@ -72,7 +70,7 @@ fn merged(engine: &Engine, table: Table, runs: &[RunRef], plan: &MergePlan, rang
 fn agrees(engine: &Engine, table: Table, runs: &[RunRef], oracle: &Oracle, probes: RangeInclusive<u64>) {
     let living = living(oracle);
     let all = collect(&mut engine.scan(runs, 0..=u64::MAX, Tombstones::Drop));
-    assert_eq!(support::living(&all), living);
+    assert_eq!(crate::support::living(&all), living);
     assert_eq!(all.len(), living.len(), "no tombstone is passed on");
     let part: Oracle = all.into_iter().filter(|(key, _)| probes.contains(&prefix(key))).collect();
     assert_eq!(collect(&mut engine.scan(runs, probes, Tombstones::Drop)), part);
@@ -173,7 +171,7 @@ fn large_tables_hold_what_a_sorted_map_holds() {
     let queries: Oracle = (0..40_000).map(|n| (chunk_key(n * 3), Some(n.to_le_bytes().to_vec()))).collect();
     let check = |runs: &[RunRef], budget: usize| {
         let all = collect(&mut engine.scan(runs, 0..=u64::MAX, Tombstones::Drop));
-        assert_eq!(support::living(&all), living);
+        assert_eq!(crate::support::living(&all), living);
         let reader = engine.reader(runs, LookupOptions::streaming(1 << 20));
         let mut lookup = SortedLookup::new(reader, engine.runtime.handle().clone(), budget);
         let mut asked = Oracle::new();

@@ -1,7 +1,5 @@
 //! The typed tables: a pass changes them, publishes, and the next one and the L-nodes read what it meant.
 
-mod support;
-
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 
@@ -16,7 +14,7 @@ use larder_index::{
     Published, Streams, TableView, TypedTable, in_parallel, publish,
 };
 use larder_testkit::Stop;
-use support::*;
+use crate::support::*;
 
 fn chunk(number: u64) -> ChunkKey {
     ChunkKey(chunk_key(number).try_into().expect("20 bytes"))
