@@ -2,9 +2,9 @@
 //! memory, which is overwritten after use.
 //!
 //! A key file (`--key-file`, or `LARDER_KEY_FILE` without a password option) takes the place of a
-//! password. Otherwise, the first given source counts: `--password-file`, `--password-command`, `--password-fd`, then
-//! the variables `LARDER_PASSWORD_FILE`, `LARDER_PASSWORD_COMMAND`, `LARDER_PASSWORD`, then a
-//! prompt on a terminal.
+//! password. Otherwise, the first given source counts: `--password-file`, `--password-command`,
+//! `--password-fd`, then the variables `LARDER_PASSWORD_FILE`, `LARDER_PASSWORD_COMMAND`,
+//! `LARDER_PASSWORD`, then a prompt on a terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -160,7 +160,7 @@ pub(crate) enum Signing {
     Never,
     /// If the writer can. Readers say whether it was.
     IfAble,
-    /// Always. Others do not count.
+    /// Always. Others do not count (`SignedOnly`).
     Required,
 }
 

@@ -94,7 +94,7 @@ impl DecodeError {
         }
     }
 
-    /// Whether the key in use is the reason. The object may be whole, and asking again is of no use.
+    /// Whether the key in use is the reason. The object may be whole. Asking again is of no use.
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::KeyLacks { .. })
     }

@@ -206,8 +206,8 @@ impl Repository {
         Ok(self.counting_generation(&store, of_version, generations.into_iter().collect()).await?.version)
     }
 
-    /// The next lower generation that counts, past the cache: for readers, when the head of this one
-    /// is right and the rest is not.
+    /// The next lower generation that counts, past the cache: for readers, when the head of this
+    /// one is right and the rest is not.
     pub async fn lower_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
         let mut generations = self.listed_generations(version, 1).await?;
         generations.retain(|generation, _| *generation < version.generation);

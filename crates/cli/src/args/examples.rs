@@ -24,6 +24,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "Back up the output of a command",
             ),
             ("larder backup --read-special /dev/vg0/snap --series vm", "Back up a block device"),
+            ("larder --key-file web1.key backup /etc", "Back up with the key file of this machine"),
         ],
     ),
     (
@@ -130,6 +131,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder key list", "List the keys"),
             ("larder key add", "Add a password"),
+            ("larder key add --role backup --domain web1 --file web1.key", "Make a key that only backs up"),
+            ("larder key add --role restore+operate --file gnode.key", "Make a key for passes and restores"),
             ("larder key passwd --new-password-file new.txt", "Change the password without a prompt"),
             ("larder key remove 1a2b", "Remove a password"),
             ("larder key export --output paper-key.txt", "Save the paper key"),

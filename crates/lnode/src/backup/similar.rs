@@ -68,8 +68,8 @@ pub(super) fn find_similar(
     };
     similar_series::narrow(context, &sketch, &mut series)?;
     let mut versions = context.executor.block_on(context.repository.newest_of(series))?;
-    // Metadata is not shared across domains (`MetaInDomain`): who may read one domain only could not
-    // read a version that lies in two.
+    // Metadata is not shared across domains (`MetaInDomain`): a key of one domain could not read a
+    // version that is in two.
     let own = context.repository.keys().domain();
     versions.retain(|version| !version.summary.sketch.is_empty() && version.summary.domain == own);
     // Among equals the newest comes first.
