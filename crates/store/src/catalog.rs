@@ -10,13 +10,11 @@ use std::collections::{BTreeMap, HashSet};
 use futures::StreamExt;
 use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, Summary};
+use larder_format::manifest::Summary;
 use larder_format::names;
 use larder_format::sketch::Sketch;
 
-use crate::Store;
 use crate::forget_marks::FaultyObject;
-use crate::generations::NOT_A_GENERATION;
 use crate::repository::{Repository, RepositoryError};
 
 /// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
@@ -259,33 +257,6 @@ impl Repository {
         }
         found.faulty.extend(faulty);
         Ok(found)
-    }
-
-    /// Reads the whole manifest of a version.
-    pub async fn manifest(&self, version: &Version) -> Result<Manifest, RepositoryError> {
-        match self.read_manifest(&self.store, version).await {
-            Err(error) if error.is_of_object() => self.read_manifest(&self.store.without_cache(), version).await,
-            manifest => manifest,
-        }
-    }
-
-    async fn read_manifest(&self, store: &Store, version: &Version) -> Result<Manifest, RepositoryError> {
-        let (series, job, generation) = (version.series, version.id(), version.generation);
-        let name = names::version(series, job, generation);
-        let is_sound = |bytes: &[u8]| Manifest::decode(&self.keys, series, job, generation, bytes).is_ok();
-        let bytes = store.get_sound(&name, MANIFEST_MAX, is_sound).await?;
-        match Manifest::decode(&self.keys, series, job, generation, &bytes) {
-            Ok(Register::Committed(manifest)) if manifest.summary.roots == version.summary.roots => Ok(manifest),
-            Ok(Register::Committed(_)) => Err(RepositoryError::Damaged { name, source: NOT_A_GENERATION }),
-            Ok(Register::Aborted) => {
-                let source = larder_format::DecodeError::Invalid {
-                    what: "version manifest",
-                    why: "the job was aborted, although a listing showed it as committed",
-                };
-                Err(RepositoryError::Damaged { name, source })
-            }
-            Err(source) => Err(RepositoryError::Damaged { name, source }),
-        }
     }
 }
 

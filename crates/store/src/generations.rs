@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use larder_format::DecodeError;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
-use larder_format::manifest::{HEAD_GUESS, Head, Register, Summary};
+use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
 
 use crate::catalog::Version;
@@ -261,5 +261,32 @@ impl Repository {
         let listed = store.list(&names::generations(version.series, version.job)).await?;
         let highest = listed.iter().filter_map(|object| names::parse_version(&object.name)).map(|found| found.2).max();
         Ok(highest.map_or(0, |highest| highest.saturating_add(1)))
+    }
+
+    /// Reads the whole manifest of a version.
+    pub async fn manifest(&self, version: &Version) -> Result<Manifest, RepositoryError> {
+        match self.read_manifest(&self.store, version).await {
+            Err(error) if error.is_of_object() => self.read_manifest(&self.store.without_cache(), version).await,
+            manifest => manifest,
+        }
+    }
+
+    async fn read_manifest(&self, store: &Store, version: &Version) -> Result<Manifest, RepositoryError> {
+        let (series, job, generation) = (version.series, version.id(), version.generation);
+        let name = names::version(series, job, generation);
+        let is_sound = |bytes: &[u8]| Manifest::decode(&self.keys, series, job, generation, bytes).is_ok();
+        let bytes = store.get_sound(&name, MANIFEST_MAX, is_sound).await?;
+        match Manifest::decode(&self.keys, series, job, generation, &bytes) {
+            Ok(Register::Committed(manifest)) if manifest.summary.roots == version.summary.roots => Ok(manifest),
+            Ok(Register::Committed(_)) => Err(RepositoryError::Damaged { name, source: NOT_A_GENERATION }),
+            Ok(Register::Aborted) => {
+                let source = DecodeError::Invalid {
+                    what: "version manifest",
+                    why: "the job was aborted, although a listing showed it as committed",
+                };
+                Err(RepositoryError::Damaged { name, source })
+            }
+            Err(source) => Err(RepositoryError::Damaged { name, source }),
+        }
     }
 }
