@@ -175,6 +175,9 @@ pub struct Done {
     /// itself.
     #[n(5)]
     pub version: Option<JobId>,
+    /// The domain that it was sealed in: in the header, not among the fields.
+    #[cbor(skip)]
+    pub domain: DomainId,
 }
 
 impl Done {
@@ -226,7 +229,8 @@ impl Done {
     /// Opens a closing mark: only a holder of the key can close a lease.
     pub fn decode(keys: &Keys, job: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
         let opened = open_object(keys, &names::lease_done(job), DONE, bytes, 1, 1)?;
-        cbor::decode_padded(&opened.parts[0], DONE.what)
+        let done: Self = cbor::decode_padded(&opened.parts[0], DONE.what)?;
+        Ok(Self { domain: opened.domain, ..done })
     }
 }
 

@@ -105,7 +105,11 @@ impl Repository {
     }
 
     pub(crate) async fn read_done(&self, store: &Store, job: JobId) -> Result<Option<Done>, RepositoryError> {
-        read_mark(store, &names::lease_done(job), |bytes| Done::decode(&self.keys, job, bytes)).await
+        let done = read_mark(store, &names::lease_done(job), |bytes| Done::decode(&self.keys, job, bytes)).await?;
+        match done {
+            Some(done) if !self.is_of_owner(job, done.domain).await? => Ok(None),
+            done => Ok(done),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use larder_format::ErrorKind;
-use larder_format::ids::{JobId, SeriesKey};
+use larder_format::ids::{DomainId, JobId, SeriesKey};
 use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names::{self, LeaseObject};
@@ -331,7 +331,8 @@ impl Repository {
         if announced.has_done {
             match self.read_done(&self.store, job).await {
                 // Gone since the listing: the job was cleaned up, and so it was closed.
-                Ok(_) => looked.is_closed = true,
+                // `None` also if the mark was planted by another machine.
+                Ok(done) => looked.is_closed = done.is_some(),
                 Err(error) if error.is_foreign() => return Ok(looked),
                 Err(error) if error.is_of_object() => {
                     looked.faulty.push(FaultyObject { name: names::lease_done(job), job, error });
@@ -344,6 +345,9 @@ impl Repository {
             let name = names::lease(job, renewal);
             match self.read_lease(job, renewal).await {
                 Ok(Some(lease)) => {
+                    if renewal > 0 && !self.is_of_owner(job, lease.domain).await? {
+                        continue;
+                    }
                     looked.lease = Some(lease);
                     break;
                 }
@@ -361,6 +365,24 @@ impl Repository {
         let name = names::lease(job, renewal);
         let Some(bytes) = read_if_there(&self.store, &name, LEASE_MAX).await? else { return Ok(None) };
         Lease::decode(&self.keys, job, renewal, &bytes).map(Some).map_err(RepositoryError::damaged(name))
+    }
+
+    /// Whether an object under the name of a job counts, which was sealed in this domain
+    /// (`OwnersDomain`). It must be that of the first lease object, which the job created before
+    /// anybody knew its name. Otherwise, a machine could end the jobs of others.
+    ///
+    /// No key that may only back up is of the default domain, so what is sealed in it counts.
+    pub(crate) async fn is_of_owner(&self, job: JobId, domain: DomainId) -> Result<bool, RepositoryError> {
+        if domain.is_default() {
+            return Ok(true);
+        }
+        let name = names::lease(job, 0);
+        let Some(bytes) = read_if_there(&self.store.without_cache(), &name, LEASE_MAX).await? else { return Ok(true) };
+        let is_owner = Lease::decode(&self.keys, job, 0, &bytes).is_ok_and(|lease| lease.domain == domain);
+        if !is_owner {
+            tracing::warn!(%job, "an object of another domain has the name of this job; it is ignored");
+        }
+        Ok(is_owner)
     }
 
     /// Commits a version: creates its register, or finds that the job was fenced. The lease may be

@@ -173,6 +173,7 @@ impl Repository {
                 lease.map(Some).map_err(RepositoryError::damaged(&*name))
             };
             match read.await {
+                Ok(Some(lease)) if *renewal > 0 && !self.is_of_owner(job, lease.domain).await? => {}
                 Ok(Some(lease)) => return Ok(SeenLease::Open(lease)),
                 Ok(None) => {}
                 Err(error) if error.is_of_object() => {

@@ -125,6 +125,9 @@ fn add(app: &App, roles: Roles, domain: Option<&str>, file: Option<&Path>, new: 
         (None, true) => fields.host.clone(),
         (None, false) => String::new(),
     };
+    if roles == Roles::BACKUP && domain.is_empty() {
+        return Err(Failure::usage("a key that may only back up needs a domain").advise("name it with --domain"));
+    }
     (fields.roles, fields.domain) = (roles, domain.clone());
     let Some(path) = file else {
         let password = PasswordSource::of_new(&new.password).get_new()?;

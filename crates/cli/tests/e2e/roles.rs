@@ -147,18 +147,66 @@ fn domains_are_closed_to_one_another() {
 
 /// `MetaInDomain`: a snapshot that resembles one of another domain shares no metadata with it.
 #[test]
-fn who_opens_one_domain_reads_every_snapshot_of_it() {
+fn metadata_is_not_shared_across_domains() {
     let roles = Roles::new();
     roles.add("one", &["--role", "backup", "--domain", "one"]).ok();
-    roles.add("none", &["--role", "backup", "--domain", ""]).ok();
-    let big = roles.play.write("big/file", larder_testkit::data::random(5, 3 << 20));
-    roles.run("one", &["backup", "big", "--series", "of one"]).ok();
+    roles.play.write("big/file", larder_testkit::data::random(5, 3 << 20));
+    let summary = roles.run("one", &["backup", "big", "--series", "of one", "--json"]).ok().messages("summary");
+    let of_one = summary[0]["snapshot_id"].as_str().expect("an id").to_owned();
     roles.play.settle();
-    // The password opens all domains, so it would find the similar snapshot.
-    roles.play.larder(["backup", "big", "--series", "of none"]).ok();
-    shows(roles.run("none", &["ls", "latest", "--series", "of none"]).ok(), "big/file");
-    shows(roles.run("none", &["backup", "big", "--series", "of none"]).ok(), "1 unmodified");
-    assert!(big.exists());
+    // The password opens all domains, so it could find the similar snapshot.
+    let of_all = roles.play.backup(["big", "--series", "of all"]);
+    let containers = |id: &str| roles.play.larder(["cat", "manifest", id]).ok().text();
+    assert!(containers(&of_one).contains(&format!("meta/{of_one}/")), "{}", containers(&of_one));
+    assert!(!containers(&of_all).contains(&format!("meta/{of_one}/")), "{}", containers(&of_all));
+    roles.play.larder(["backup", "big", "--parent", &of_one]).code(1).says("of another domain");
+}
+
+/// The closing mark of another domain's job counts for nothing: otherwise, any machine could have the uploads of a running
+/// job collected.
+#[test]
+fn a_machine_cannot_close_the_job_of_another() {
+    let roles = Roles::new();
+    for name in ["one", "two"] {
+        roles.add(name, &["--role", "backup", "--domain", name]).ok();
+        roles.run(name, &["backup", "src", "--series", name]).ok();
+    }
+    let job = |key: &str| {
+        let listed = roles.run(key, &["snapshots", "--json"]).ok().json();
+        listed[0]["id"].as_str().expect("an id").to_owned()
+    };
+    roles.play.write("src/c", "more");
+    let (attacker, victim) = (job("one"), job("two"));
+    assert_ne!(attacker, victim);
+    // A job that is running: its closing mark and its register are not there yet.
+    let jobs = roles.play.repository().join("jobs");
+    let register = damage::named(&roles.play.repository(), "versions/").into_iter().find(|name| name.contains(&victim));
+    let register = roles.play.repository().join(register.expect("a register"));
+    let (done, kept) = (std::fs::read(jobs.join(&victim).join("done")).expect("there"), std::fs::read(&register));
+    std::fs::remove_file(jobs.join(&victim).join("done")).expect("removed");
+    std::fs::remove_file(&register).expect("removed");
+    let forged = larder_format_done(&roles, "one", &victim);
+    std::fs::write(jobs.join(&victim).join("done"), forged).expect("planted");
+    roles.run("restore+operate", &["optimize"]).ok();
+    // It comes to its end.
+    std::fs::remove_file(jobs.join(&victim).join("done")).expect("removed");
+    std::fs::write(&register, kept.expect("there")).expect("put back");
+    std::fs::write(jobs.join(&victim).join("done"), done).expect("put back");
+    roles.play.larder(["check", "--read-data"]).ok();
+}
+
+/// "Nothing was committed" under the name of a job, sealed with the key of another machine.
+fn larder_format_done(roles: &Roles, key: &str, job: &str) -> Vec<u8> {
+    use larder_format::config::UnverifiedConfig;
+    use larder_format::key_file::{MachineKey, Unlock, unwrap};
+    let text = std::fs::read_to_string(roles.file(key)).expect("a key file");
+    let machine = MachineKey::read_all(&text).expect("a key").remove(0);
+    let object = std::fs::read(roles.play.repository().join(format!("keys/{}", machine.key))).expect("a key object");
+    let secrets = unwrap(&object, Unlock::File(&machine.secret), machine.key, machine.repository).expect("opens");
+    let config = std::fs::read(roles.play.repository().join("config")).expect("a config");
+    let (_, keys) = UnverifiedConfig::decode(&config).expect("reads").open(secrets).expect("genuine");
+    let job = job.parse().expect("an id");
+    larder_format::lease::Done::nothing().encode(&keys, keys.domain(), job, [7; 32]).expect("seals")
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Every object of an index that is missing, cut, changed or swapped is an error that names it: never other records.
 
+use crate::support::*;
 use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::names;
 use larder_index::{Cursor, IndexError, LookupOptions, Tombstones};
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
-use crate::support::*;
 
 struct Play {
     engine: Engine,

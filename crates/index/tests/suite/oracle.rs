@@ -2,13 +2,13 @@
 
 use std::ops::RangeInclusive;
 
+use crate::support::*;
 use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::run::prefix;
 use larder_index::{Cursor, LookupOptions, MergePlan, SortedLookup, Tombstones, verify_run};
 use larder_store::CacheOptions;
 use proptest::prelude::*;
-use crate::support::*;
 
 /// What happens to a table.
 #[derive(Debug, Clone)]

@@ -1,11 +1,11 @@
 //! The newest index is found, of all who contest a number one wins and the others know, and an index that was lost is missed.
 
+use crate::support::*;
 use larder_format::index_mark::IndexMark;
 use larder_format::names;
 use larder_index::{Current, IndexError, IndexSnapshot, Newest, Published, State, Turn, publish};
 use larder_store::Repository;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
-use crate::support::*;
 
 async fn newest(repository: &Repository) -> Newest {
     IndexSnapshot::newest(repository).await.expect("can be read")

@@ -1,9 +1,9 @@
 //! Records in any order come out sorted, the last of each key, whatever fits into memory.
 
+use crate::support::*;
 use larder_format::index_manifest::Table;
 use larder_index::{Cursor, Sorter, layout_of};
 use proptest::prelude::*;
-use crate::support::*;
 
 /// Sorts records of containers (values of any length) with so much memory.
 fn sorted(records: &[(u32, Option<Vec<u8>>)], budget: usize) -> Oracle {

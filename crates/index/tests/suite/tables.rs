@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 
+use crate::support::*;
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
 use larder_format::index_manifest::{IndexManifest, Table};
@@ -14,7 +15,6 @@ use larder_index::{
     Published, Streams, TableView, TypedTable, in_parallel, publish,
 };
 use larder_testkit::Stop;
-use crate::support::*;
 
 fn chunk(number: u64) -> ChunkKey {
     ChunkKey(chunk_key(number).try_into().expect("20 bytes"))

@@ -200,6 +200,9 @@ impl LoadGroup for OrphanedContainers {
     fn load(&mut self, group: u32) -> Result<Group, RepositoryError> {
         let id = self.containers[group as usize];
         let index = match self.runtime.block_on(self.repository.read_container_index(id)) {
+            // Under the name of a job of this domain, another machine may have put something else.
+            Ok(index) if index.domain != self.repository.keys().domain() => return Ok(Group::default()),
+            Err(error) if error.is_foreign() => return Ok(Group::default()),
             Ok(index) => index,
             // Uploads of a dead job may be damaged, and no version needs them: they are uploaded
             // again.

@@ -179,6 +179,7 @@ fn announce(
     let mut adopts: Vec<_> = unfinished
         .into_iter()
         .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == options.series)
+        .filter(|other| other.lease.domain == repository.keys().domain())
         .filter(|other| other.lease.layout == Some(policy.layout()) || !repository.keeps(Rule::OneLayout))
         .map(|other| Pin { series, job: other.job })
         .collect();
