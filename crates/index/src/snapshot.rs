@@ -55,8 +55,13 @@ impl IndexSnapshot {
         Self { number: 0, manifest: Arc::new(manifest) }
     }
 
-    /// Finds the newest index. Asks the store, never a cache.
+    /// Finds the newest index. Asks the store, never a cache. For a key that does not open the
+    /// index, there is none: backups and listings do without it.
     pub async fn newest(repository: &Repository) -> Result<Newest, IndexError> {
+        if repository.keys().secrets().index.is_none() {
+            let (snapshot, faulty) = (Self::empty(), Vec::new());
+            return Ok(Newest { snapshot, highest: 0, faulty, numbers: Vec::new(), runs: Vec::new() });
+        }
         for _ in 0..LISTINGS {
             let (listed, runs) = listed(repository).await?;
             let mut numbers = listed.clone();

@@ -273,7 +273,7 @@ fn key_text(key: &GroupKey) -> String {
 fn json_of(group: &JudgedGroup, chosen: &Selection, free: Option<Value>, refused: &Refused) -> Value {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
-    let GroupKey { series, host, paths, tags } = &group.key;
+    let GroupKey { series, host, paths, tags, domain: _ } = &group.key;
     let paths = paths.as_ref().map(|paths| paths.iter().map(|path| absolute(path)).collect::<Vec<_>>());
     put("series", json!(series));
     put("host", json!(host));

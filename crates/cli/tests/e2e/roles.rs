@@ -105,13 +105,23 @@ fn keys_do_what_their_roles_are_for() {
     // Passes with and without contents, and then everything is read.
     roles.run("operate", &["optimize"]).ok();
     roles.run("restore+operate", &["optimize"]).ok();
+    // Of each domain one: the machine's newest snapshot does not stand for that of another.
+    let left = |key: &str| roles.run(key, &["snapshots", "--json"]).ok().json().as_array().map(Vec::len);
+    assert_eq!(left("operate"), Some(3));
     roles.run("operate", &["forget", "--keep-last", "1", "--series", "s"]).ok();
+    assert_eq!((left("operate"), left("backup")), (Some(2), Some(1)));
     roles.run("operate", &["optimize"]).ok();
     for key in ["restore", "restore+operate", "all"] {
         roles.run(key, &["check", "--read-data"]).ok();
         roles.run(key, &["restore", "latest", "--target", key]).ok();
         let restored = roles.play.path(key).join(roles.play.path("src/a").strip_prefix("/").expect("absolute"));
         assert_eq!(std::fs::read(restored).expect("restored"), b"the second", "{key}");
+    }
+    // With an index, and beside jobs, pins and settings of others.
+    roles.run("restore+operate", &["pin", &roles.first]).ok();
+    roles.run("operate", &["series", "set", "s", "--layout", "standard"]).ok();
+    for args in [&["snapshots"][..], &["snapshots", "--no-free"], &["stats"], &["check"], &["series", "list"]] {
+        roles.run("backup", args).ok();
     }
     // After the pass, the machine builds on what it made.
     shows(roles.run("backup", &["backup", "src", "--series", "s"]).ok(), "2 unmodified");

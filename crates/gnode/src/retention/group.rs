@@ -1,5 +1,6 @@
 //! The common properties of versions of one group.
 
+use larder_format::ids::DomainId;
 use larder_format::manifest::Summary;
 
 /// The properties by which versions are grouped. Without any, all are one group.
@@ -24,6 +25,9 @@ impl Default for GroupBy {
 /// The common properties of a group. Those that are no criterion are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
+    /// Their domain, always: a machine could otherwise have the snapshots of another forgotten, by
+    /// backups under the same names.
+    pub domain: DomainId,
     /// Their series.
     pub series: Option<String>,
     /// Their host.
@@ -42,6 +46,7 @@ impl GroupBy {
             paths
         };
         GroupKey {
+            domain: summary.domain,
             series: self.series.then(|| summary.series.clone()),
             host: self.host.then(|| summary.host.clone()),
             paths: self.paths.then(|| sorted(summary.paths.clone())),
