@@ -16,8 +16,8 @@
 //!   differently finds no duplicates. One that hashes differently writes fingerprints that no other
 //!   machine can verify.
 //!
-//! Cut points and fingerprints are part of the format: golden files in `tests/golden` hold them
-//! fixed.
+//! Cut points and fingerprints are part of the format: golden files in `tests/suite/golden` hold
+//! them fixed.
 //!
 //! Depends on no other crate of this project.
 

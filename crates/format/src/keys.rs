@@ -183,7 +183,8 @@ impl Secrets {
         if !is_there {
             return Err(lacks());
         }
-        // What is sealed in the default domain counts for every job, so no machine alone has its secret.
+        // What is sealed in the default domain counts for every job, so no machine alone has its
+        // secret.
         if roles == Roles::BACKUP && domain.is_default() {
             return Err(EncodeError::new("key", "a key that may only back up needs a domain of its own"));
         }

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, HashSet};
 use futures::StreamExt;
 use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
+use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
 use larder_format::names;
 use larder_format::sketch::Sketch;
 
-use crate::forget_marks::FaultyObject;
+use crate::forget_marks::{FaultyObject, OwnedVersion};
 use crate::repository::{Repository, RepositoryError};
 
 /// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
@@ -29,6 +30,13 @@ pub struct Version {
     pub series: SeriesKey,
     /// Highest generation of its manifest that counts.
     pub generation: u32,
+}
+
+impl From<&Version> for OwnedVersion {
+    fn from(version: &Version) -> Self {
+        let Version { series, summary, .. } = version;
+        Self { domain: summary.domain, version: Pin { series: *series, job: summary.id } }
+    }
 }
 
 impl Version {

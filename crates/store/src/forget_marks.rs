@@ -16,7 +16,6 @@ use larder_format::lease::{Done, Pin};
 use larder_format::mark::{Forgotten, MARK_MAX};
 use larder_format::{DecodeError, names};
 
-use crate::catalog::Version;
 use crate::repository::{Repository, RepositoryError, random};
 use crate::{Store, StoreErrorKind};
 
@@ -39,13 +38,6 @@ pub struct OwnedVersion {
     pub domain: DomainId,
     /// Which version.
     pub version: Pin,
-}
-
-impl From<&Version> for OwnedVersion {
-    fn from(version: &Version) -> Self {
-        let Version { series, summary, .. } = version;
-        Self { domain: summary.domain, version: Pin { series: *series, job: summary.id } }
-    }
 }
 
 /// A version of the default domain.

@@ -367,8 +367,8 @@ impl Repository {
         Lease::decode(&self.keys, job, renewal, &bytes).map(Some).map_err(RepositoryError::damaged(name))
     }
 
-    /// Whether an object under the name of a job counts, which was sealed in this domain
-    /// (`OwnersDomain`). It must be that of the first lease object, which the job created before
+    /// Whether an object under the name of a job counts, which was sealed in this domain.
+    /// It must be that of the first lease object, which the job created before
     /// anybody knew its name. Otherwise, a machine could end the jobs of others.
     ///
     /// No key that may only back up is of the default domain, so what is sealed in it counts.

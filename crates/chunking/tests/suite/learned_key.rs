@@ -160,7 +160,7 @@ fn six_lengths_give_the_key_of_code_1_and_nothing_of_code_5() {
 /// The whole attack: every odd multiplier. Run it optimised, for the processor at hand:
 ///
 /// ```text
-/// RUSTFLAGS=-Ctarget-cpu=native cargo test --release -p larder-chunking --test learned_key -- --ignored --nocapture
+/// RUSTFLAGS=-Ctarget-cpu=native cargo test --release -p larder-chunking --test suite learned_key -- --ignored --nocapture
 /// ```
 #[test]
 #[ignore = "takes a minute when optimised"]

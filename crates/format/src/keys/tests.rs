@@ -133,3 +133,12 @@ fn signatures_verify_for_everybody_and_only_unchanged() {
     assert!(!backup.is_signed(b"test", &signature) && !backup.is_signed(b"text", &signature[..63]));
     assert!(!Keys::derive(&MasterKey([2; 32])).is_signed(b"text", &signature));
 }
+
+/// What is sealed in the default domain counts for every job.
+#[test]
+fn a_key_that_may_only_back_up_has_a_domain() {
+    assert!(secrets().for_roles(Roles::BACKUP, DomainId::DEFAULT, None).is_err());
+    for roles in [Roles::BACKUP.and(Roles::OPERATE), Roles::OPERATE, Roles::ALL] {
+        assert!(secrets().for_roles(roles, DomainId::DEFAULT, None).is_ok(), "{roles}");
+    }
+}

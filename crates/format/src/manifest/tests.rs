@@ -149,7 +149,8 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 
 #[test]
 fn only_an_operator_makes_later_generations_and_marks() {
-    let backup = keys().secrets().for_roles(Roles::BACKUP, DomainId::DEFAULT, None).expect("all keys");
+    let backup =
+        keys().secrets().for_roles(Roles::BACKUP.and(Roles::RESTORE), DomainId::DEFAULT, None).expect("all keys");
     let backup = Keys::of(backup, keys().opening_public().clone()).expect("its own");
     let unsigned = Manifest { summary: Summary { is_signed: false, ..manifest().summary }, ..manifest() };
     let bytes = unsigned.encode(&backup, series(), 0, [9; 32]).expect("its own domain");

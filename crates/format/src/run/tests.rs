@@ -202,7 +202,7 @@ fn other_versions_and_roles_are_refused_by_name() {
         other[trailer] ^= 1;
         assert_eq!(decode(&other), Err(refused));
     }
-    let backup = keys().secrets().for_roles(Roles::BACKUP, DomainId::DEFAULT, None).expect("all keys");
+    let backup = keys().secrets().for_roles(Roles::BACKUP, DomainId([5; 16]), None).expect("all keys");
     let backup = Keys::of(backup, keys().opening_public().clone()).expect("its own");
     assert_eq!(RunKey::of(&backup, ID).err(), Some(DecodeError::KeyLacks { what: WHAT, needs: Roles::OPERATE }));
     // A run of one process opens with its secret alone.

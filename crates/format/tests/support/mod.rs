@@ -408,7 +408,7 @@ pub fn key_fields(cost: Option<KdfCost>, roles: Roles) -> KeyFields {
 /// A key object of a role that opens with [`FILE`].
 pub fn key_of(roles: Roles) -> Vec<u8> {
     let config = config().encode(&keys()).expect("valid");
-    let secrets = keys().secrets().for_roles(roles, DomainId::DEFAULT, Some(Secret([6; 32]))).expect("all keys");
+    let secrets = keys().secrets().for_roles(roles, DomainId([5; 16]), Some(Secret([6; 32]))).expect("all keys");
     let fields = key_fields(None, roles);
     key_file::wrap(&keys(), &secrets, Unlock::File(&FILE), &fields, KEY, REPOSITORY, &config).expect("wraps")
 }
