@@ -444,7 +444,7 @@ class Container:
 class Repository:
     """A folder that a password, a paper key (text) or a key file (text) opens."""
 
-    NEVER_SIGNED = (b"LLSE", b"LDON")
+    MAY_BE_UNSIGNED = (b"LLSE", b"LDON")
 
     def __init__(self, root, password=None, paper=None, key_file=None):
         self.root = Path(root)
@@ -561,7 +561,6 @@ class Repository:
         Reader(header[4:], name, version=2)
         signed = header[6]
         need(header[5] == 1 and header[7] == 0 and signed <= 1, f"{name} has an unknown cipher or flags")
-        need(not (signed and magic in self.NEVER_SIGNED), f"{name} has unknown flags")
         clear = name.startswith(("index", "settings/default/", "closed/"))
         need(not (clear and any(header[8:24])), f"{name} has a domain where none is")
         key = self.object_key(name, header)
@@ -577,7 +576,7 @@ class Repository:
             genuine = self.keys.is_signed(b"Larder operator signature 2\0" + text, signature[32:])
             need(signature[:32] == body and genuine, f"{name} is not signed by the operator")
         first = magic == b"LMAN" and name.endswith("/0")
-        need(signed or first or magic in self.NEVER_SIGNED, f"{name} is not signed by an operator")
+        need(signed or first or magic in self.MAY_BE_UNSIGNED, f"{name} is not signed by an operator")
         return header[8:24], bool(signed), parts
 
     def object(self, name, magic):

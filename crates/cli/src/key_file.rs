@@ -3,7 +3,7 @@
 //! A key file opens a repository without a password. Nobody but its owner may read it, and a file
 //! that others can read is refused, as `ssh` does.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -41,8 +41,23 @@ pub(crate) fn read(path: &Path) -> Result<Vec<MachineKey>, Failure> {
 }
 
 fn read_text(path: &Path) -> Result<Zeroizing<String>, Failure> {
-    let file = File::open(path).map_err(|error| failed(path, &error))?;
+    // Not waiting: a pipe or a device is no key file.
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path);
+    let file = file.map_err(|error| failed(path, &error))?;
     let metadata = file.metadata().map_err(|error| failed(path, &error))?;
+    if !metadata.is_file() || metadata.len() > MACHINE_KEY_MAX as u64 {
+        return Err(Failure::new(Exit::WrongKey, format!("{} is no key file", path.display()))
+            .advise("`larder key add --file` makes one"));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if ![0, own].contains(&metadata.uid()) {
+        return Err(Failure::new(
+            Exit::WrongKey,
+            format!("the key file {} belongs to another user (uid {})", path.display(), metadata.uid()),
+        )
+        .advise("use a file of your own, or of root"));
+    }
     if metadata.mode() & 0o077 != 0 {
         return Err(Failure::new(
             Exit::WrongKey,
@@ -58,10 +73,14 @@ fn read_text(path: &Path) -> Result<Zeroizing<String>, Failure> {
 /// Adds a key to a file, which is made if it is not there.
 pub(crate) fn add(path: &Path, key: &MachineKey, about: &About<'_>) -> Result<(), Failure> {
     let mut text = Zeroizing::new(String::with_capacity(MACHINE_KEY_MAX));
+    // Behind a link is the file that takes the key.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let is_new = match std::fs::symlink_metadata(path) {
         Ok(_) => {
             text.push_str(&read_text(path)?);
-            let before = MachineKey::read_all(&text).unwrap_or_default();
+            let before = MachineKey::read_all(&text).map_err(|error| {
+                Failure::of(Exit::Failed, &error).while_doing(&format!("cannot add a key to {}", path.display()))
+            })?;
             if before.iter().any(|before| before.repository == key.repository) {
                 return Err(Failure::new(
                     Exit::Failed,
@@ -75,6 +94,10 @@ pub(crate) fn add(path: &Path, key: &MachineKey, about: &About<'_>) -> Result<()
     };
     let About { roles, domain, location, date } = about;
     let domain = if domain.is_empty() { String::new() } else { format!(", domain {}", safe(domain)) };
+    if text.len() + key.to_line().len() + 1024 > MACHINE_KEY_MAX {
+        return Err(Failure::new(Exit::Failed, format!("{} has no room for another key", path.display()))
+            .advise("name another file"));
+    }
     text.push_str(&format!("# Larder key {}: role {roles}{domain}, made {date}\n", key.key));
     text.push_str(&format!("# Repository {}\n", safe(location)));
     text.push_str(&key.to_line());
@@ -85,7 +108,9 @@ pub(crate) fn add(path: &Path, key: &MachineKey, about: &About<'_>) -> Result<()
             let mut beside = path.as_os_str().to_owned();
             beside.push(".new");
             let beside = PathBuf::from(beside);
-            write_new(&beside, text.as_bytes())?;
+            // Of two programs at once, one finds this file.
+            write_new(&beside, text.as_bytes())
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", beside.display())))?;
             std::fs::rename(&beside, path)
         }
     };

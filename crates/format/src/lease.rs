@@ -25,7 +25,7 @@ const LEASE: ObjectType = ObjectType {
     what: "lease",
     max_len: LEASE_MAX,
     realm: Realm::Domain,
-    signing: Signing::Never,
+    signing: Signing::IfAble,
     pad: Pad::Small,
 };
 const DONE: ObjectType = ObjectType {
@@ -34,7 +34,7 @@ const DONE: ObjectType = ObjectType {
     what: "closing mark of a lease",
     max_len: MARK_MAX,
     realm: Realm::Domain,
-    signing: Signing::Never,
+    signing: Signing::IfAble,
     pad: Pad::Small,
 };
 
@@ -115,6 +115,9 @@ pub struct Lease {
     /// The domain of the job: in the header, not among the fields.
     #[cbor(skip)]
     pub domain: DomainId,
+    /// Whether an operator signed it: in the header, not among the fields.
+    #[cbor(skip)]
+    pub is_signed: bool,
 }
 
 impl Lease {
@@ -133,7 +136,7 @@ impl Lease {
     pub fn decode(keys: &Keys, job: JobId, renewal: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
         let opened = open_object(keys, &names::lease(job, renewal), LEASE, bytes, 1, 1)?;
         let lease: Self = cbor::decode_padded(&opened.parts[0], LEASE.what)?;
-        Ok(Self { domain: opened.domain, ..lease })
+        Ok(Self { domain: opened.domain, is_signed: opened.is_signed, ..lease })
     }
 }
 
@@ -178,6 +181,9 @@ pub struct Done {
     /// The domain that it was sealed in: in the header, not among the fields.
     #[cbor(skip)]
     pub domain: DomainId,
+    /// Whether an operator signed it: in the header, not among the fields.
+    #[cbor(skip)]
+    pub is_signed: bool,
 }
 
 impl Done {
@@ -230,7 +236,7 @@ impl Done {
     pub fn decode(keys: &Keys, job: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
         let opened = open_object(keys, &names::lease_done(job), DONE, bytes, 1, 1)?;
         let done: Self = cbor::decode_padded(&opened.parts[0], DONE.what)?;
-        Ok(Self { domain: opened.domain, ..done })
+        Ok(Self { domain: opened.domain, is_signed: opened.is_signed, ..done })
     }
 }
 
@@ -259,11 +265,12 @@ mod tests {
             layout: None,
             ended: None,
             domain: DomainId::DEFAULT,
+            is_signed: true,
         }
     }
 
     fn done() -> Done {
-        Done::committed(SeriesKey([3; 16])).with_containers(12, 3)
+        Done { is_signed: true, ..Done::committed(SeriesKey([3; 16])).with_containers(12, 3) }
     }
 
     #[test]
@@ -311,7 +318,7 @@ mod tests {
         let own = Pin { series: SeriesKey([3; 16]), job };
         assert_eq!(read(done()).map(|done| done.register(job)), Ok(Some((own, 0))));
         assert_eq!(read(Done::nothing()).map(|done| done.register(job)), Ok(None));
-        assert_eq!(read(Done::task_over()), Ok(Done::task_over()));
+        assert_eq!(read(Done::task_over()).map(|done| done.outcome), Ok(Some(Outcome::TaskOver)));
     }
 
     #[test]

@@ -156,7 +156,7 @@ pub(crate) enum Realm {
 /// Whether an operator signs a kind of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signing {
-    /// Never.
+    /// Never: a kind of the tests.
     Never,
     /// If the writer can. Readers say whether it was.
     IfAble,

@@ -143,7 +143,10 @@ async fn highest_claim(repository: &Repository) -> Result<u64, RepositoryError> 
     let mut reads = futures::stream::iter(reads).buffer_unordered(LEASES_AHEAD);
     let mut highest = 0;
     while let Some(seen) = reads.next().await {
-        if let SeenLease::Open(lease) = seen? {
+        // A number that no operator claims is not taken for one: it may be the last there is.
+        if let SeenLease::Open(lease) = seen?
+            && lease.is_signed
+        {
             highest = highest.max(lease.claims.unwrap_or(0));
         }
     }

@@ -34,6 +34,7 @@ impl JobContext {
             layout: None,
             ended: None,
             domain: self.repository.keys().domain(),
+            is_signed: self.repository.keys().can_sign(),
         }
     }
 }

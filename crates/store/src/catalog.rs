@@ -241,7 +241,8 @@ impl Repository {
             match self.read_forgotten(&self.store, series, job).await {
                 // Genuine; or gone since the listing, and then the version went before it.
                 Ok(_) => return Ok(found),
-                Err(error) if error.is_of_object() => {
+                // Also one that claims another domain, which its header alone says.
+                Err(error) if error.is_of_object() || error.is_foreign() => {
                     found.faulty.push(FaultyObject { name: names::forgotten(series, job), job, error });
                 }
                 Err(error) => return Err(error),
@@ -254,7 +255,7 @@ impl Repository {
         }
         let counting = match self.counting_generation(&self.store, (series, job), generations).await {
             // A version of another machine, which is none of this key's business.
-            Err(error) if error.is_foreign() => return Ok(found),
+            Err(error) if error.is_foreign() => return Ok(Found::default()),
             counting => counting?,
         };
         let mut faulty = counting.faulty.into_iter();

@@ -153,7 +153,8 @@ impl Repository {
             Ok(Some(summary)) => Ok(Seen::Summary(Box::new(summary))),
             Ok(None) => Ok(Seen::Aborted),
             Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => Ok(Seen::Vanished),
-            Err(error) if error.is_of_object() => Ok(Seen::Unreadable(error)),
+            // Nobody can replace generation 0, so only its header says whose the version is.
+            Err(error) if error.is_of_object() || (error.is_foreign() && generation > 0) => Ok(Seen::Unreadable(error)),
             Err(error) => Err(error),
         }
     }

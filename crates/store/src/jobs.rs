@@ -210,7 +210,7 @@ impl Repository {
                 Ok(Some(_)) => return Ok(false),
                 // It may have been whole when a pass read it. So nothing is built on its subject,
                 // which only costs space.
-                Err(error) if error.is_of_object() => {
+                Err(error) if error.is_of_object() || error.is_foreign() => {
                     tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
                     return Ok(false);
                 }
@@ -353,7 +353,7 @@ impl Repository {
                 }
                 Ok(None) => {}
                 // A job of another machine.
-                Err(error) if error.is_foreign() => return Ok(looked),
+                Err(error) if error.is_foreign() => {}
                 Err(error) if error.is_of_object() => looked.faulty.push(FaultyObject { name, job, error }),
                 Err(error) => return Err(error),
             }
@@ -377,8 +377,10 @@ impl Repository {
             return Ok(true);
         }
         let name = names::lease(job, 0);
-        let Some(bytes) = read_if_there(&self.store.without_cache(), &name, LEASE_MAX).await? else { return Ok(true) };
-        let is_owner = Lease::decode(&self.keys, job, 0, &bytes).is_ok_and(|lease| lease.domain == domain);
+        let bytes = read_if_there(&self.store.without_cache(), &name, LEASE_MAX).await?;
+        let lease = bytes.and_then(|bytes| Lease::decode(&self.keys, job, 0, &bytes).ok());
+        // Without it, nothing says whose the job was.
+        let is_owner = lease.is_some_and(|lease| lease.domain == domain);
         if !is_owner {
             tracing::warn!(%job, "an object of another domain has the name of this job; it is ignored");
         }

@@ -88,8 +88,8 @@ impl Repository {
         };
         let (with_passwords, _): (Vec<_>, Vec<_>) =
             found.into_iter().filter(is_ours).partition(|candidate| candidate.cost.is_some());
-        for Candidate { id, bytes, copy, .. } in with_passwords {
-            if keys == KEYS_TRIED_MAX {
+        for Candidate { id, bytes, copy, cost } in with_passwords {
+            if keys == KEYS_TRIED_MAX || cost.is_some_and(|cost| !cost.is_usual()) {
                 untried += 1;
                 continue;
             }

@@ -253,7 +253,7 @@ impl Repository {
                 // says whether that is so.
                 Ok(None) => line.has_vanished = true,
                 // Of a version of another machine, which this key does not see.
-                Err(error) if error.is_foreign() => return Ok(PinLine::default()),
+                Err(error) if error.is_foreign() => {}
                 Err(error) if error.is_of_object() => line.faulty.push(FaultyObject { name, job, error }),
                 Err(error) => return Err(error),
             }

@@ -50,7 +50,7 @@ pub enum RepositoryError {
         keys: usize,
         /// How many objects are no readable keys.
         unreadable: usize,
-        /// Number of keys that were not tried, because there are too many.
+        /// Number of keys that were not tried, because there are too many or they cost too much.
         untried: usize,
     },
     /// The repository has a configuration but no readable key.

@@ -254,7 +254,7 @@ impl Repository {
                 }
                 Ok(None) => return Ok(None),
                 // Of a series of another machine, which this key does not see.
-                Err(error) if error.is_foreign() => break,
+                Err(error) if error.is_foreign() => {}
                 Err(error) if error.is_of_object() => {
                     tracing::warn!(object = %name, %error, "not what its name says; it does not count");
                     line.faulty.push(FaultyEntry { name, error });

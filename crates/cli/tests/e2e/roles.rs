@@ -3,6 +3,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use larder_format::config::UnverifiedConfig;
+use larder_format::ids::{DomainId, JobId};
+use larder_format::key_file::{MachineKey, Unlock, unwrap};
+use larder_format::keys::Keys;
+use larder_format::lease::{Done, JobKind, Lease, Pin};
+
 use crate::support::{Play, Ran, damage, run};
 
 /// Keys of every role beside a repository with one snapshot, which the password made.
@@ -195,9 +201,18 @@ fn a_machine_cannot_close_the_job_of_another() {
     let (done, kept) = (std::fs::read(jobs.join(&victim).join("done")).expect("there"), std::fs::read(&register));
     std::fs::remove_file(jobs.join(&victim).join("done")).expect("removed");
     std::fs::remove_file(&register).expect("removed");
-    let forged = larder_format_done(&roles, "one", &victim);
+    let repository = roles.play.repository();
+    let keys = keys_of(&roles, "one");
+    let id = victim.parse().expect("an id");
+    let forged = Done::nothing().encode(&keys, keys.domain(), id, [7; 32]).expect("seals");
     std::fs::write(jobs.join(&victim).join("done"), forged).expect("planted");
     roles.run("restore+operate", &["optimize"]).ok();
+    // Neither can who has no key at all, with a later generation under its name.
+    let planted = repository.join(format!("versions/{}/{victim}", "a".repeat(32)));
+    std::fs::create_dir_all(&planted).expect("made");
+    std::fs::write(planted.join("1"), b"garbage").expect("planted");
+    roles.run("restore+operate", &["optimize"]).ok();
+    std::fs::remove_dir_all(&planted).ok();
     // It comes to its end.
     std::fs::remove_file(jobs.join(&victim).join("done")).expect("removed");
     std::fs::write(&register, kept.expect("there")).expect("put back");
@@ -205,18 +220,94 @@ fn a_machine_cannot_close_the_job_of_another() {
     roles.play.larder(["check", "--read-data"]).ok();
 }
 
-/// "Nothing was committed" under the name of a job, sealed with the key of another machine.
-fn larder_format_done(roles: &Roles, key: &str, job: &str) -> Vec<u8> {
-    use larder_format::config::UnverifiedConfig;
-    use larder_format::key_file::{MachineKey, Unlock, unwrap};
+/// A pass signs no mark that somebody else asks for: `aborted` at a high number would keep a snapshot from being rewritten
+/// for ever.
+#[test]
+fn a_pass_is_no_oracle_for_signatures() {
+    let roles = Roles::new();
+    roles.add("one", &["--role", "backup", "--domain", "one"]).ok();
+    let keys = keys_of(&roles, "one");
+    let series = Keys::series_key_in(&keys, DomainId::DEFAULT, "s");
+    let version = Pin { series, job: roles.first.parse().expect("an id") };
+    for (number, (generation, claims)) in
+        [(Some(u32::MAX), None), (Some(0), None), (None, Some(u64::MAX - 1))].into_iter().enumerate()
+    {
+        let lease = Lease {
+            kind: JobKind::Task,
+            series: "s".to_owned(),
+            pins: vec![version],
+            adopts: Vec::new(),
+            host: "one".to_owned(),
+            process: 1,
+            written_ms: 1,
+            renew_seconds: 1,
+            claims,
+            generation,
+            layout: None,
+            ended: Some(true),
+            domain: keys.domain(),
+            is_signed: false,
+        };
+        let job = JobId([number as u8 + 1; 16]);
+        let bytes = lease.encode(&keys, job, 0, [7; 32]).expect("seals");
+        let folder = roles.play.repository().join(format!("jobs/{job}"));
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("0"), bytes).expect("planted");
+    }
+    roles.run("restore+operate", &["optimize"]).ok();
+    let registers = damage::named(&roles.play.repository(), "versions/");
+    assert_eq!(registers.len(), 1, "{registers:?}");
+    roles.run("restore+operate", &["repair", "index"]).ok();
+    let highest = damage::named(&roles.play.repository(), "indexed/").into_iter().max_by_key(|name| name.len());
+    assert!(highest.is_some_and(|name| name.len() < "indexed/1000".len()), "a number that nobody claims");
+    roles.run("restore+operate", &["optimize"]).ok();
+}
+
+/// Headers are not secret: what claims another domain hides nothing from a machine, and ends none of its backups.
+#[test]
+fn a_header_of_another_domain_hides_nothing() {
+    let roles = Roles::new();
+    for name in ["one", "two"] {
+        roles.add(name, &["--role", "backup", "--domain", name]).ok();
+        roles.run(name, &["backup", "src", "--series", name]).ok();
+    }
+    let repository = roles.play.repository();
+    let listed = |key: &str| roles.run(key, &["snapshots", "--json"]).code(0).json()[0]["id"].clone();
+    let (own, other) = (listed("one"), listed("two"));
+    let (own, other) = (own.as_str().expect("an id"), other.as_str().expect("an id"));
+    let registers = damage::named(&repository, "versions/");
+    let of = |id: &str| registers.iter().find(|name| name.contains(id)).expect("a register").clone();
+    let foreign = std::fs::read(repository.join(of(other))).expect("there");
+    let place = of(own).trim_start_matches("versions/").trim_end_matches("/0").to_owned();
+    for name in [format!("versions/{place}/7"), format!("forgotten/{place}"), format!("pins/{place}/0")] {
+        let path = repository.join(&name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        let mut planted = foreign.clone();
+        let magic = if name.starts_with("forgotten") {
+            b"LFGT"
+        } else if name.starts_with("pins") {
+            b"LPIN"
+        } else {
+            b"LABT"
+        };
+        planted[..4].copy_from_slice(magic);
+        std::fs::write(&path, planted).expect("planted");
+        assert_eq!(listed("one"), own, "{name}");
+        roles.play.write("src/a", &name);
+        roles.run("one", &["backup", "src", "--series", "other"]).ok();
+        roles.run("one", &["forget", "latest", "--series", "other"]).code(12);
+        assert_eq!(listed("one"), own, "{name}");
+    }
+}
+
+/// The keys that a key file opens.
+fn keys_of(roles: &Roles, key: &str) -> Keys {
     let text = std::fs::read_to_string(roles.file(key)).expect("a key file");
     let machine = MachineKey::read_all(&text).expect("a key").remove(0);
     let object = std::fs::read(roles.play.repository().join(format!("keys/{}", machine.key))).expect("a key object");
     let secrets = unwrap(&object, Unlock::File(&machine.secret), machine.key, machine.repository).expect("opens");
     let config = std::fs::read(roles.play.repository().join("config")).expect("a config");
-    let (_, keys) = UnverifiedConfig::decode(&config).expect("reads").open(secrets).expect("genuine");
-    let job = job.parse().expect("an id");
-    larder_format::lease::Done::nothing().encode(&keys, keys.domain(), job, [7; 32]).expect("seals")
+    UnverifiedConfig::decode(&config).expect("reads").open(secrets).expect("genuine").1
 }
 
 #[test]
@@ -240,6 +331,9 @@ fn bad_key_files_are_refused_with_the_reason() {
     roles.run_with(&cut, &["snapshots"]).code(12).says("is damaged");
     let empty = private("empty.key", "# nothing\n");
     roles.run_with(&empty, &["snapshots"]).code(12).says("LARDER-KEY-2");
+    let pipe = roles.play.path("pipe.key");
+    assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().expect("mkfifo").success());
+    roles.run_with(&pipe, &["snapshots"]).code(12).says("is no key file");
     roles.run_with(Path::new("missing.key"), &["snapshots"]).code(12).says("cannot read the key file");
     // A key of another repository, and one that was removed.
     let other = Play::with_repository();

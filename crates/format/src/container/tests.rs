@@ -352,3 +352,31 @@ proptest! {
         prop_assert!(read(&bytes).is_err() && read_with(&keys(), meta(), &bytes).is_err());
     }
 }
+
+/// The length of a container with one chunk more says nothing about that chunk: it grows by nothing
+/// or by one step, and alone, all chunks give one length.
+#[test]
+fn one_chunk_does_not_show_in_the_length() {
+    let default = larder_chunking::ChunkerParams::with_average(
+        larder_chunking::Algorithm::DEFAULT,
+        larder_chunking::DEFAULT_AVERAGE,
+    );
+    let padding = Padding::for_chunks(default.max);
+    let len_of = |sizes: &[u32]| {
+        let sealer = ContainerSealer::new(&keys(), id(), DOMAIN, [9; 32]).expect("all keys");
+        let chunks: Vec<Vec<u8>> = sizes.iter().map(|size| vec![7; *size as usize]).collect();
+        let table: Vec<_> = chunks.iter().map(|chunk| entry(chunk)).collect();
+        let mut builder = ContainerBuilder::new();
+        let mut off = Compressor::new(Compression::Off);
+        builder.push_frame(&seal_frame(&sealer, 0, &chunks.concat(), &table, &mut off).expect("in bounds"));
+        builder.finish(&sealer, &table, padding).expect("in bounds").len()
+    };
+    let alone: std::collections::BTreeSet<_> =
+        (1..=default.max).step_by(61).chain([default.min, default.max]).map(|size| len_of(&[size])).collect();
+    assert_eq!(alone.len(), 1, "{alone:?}");
+    let before = len_of(&[5000; 40]);
+    for size in (default.min..=default.max).step_by(377) {
+        let grown = len_of(&[&[5000; 40][..], &[size]].concat()) - before;
+        assert!(grown == 0 || grown == 8 << 10, "{size}: {grown}");
+    }
+}

@@ -139,15 +139,25 @@ fn behind_the_contents_of_a_part_are_zeros() {
     }
 }
 
-/// Leases and closing marks are of every job, so nobody signs them.
+/// Leases and closing marks are of every job. An operator's are signed, and readers tell them apart.
 #[test]
-fn leases_are_never_signed() {
-    let lease = Forger::new().object_with(&names::lease(JOB, 4), b"LLSE", true, &[&[0xa0]]);
-    assert!(matches!(Lease::decode(&keys(), JOB, 4, &lease), Err(DecodeError::Invalid { .. })));
-    let done = Forger::new().object_with(&names::lease_done(JOB), b"LDON", true, &[&[0xa0]]);
-    assert!(matches!(Done::decode(&keys(), JOB, &done), Err(DecodeError::Invalid { .. })));
-    let done = Forger::new().object_with(&names::lease_done(JOB), b"LDON", false, &[&[0xa0]]);
-    assert_eq!(Done::decode(&keys(), JOB, &done), Ok(Done::default()));
+fn leases_say_whether_an_operator_wrote_them() {
+    for is_signed in [false, true] {
+        let done = Forger::new().object_with(&names::lease_done(JOB), b"LDON", is_signed, &[&[0xa0]]);
+        assert_eq!(Done::decode(&keys(), JOB, &done), Ok(Done { is_signed, ..Done::default() }));
+    }
+    let fields =
+        &support::open(&names::lease(JOB, 4), &support::lease().encode(&keys(), JOB, 4, RANDOM).expect("fits"))[0];
+    for is_signed in [false, true] {
+        let lease = Forger::new().object_with(&names::lease(JOB, 4), b"LLSE", is_signed, &[fields]);
+        assert_eq!(Lease::decode(&keys(), JOB, 4, &lease), Ok(Lease { is_signed, ..support::lease() }));
+    }
+    // A key that may not sign makes unsigned ones.
+    let backup = keys().secrets().for_roles(Roles::BACKUP, keys().domain_id("laptop", 0), None).expect("all keys");
+    let backup = Keys::of(backup, keys().opening_public().clone()).expect("its own");
+    let lease = Lease { domain: backup.domain(), ..support::lease() };
+    let bytes = lease.encode(&backup, JOB, 4, RANDOM).expect("its own domain");
+    assert_eq!(Lease::decode(&keys(), JOB, 4, &bytes).map(|lease| lease.is_signed), Ok(false));
 }
 
 /// Objects of another domain open for who has its key, say whose they are, and pass for nothing else.

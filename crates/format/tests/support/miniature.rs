@@ -254,6 +254,7 @@ pub fn write() -> Objects {
         layout: Some(larder_format::layout::Layout::Standard),
         ended: None,
         domain: domain(&keys),
+        is_signed: true,
     };
     objects.insert(names::lease(JOB, 0), lease.encode(&keys, JOB, 0, [16; 32]).expect("short"));
     let series = keys.series_key_in(domain(&keys), SERIES);

@@ -212,11 +212,12 @@ pub fn lease() -> Lease {
         layout: Some(Layout::Lifecycle),
         ended: Some(true),
         domain: DomainId::DEFAULT,
+        is_signed: true,
     }
 }
 
 pub fn done() -> Done {
-    Done::committed(SERIES).with_containers(12, 3)
+    Done { is_signed: true, ..Done::committed(SERIES).with_containers(12, 3) }
 }
 
 pub fn forgotten() -> Forgotten {

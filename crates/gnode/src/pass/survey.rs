@@ -82,8 +82,11 @@ impl Survey<'_> {
         let now_ms = self.store_now(&jobs);
         self.own.map(|own| jobs.remove(&own));
         // Whether each of these registers opens is checked when the versions are read; one that
-        // does not stops the pass.
-        before.settled = registers.keys().map(|pin| pin.job).collect();
+        // does not stops the pass. Later generations alone say nothing: anybody can take their
+        // names, and no version is read for them.
+        let has_first = |generations: &[u32]| generations.first() == Some(&0);
+        let committed = registers.iter().filter(|(_, generations)| has_first(generations));
+        before.settled = committed.map(|(pin, _)| pin.job).collect();
         let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
         let looks = open.map(|(job, listed)| self.is_settled(*job, listed, &registers, now_ms));
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
@@ -224,6 +227,9 @@ impl Survey<'_> {
             JobKind::Backup => {
                 (Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job }, 0)
             }
+            // Only an operator's task makes generations or indexes. Another lease that says so could have
+            // a pass sign a mark of its choice.
+            JobKind::Task if !lease.is_signed => return Ok(Settled::No),
             JobKind::Task => match (lease.pins.first(), lease.generation, lease.claims) {
                 (Some(version), Some(generation), _) => (*version, generation),
                 (_, _, Some(number)) if number <= self.base.number => return Ok(Settled::Yes(job)),
@@ -315,7 +321,8 @@ impl Survey<'_> {
             match look? {
                 (job, SeenJob::Closed(done)) => drop(leases.dones.insert(job, done)),
                 (job, SeenJob::Lease(SeenLease::Open(lease), is_dead)) => {
-                    if lease.kind == JobKind::Read && is_dead {
+                    let is_harmless = lease.kind == JobKind::Read || (lease.kind == JobKind::Task && !lease.is_signed);
+                    if is_harmless && is_dead {
                         leases.expired.insert(job);
                     } else {
                         leases.live.insert(job, lease);

@@ -13,6 +13,7 @@ mod http;
 mod limits;
 mod links;
 mod listings;
+mod machine_keys;
 mod one_object;
 mod pins;
 mod planted;

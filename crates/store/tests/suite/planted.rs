@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use larder_format::content::ContentRoots;
 use larder_format::ids::{JobId, KeyId, RepositoryId, SeriesKey};
-use larder_format::key_file::{self, Unlock};
+use larder_format::key_file::{self, KdfCost, KeyFields, Unlock};
 use larder_format::keys::{Keys, MasterKey};
 use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, SourceKind, Statistics, Summary};
@@ -133,6 +133,7 @@ fn lease(process: u32) -> Lease {
         layout: None,
         ended: None,
         domain: Default::default(),
+        is_signed: true,
     }
 }
 
@@ -388,4 +389,27 @@ async fn a_key_of_another_master_key_is_passed_over() {
     play.memory.put(&names::key(id), wrapped.expect("wraps")).await;
     play.open(PASSWORD).await.expect("the genuine key opens");
     assert_ne!(play.repository.key_of(PASSWORD).await.expect("reads"), Some(id));
+}
+
+/// Keys that cost more than any of this program makes are not tried: five of a gigabyte would keep every client waiting for
+/// minutes (M5).
+#[tokio::test]
+async fn a_key_that_costs_too_much_is_not_tried() {
+    let play = Play::new().await;
+    let repository = &play.repository;
+    let default = KdfCost::DEFAULT;
+    let more = KdfCost { memory_kib: 4 * default.memory_kib + 1, passes: 1, lanes: 4 };
+    let longer = KdfCost { memory_kib: 64, passes: 64, lanes: 64 };
+    assert!(default.is_usual() && !more.is_usual() && longer.is_usual());
+    let config = play.memory.get(names::CONFIG).await.expect("there");
+    let fields = KeyFields { cost: Some(more), ..key_fields() };
+    let (id, unlock) = (KeyId([0; 8]), Unlock::Password(b"costly"));
+    let (keys, of) = (repository.keys(), repository.config().repository);
+    let costly = key_file::wrap(keys, keys.secrets(), unlock, &fields, id, of, &config).expect("wraps");
+    play.memory.put(&names::key(id), costly).await;
+    let Err(RepositoryError::WrongPassword { keys, untried, .. }) = play.open(b"costly").await else {
+        panic!("it is not tried");
+    };
+    assert_eq!((keys, untried), (1, 1));
+    play.open(PASSWORD).await.expect("the genuine key opens");
 }

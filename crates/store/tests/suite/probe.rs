@@ -86,6 +86,7 @@ fn lease(kind: JobKind) -> Lease {
         layout: None,
         ended: None,
         domain: Default::default(),
+        is_signed: true,
     }
 }
 
