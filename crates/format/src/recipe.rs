@@ -62,7 +62,7 @@ pub struct Cover {
 /// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// The MAC (`larder_chunking::RunMac` under [`crate::seal::Keys::runs`]) over the stream's
+    /// The MAC (`larder_chunking::RunMac` under [`crate::keys::Keys::run_mac`]) over the stream's
     /// bytes that the segment describes.
     pub mac: [u8; 16],
     /// How they were cut: 0 = as the repository's configuration says, 1 = at pages.
