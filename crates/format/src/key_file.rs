@@ -95,8 +95,8 @@ impl KdfCost {
         u64::from(self.memory_kib) * u64::from(self.passes)
     }
 
-    /// Whether a key of this program may cost this much. One that costs more was planted to take the
-    /// time and the memory of others.
+    /// Whether a key of this program may cost this much. One that costs more was planted to take
+    /// the time and the memory of others.
     pub fn is_usual(self) -> bool {
         self.memory_kib <= 4 * Self::DEFAULT.memory_kib && self.work() <= 4 * Self::DEFAULT.work()
     }

@@ -201,8 +201,8 @@ impl Survey<'_> {
                 done => done?,
             },
         };
-        // Only an operator's word frees young uploads at once: another machine could say it of a job
-        // that runs.
+        // Only an operator's word frees young uploads at once: another machine could say it of a
+        // job that runs.
         let said_nothing = done.as_ref().is_some_and(|done| done.is_signed && done.outcome == Some(Outcome::Nothing));
         // Its version was committed, and forgotten before any index knew it.
         let version = done.and_then(|done| done.register(job)).map(|(version, _)| version);

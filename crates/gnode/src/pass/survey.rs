@@ -227,8 +227,8 @@ impl Survey<'_> {
             JobKind::Backup => {
                 (Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job }, 0)
             }
-            // Only an operator's task makes generations or indexes. Another lease that says so could have
-            // a pass sign a mark of its choice.
+            // Only an operator's task makes generations or indexes. Another lease that says so
+            // could have a pass sign a mark of its choice.
             JobKind::Task if !lease.is_signed => return Ok(Settled::No),
             JobKind::Task => match (lease.pins.first(), lease.generation, lease.claims) {
                 (Some(version), Some(generation), _) => (*version, generation),
