@@ -129,7 +129,8 @@ impl UnverifiedConfig {
         if reader.take(3)? != [0; 3] {
             return Err(reader.invalid("reserved bytes are not zero"));
         }
-        let (signed, _) = bytes.split_last_chunk::<SIGNATURE_LEN>().ok_or(DecodeError::Truncated { what: WHAT })?;
+        let (signed, signature) =
+            bytes.split_last_chunk::<SIGNATURE_LEN>().ok_or(DecodeError::Truncated { what: WHAT })?;
         let fields = signed.get(8..).ok_or(DecodeError::Truncated { what: WHAT })?;
         let fields: Fields = cbor::decode(fields, WHAT)?;
         if let Some(feature) = fields.required.into_iter().next() {
@@ -146,6 +147,11 @@ impl UnverifiedConfig {
             chunker,
             page_cuts: fields.page_cuts,
         };
+        // Whose signature it is, only a key tells. That it is one tells a flipped bit, before the copy in
+        // a key takes its place.
+        if !verify(&fields.operator_public, &signed_text(signed), signature) {
+            return Err(DecodeError::NotAuthentic { what: WHAT });
+        }
         let opening = OpeningPublic::from_bytes(&fields.opening_public)?;
         Ok(Self { config, opening, operator_public: fields.operator_public, bytes: bytes.to_vec() })
     }
@@ -266,5 +272,16 @@ mod tests {
         bytes[4] = 1;
         assert_eq!(UnverifiedConfig::decode(&bytes).expect_err("refused"), DecodeError::Development { what: WHAT });
         assert!(matches!(UnverifiedConfig::decode(b"{\"id\":1}").expect_err("refused"), DecodeError::BadMagic { .. }));
+    }
+
+    /// A reader without a key fetches it once more, before a copy takes its place.
+    #[test]
+    fn a_flipped_bit_is_told_without_any_key() {
+        let bytes = config().encode(&keys()).expect("valid");
+        for bit in (0..bytes.len() * 8).step_by(7) {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(UnverifiedConfig::decode(&flipped).is_err(), "bit {bit}");
+        }
     }
 }
