@@ -412,7 +412,7 @@ impl<'a> Structure<'a> {
         match self.context.executor.block_on(self.context.repository.read_container_index(id)) {
             Ok(index) => drop(self.listed.insert(id, index.object_len)),
             Err(error) if is_missing(&error) => return Ok(false),
-            Err(error) if error.is_damage() => drop(self.listed.insert(id, 0)),
+            Err(error) if error.is_damage() || error.is_foreign() => drop(self.listed.insert(id, 0)),
             Err(error) => return Err(error.into()),
         }
         Ok(true)
@@ -456,6 +456,8 @@ impl<'a> Structure<'a> {
                 let starts = container.chunk_refs().map(|chunk| chunk.offset).collect();
                 Some(std::sync::Arc::new(Index { starts, container }))
             }
+            // A pass moved the chunks, and the key in use does not open its tables.
+            Err(error) if error.is_foreign() => None,
             Err(error) if error.is_damage() => {
                 self.found_bad(id, reason(&error), None);
                 self.has_vanished(id, &error);
