@@ -147,8 +147,8 @@ impl UnverifiedConfig {
             chunker,
             page_cuts: fields.page_cuts,
         };
-        // Whose signature it is, only a key tells. That it is one tells a flipped bit, before the copy in
-        // a key takes its place.
+        // Whose signature it is, only a key tells. That it is one tells a flipped bit, before the
+        // copy in a key takes its place.
         if !verify(&fields.operator_public, &signed_text(signed), signature) {
             return Err(DecodeError::NotAuthentic { what: WHAT });
         }

@@ -1,6 +1,6 @@
 //! The attack that code 5 answers: contents and lengths of six chunks give the key of code 1.
 //!
-//! The order of code 1 is `word * a + b`. Whoever knows a chunk's bytes and its length knows which
+//! The order of code 1 is `word * a + b`. A person who has a chunk's bytes and its length knows which
 //! window had the smallest hash. For one `a`, this is so for an arc of values of `b` only: from the
 //! winner back to the next hash below it, around the circle of 32 bits. Six chunks have six arcs,
 //! and all of them meet for the true `a` alone.

@@ -398,7 +398,7 @@ fn the_last_full_key_cannot_be_removed() {
     roles.run("all", &["snapshots"]).ok();
 }
 
-/// A config that no operator of this repository signed is not used, whoever could make it.
+/// A config that no operator of this repository signed is not used.
 #[test]
 fn a_config_of_another_repository_is_not_used() {
     let roles = Roles::new();
