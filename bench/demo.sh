@@ -9,7 +9,7 @@ cargo build --release --quiet --package larder
 larder=${CARGO_TARGET_DIR:-target}/release/larder
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export LARDER_REPOSITORY=$work/repository LARDER_PASSWORD=demo
+export LARDER_REPOSITORY=$work/repository LARDER_PASSWORD=demo LARDER_STATE=$work/state
 "$larder" init
 "$larder" backup "$folder"
 "$larder" backup "$folder"

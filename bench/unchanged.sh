@@ -13,7 +13,7 @@ fi
 larder=$(realpath "${BENCH_LARDER:-${CARGO_TARGET_DIR:-target}/release/larder}")
 work=$(mktemp -d -p "${2:-/dev/shm}")
 trap 'rm -rf "$work"' EXIT
-export LARDER_PASSWORD=x RESTIC_PASSWORD=x XDG_CACHE_HOME=$work/cache
+export LARDER_PASSWORD=x RESTIC_PASSWORD=x XDG_CACHE_HOME=$work/cache LARDER_STATE=$work/state
 export LARDER_REPOSITORY=$work/larder RESTIC_REPOSITORY=$work/restic
 python3 - "$work/tree" "$files" <<'PY'
 import os, sys

@@ -31,7 +31,8 @@ class Attack:
     def __init__(self, arguments):
         self.larder, self.rng = os.path.abspath(arguments.larder), random.Random(arguments.seed)
         self.work = tempfile.mkdtemp(dir=arguments.folder)
-        self.env = dict(os.environ, LARDER_PASSWORD="secret", LARDER_CACHE_DIR=os.path.join(self.work, "cache"))
+        self.env = dict(os.environ, LARDER_PASSWORD="secret", LARDER_CACHE_DIR=os.path.join(self.work, "cache"),
+                        LARDER_STATE=os.path.join(self.work, "state"))
         self.log = open(os.path.join(self.work, "log"), "w")
         self.shift = arguments.shift and os.path.abspath(arguments.shift)
         self.served = None

@@ -14,7 +14,7 @@ on_exit() {
     rm -rf "$work"
 }
 trap on_exit EXIT
-export LARDER_PASSWORD=secret LARDER_CACHE_DIR=$work/cache LARDER_MIN_AGE=0s
+export LARDER_PASSWORD=secret LARDER_CACHE_DIR=$work/cache LARDER_STATE=$work/state LARDER_MIN_AGE=0s
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 

@@ -58,7 +58,7 @@ class Larder:
     def __init__(self, program, repository, cache):
         self.program = program
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("LARDER_")}
-        self.env.update(LARDER_PASSWORD="x", LARDER_REPOSITORY=repository, LARDER_CACHE_DIR=cache, LARDER_HOST="h")
+        self.env.update(LARDER_PASSWORD="x", LARDER_REPOSITORY=repository, LARDER_CACHE_DIR=cache, LARDER_STATE=cache + "-state", LARDER_HOST="h")
 
     def run(self, *args, password="x"):
         env = dict(self.env, LARDER_PASSWORD=password, LARDER_NEW_PASSWORD="y")

@@ -75,7 +75,7 @@ class Scene:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
             "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
-            "LARDER_PASSWORD": "secret", "LARDER_CACHE_DIR": os.path.join(self.folder, "cache"), "HOME": self.folder,
+            "LARDER_PASSWORD": "secret", "LARDER_CACHE_DIR": os.path.join(self.folder, "cache"), "LARDER_STATE": os.path.join(self.folder, "state"), "HOME": self.folder,
         }
         command = [LARDER, *arguments, "-r", self.repository]
         command += ["--cache-dir", os.path.join(self.folder, cache)] if cache else ["--no-cache"]

@@ -24,7 +24,7 @@ whole() {
     inside -q check --read-data
 }
 
-export LARDER_CACHE_DIR=/tmp/cache
+export LARDER_CACHE_DIR=/tmp/cache LARDER_STATE=/tmp/state
 # These may name files that the container lacks.
 unset AWS_CA_BUNDLE SSL_CERT_FILE SSL_CERT_DIR
 LARDER_REPOSITORY=/repository whole 1

@@ -15,7 +15,8 @@ class Larder(Tool):
         s3 = self.store.kind == "s3"
         repository = f"s3:{self.store.endpoint}/{self.store.bucket}/repo" if s3 else str(self.store.path)
         keys = {"AWS_ACCESS_KEY_ID": self.store.access_key, "AWS_SECRET_ACCESS_KEY": self.store.secret_key} if s3 else {}
-        return {"LARDER_REPOSITORY": repository, "LARDER_PASSWORD": PASSWORD, "LARDER_CACHE_DIR": str(self.work / "cache"), **keys}
+        return {"LARDER_REPOSITORY": repository, "LARDER_PASSWORD": PASSWORD, "LARDER_CACHE_DIR": str(self.work / "cache"),
+                "LARDER_STATE": str(self.work / "state"), **keys}
 
     def init(self):
         return [self.run("init")]

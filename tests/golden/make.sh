@@ -11,9 +11,9 @@ repository=$here/repository-v2
 tree=/larder-golden
 [ ! -e "$repository" ] || { echo "$repository exists; golden repositories never change" >&2; exit 1; }
 mkdir "$tree"
-trap 'rm -rf "$tree"' EXIT
+trap 'rm -rf "$tree" "$tree.state"' EXIT
 
-export LARDER_REPOSITORY="$repository/objects" LARDER_PASSWORD=golden HOME=/nonexistent
+export LARDER_REPOSITORY="$repository/objects" LARDER_PASSWORD=golden HOME=/nonexistent LARDER_STATE="$tree.state"
 mkdir -p "$repository"
 "$larder" init --insecure-kdf
 for version in 1 2; do

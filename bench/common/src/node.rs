@@ -24,7 +24,7 @@ use larder_format::segment;
 use larder_gnode::defragment::{DefragmentOptions, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, PassOptions, PassReport};
-use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress};
+use larder_job::{Cancel, Clock, Identity, JobContext, Machine, NoProgress};
 use larder_lnode::{BackupOptions, Input, RestoreOptions, backup, restore};
 use larder_reader::FetchReport;
 use larder_source::target::{Target, TargetOptions};
@@ -125,6 +125,7 @@ impl Node {
         let entropy = Arc::new(Repeatable(Mutex::new(Rng::new(seed))));
         let repository = runtime.block_on(Repository::init(store, config, PASSWORD.as_bytes(), fields, entropy))?;
         let context = JobContext {
+            machine: Machine::for_tests(repository.config().repository),
             repository,
             executor: runtime.handle().into(),
             clock: Arc::new(Ticking(AtomicU64::new(1_600_000_000_000))),

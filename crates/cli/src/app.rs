@@ -12,7 +12,7 @@ use std::time::Duration;
 use larder_format::compress::Compression;
 use larder_format::ids::KeyId;
 use larder_format::names;
-use larder_job::{Cancel, JobContext, Progress, SystemClock};
+use larder_job::{Cancel, JobContext, Machine, Progress, SystemClock};
 use larder_reader::FetchOptions;
 use larder_store::config::find_config;
 use larder_store::jobs::RENEW_EVERY;
@@ -26,6 +26,7 @@ use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::key_file;
+use crate::machine;
 use crate::output::Output;
 use crate::password::{Password, PasswordSource};
 use crate::signals::Interrupts;
@@ -241,6 +242,7 @@ impl App {
             cancel: self.interrupts.job_begins(),
             progress,
             identity: environment::identity(),
+            machine: Machine::default(),
         }
     }
 
@@ -256,12 +258,14 @@ impl App {
             cancel: Cancel::default(),
             progress: Arc::new(Remarks(self.out.clone())),
             identity: environment::identity(),
+            machine: Machine::default(),
         }
     }
 
     /// The context of a pass or a repair of the index, which `cancel` stops.
     pub(crate) fn maintaining(&self, repository: &Repository, cancel: &Cancel) -> JobContext {
-        JobContext { cancel: cancel.clone(), ..self.reading(repository.clone()) }
+        let machine = machine::noting(self, repository);
+        JobContext { cancel: cancel.clone(), machine, ..self.reading(repository.clone()) }
     }
 
     /// How contents are fetched.

@@ -75,6 +75,23 @@ pub(crate) fn absolute(path: &OsString) -> Result<Vec<u8>, Failure> {
     roots.paths().pop().ok_or_else(|| Failure::usage("an empty path was given"))
 }
 
+/// The folder for what this machine remembers: `--state`, `/var/lib/larder` for root,
+/// `$XDG_STATE_HOME/larder`, `~/.local/state/larder`.
+pub(crate) fn state_dir(global: &Global) -> Option<PathBuf> {
+    if global.no_state {
+        return None;
+    }
+    let of_user = || {
+        if rustix::process::geteuid().is_root() {
+            return Some(PathBuf::from("/var/lib/larder"));
+        }
+        let base = variable("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = base.or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+        base.map(|base| base.join("larder"))
+    };
+    global.state.clone().or_else(of_user)
+}
+
 /// The folder for copies of metadata: `--cache-dir`, `$XDG_CACHE_HOME/larder`, `~/.cache/larder`.
 pub(crate) fn cache_dir(global: &Global) -> Option<PathBuf> {
     if global.no_cache {

@@ -15,6 +15,7 @@ mod failure;
 mod foreign_verbs;
 mod key_file;
 mod logging;
+mod machine;
 mod output;
 mod password;
 mod patterns;

@@ -16,7 +16,7 @@
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
 use aws_lc_rs::digest::{Context, SHA3_256};
-use aws_lc_rs::kem::{DecapsulationKey, EncapsulationKey, ML_KEM_768};
+use aws_lc_rs::kem::{DecapsulationKey, ML_KEM_768};
 use shake::digest::{ExtendableOutput, Update, XofReader};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -32,6 +32,9 @@ const KEM_CIPHERTEXT: usize = 1088;
 /// Bytes of an expanded ML-KEM-768 private key. The public key is inside, at [`KEM_PUBLIC_AT`].
 const KEM_PRIVATE: usize = 2400;
 const KEM_PUBLIC_AT: usize = 1152;
+const KEM_SEED: usize = 32;
+/// Random bytes of an encapsulation: ML-KEM's 32, X25519's 32.
+pub const ENCAPSULATION_SEED_LEN: usize = 64;
 const LABEL: &[u8; 6] = br"\.//^\";
 const WHAT: &str = "wrap";
 
@@ -76,20 +79,23 @@ impl OpeningPublic {
         *blake3::hash(&self.0[..]).as_bytes()
     }
 
-    /// Draws a secret for the owner of the private half, and the ciphertext that tells it to them.
-    pub fn encapsulate(&self) -> Result<(SharedSecret, [u8; CIPHERTEXT_LEN]), EncodeError> {
+    /// Makes a secret for the owner of the private half, and the ciphertext that tells it to them.
+    /// `seed` must be fresh random bytes. AWS-LC would draw them itself, but its generator spends
+    /// 40 ms of CPU in every process, and equal seeds could not be tested.
+    pub fn encapsulate(
+        &self,
+        seed: &[u8; ENCAPSULATION_SEED_LEN],
+    ) -> Result<(SharedSecret, [u8; CIPHERTEXT_LEN]), EncodeError> {
         let failed = || EncodeError::new(WHAT, "the opening key of the repository is not valid");
         let (kem_public, x_public) = self.0.split_at(KEM_PUBLIC);
-        let kem = EncapsulationKey::new(&ML_KEM_768, kem_public).map_err(|_| failed())?;
-        let (kem_ciphertext, kem_secret) = kem.encapsulate().map_err(|_| failed())?;
-        let ephemeral = PrivateKey::generate(&X25519).map_err(|_| failed())?;
-        let sent = ephemeral.compute_public_key().map_err(|_| failed())?;
-        let x_secret = agree(&ephemeral, x_public).ok_or_else(failed)?;
+        let (kem_seed, x_seed) = seed.split_at(KEM_SEED);
         let mut ciphertext = [0; CIPHERTEXT_LEN];
-        ciphertext[..KEM_CIPHERTEXT].copy_from_slice(kem_ciphertext.as_ref());
-        ciphertext[KEM_CIPHERTEXT..].copy_from_slice(sent.as_ref());
-        let secret = combine(kem_secret.as_ref(), &x_secret, &ciphertext[KEM_CIPHERTEXT..], x_public);
-        Ok((secret, ciphertext))
+        let (kem_ciphertext, sent) = ciphertext.split_at_mut(KEM_CIPHERTEXT);
+        let kem_secret = kem_encapsulate(kem_public, kem_seed, kem_ciphertext).ok_or_else(failed)?;
+        let ephemeral = PrivateKey::from_private_key(&X25519, x_seed).map_err(|_| failed())?;
+        sent.copy_from_slice(ephemeral.compute_public_key().map_err(|_| failed())?.as_ref());
+        let x_secret = agree(&ephemeral, x_public).ok_or_else(failed)?;
+        Ok((combine(&kem_secret[..], &x_secret, sent, x_public), ciphertext))
     }
 }
 
@@ -159,9 +165,41 @@ fn combine(kem: &[u8], x25519: &[u8; 32], sent: &[u8], x_public: &[u8]) -> Share
     secret
 }
 
+/// ML-KEM-768's encapsulation with these 32 bytes: FIPS 203, algorithm 17. Writes the ciphertext;
+/// `None` if the public key is not valid.
+#[expect(unsafe_code, reason = "the safe interface of AWS-LC draws the bytes itself")]
+fn kem_encapsulate(public: &[u8], seed: &[u8], ciphertext: &mut [u8]) -> Option<Zeroizing<[u8; 32]>> {
+    let mut secret = Zeroizing::new([0; 32]);
+    let (mut ciphertext_len, mut secret_len, mut seed_len) = (ciphertext.len(), secret.len(), seed.len());
+    // SAFETY: every pointer comes with the length of its slice, and the slices outlive the calls.
+    // Key and context are checked for null before they are used, and freed once.
+    let is_done = unsafe {
+        let key = aws_lc_sys::EVP_PKEY_kem_new_raw_public_key(aws_lc_sys::NID_MLKEM768, public.as_ptr(), public.len());
+        let context = match key.is_null() {
+            true => std::ptr::null_mut(),
+            false => aws_lc_sys::EVP_PKEY_CTX_new(key, std::ptr::null_mut()),
+        };
+        let is_done = !context.is_null()
+            && aws_lc_sys::EVP_PKEY_encapsulate_deterministic(
+                context,
+                ciphertext.as_mut_ptr(),
+                &mut ciphertext_len,
+                secret.as_mut_ptr(),
+                &mut secret_len,
+                seed.as_ptr(),
+                &mut seed_len,
+            ) == 1;
+        aws_lc_sys::EVP_PKEY_CTX_free(context);
+        aws_lc_sys::EVP_PKEY_free(key);
+        is_done
+    };
+    let is_whole = (ciphertext_len, secret_len, seed_len) == (KEM_CIPHERTEXT, 32, KEM_SEED);
+    (is_done && is_whole).then_some(secret)
+}
+
 /// ML-KEM-768's private key from its seed, d and z: FIPS 203, algorithm 16. `aws-lc-rs` makes keys
 /// at random only, but the paper key must give back the same one.
-#[expect(unsafe_code, reason = "the one thing that the safe interface of AWS-LC lacks")]
+#[expect(unsafe_code, reason = "the safe interface of AWS-LC lacks it")]
 fn kem_private(seed: &[u8; 64]) -> Zeroizing<[u8; KEM_PRIVATE]> {
     /// PKCS#8 of a seed (RFC 9935): version, id-alg-ml-kem-768, and the seed's tag.
     const PKCS8: [u8; 22] = [
@@ -195,10 +233,10 @@ mod tests {
     #[test]
     fn two_sides_share_a_secret_and_others_do_not() {
         let secret = OpeningSecret([7; 32]);
-        let (drawn, ciphertext) = secret.public().encapsulate().expect("a valid key");
+        let (drawn, ciphertext) = secret.public().encapsulate(&[1; 64]).expect("a valid key");
         assert_eq!(secret.decapsulate(&ciphertext).expect("its own").0, drawn.0);
-        let (again, other) = secret.public().encapsulate().expect("a valid key");
-        assert_ne!((drawn.0, ciphertext), (again.0, other), "drawn for each");
+        let (again, other) = secret.public().encapsulate(&[2; 64]).expect("a valid key");
+        assert_ne!((drawn.0, ciphertext), (again.0, other), "another seed");
         let foreign = OpeningSecret([8; 32]).decapsulate(&ciphertext).map(|secret| secret.0);
         assert_ne!(foreign.ok(), Some(drawn.0));
         for place in [0, KEM_CIPHERTEXT - 1, KEM_CIPHERTEXT, CIPHERTEXT_LEN - 2] {
@@ -211,25 +249,33 @@ mod tests {
     #[test]
     fn a_point_of_low_order_is_refused() {
         let secret = OpeningSecret([7; 32]);
-        let (_, mut ciphertext) = secret.public().encapsulate().expect("a valid key");
+        let (_, mut ciphertext) = secret.public().encapsulate(&[1; 64]).expect("a valid key");
         ciphertext[KEM_CIPHERTEXT..].fill(0);
         assert!(secret.decapsulate(&ciphertext).is_err());
         let mut public = secret.public();
         public.0[KEM_PUBLIC..].fill(0);
-        assert!(public.encapsulate().is_err());
+        assert!(public.encapsulate(&[1; 64]).is_err());
     }
 
-    /// The draft's vectors, four lines each: seed, public half, ciphertext, secret.
+    /// The draft's vectors, four lines each: seed, public half, ciphertext, secret. The draft draws
+    /// the seeds of keys and of encapsulations from SHAKE128 of nothing.
     #[test]
     fn the_vectors_of_the_draft_hold() {
         let lines: Vec<_> =
             include_str!("golden/x_wing.hex").lines().map(|line| hex::decode(line).expect("hex")).collect();
         assert_eq!(lines.len(), 12);
+        let mut drawn = shake::Shake128::default().finalize_xof();
         for vector in lines.chunks(4) {
             let secret = OpeningSecret(vector[0].clone().try_into().expect("32 bytes"));
             assert_eq!(secret.public().as_bytes()[..], vector[1]);
             let ciphertext = vector[2].clone().try_into().expect("1,120 bytes");
             assert_eq!(secret.decapsulate(&ciphertext).expect("valid").0[..], vector[3]);
+            let (mut of_key, mut of_encapsulation) = ([0; 32], [0; 64]);
+            drawn.read(&mut of_key);
+            drawn.read(&mut of_encapsulation);
+            assert_eq!(of_key, secret.0);
+            let (shared, made) = secret.public().encapsulate(&of_encapsulation).expect("a valid key");
+            assert_eq!((shared.0.to_vec(), made), (vector[3].clone(), ciphertext));
         }
     }
 
@@ -241,7 +287,7 @@ mod tests {
         let theirs = x_wing::DecapsulationKey::from([9; 32]);
         let their_public = theirs.encapsulation_key().clone();
         assert_eq!(their_public.to_bytes()[..], ours.public().as_bytes()[..]);
-        let (secret, ciphertext) = ours.public().encapsulate().expect("a valid key");
+        let (secret, ciphertext) = ours.public().encapsulate(&[3; 64]).expect("a valid key");
         assert_eq!(theirs.decapsulate(&ciphertext.into())[..], secret.0[..]);
         let (ciphertext, secret) = their_public.encapsulate();
         assert_eq!(ours.decapsulate(&ciphertext.into()).expect("valid").0[..], secret[..]);

@@ -45,6 +45,7 @@ pub mod segment;
 pub mod settings;
 pub mod sketch;
 mod wire;
+pub mod witness;
 
 pub use container::ChunkRef;
 pub use error_kind::ErrorKind;

@@ -34,6 +34,7 @@ use crate::seal::{
 };
 use crate::sketch::Sketch;
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
+use crate::witness::Witness;
 
 /// Most bytes of a manifest: room for the containers of some 200 TB.
 pub const MANIFEST_MAX: u64 = 1 << 30;
@@ -208,6 +209,14 @@ pub struct Summary {
     /// What the version holds: the digests of both streams (`content.rs`).
     #[n(17)]
     pub roots: ContentRoots,
+    /// Proves to the machine that made the version that it did (`witness.rs`); left out when the
+    /// machine has no secret of its own.
+    #[n(18)]
+    pub witness: Option<Witness>,
+    /// Name of its domain, for people; left out for the default domain.
+    #[n(19)]
+    #[cbor(default, skip_if = "String::is_empty")]
+    pub domain_name: String,
     /// The domain of the job: in the header, not among the fields.
     #[cbor(skip)]
     pub domain: DomainId,
@@ -441,6 +450,10 @@ impl Summary {
         }
         if keys.series_key_in(self.domain, &self.series) != series {
             return Err(DecodeError::invalid(MANIFEST.what, "it is of another series than its name says"));
+        }
+        // The name is for people, who would believe it.
+        if !self.domain_name.is_empty() && keys.domain_id(&self.domain_name, 0) != self.domain {
+            return Err(DecodeError::invalid(MANIFEST.what, "it names another domain than its own"));
         }
         Ok(())
     }

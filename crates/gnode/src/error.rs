@@ -3,7 +3,7 @@
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_index::IndexError;
-use larder_job::Cancel;
+use larder_job::{Cancel, RolledBack};
 use larder_rewrite::chunk_copier::RewriteError;
 use larder_store::{RepositoryError, StoreError};
 
@@ -60,6 +60,9 @@ pub enum PassError {
     /// not dry rebuilds it first.
     #[error("the index is gone, so nobody can say what a pass would do")]
     LostIndex,
+    /// The repository is older than this machine remembers it.
+    #[error("{0}: the storage may show an earlier state of the repository, so nothing was deleted")]
+    RolledBack(RolledBack),
     /// The index holds something that this pass does not know how to keep.
     #[error("the index has tables that this program does not know how to keep; nothing was deleted")]
     UnknownTables,
@@ -88,6 +91,7 @@ impl PassError {
             | Self::LostManifest { .. }
             | Self::UnreadableLease { .. }
             | Self::TooMuchUnread { .. }
+            | Self::RolledBack(_)
             | Self::LostIndex => ErrorKind::Damaged,
             Self::WrongListing { .. } => ErrorKind::Retry,
             Self::Overtaken => ErrorKind::LostRace,

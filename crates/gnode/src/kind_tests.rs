@@ -3,7 +3,9 @@
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_index::IndexError;
+use larder_job::RolledBack;
 use larder_rewrite::chunk_copier::RewriteError;
+use larder_state::SeenIndex;
 use larder_store::RepositoryError;
 use larder_testkit::assert_kinds;
 
@@ -26,6 +28,10 @@ fn every_error_has_its_kind() {
         PassError::TooMuchUnread { .. } => PassError::TooMuchUnread { containers: 1 }, ErrorKind::Damaged;
         PassError::Overtaken => PassError::Overtaken, ErrorKind::LostRace;
         PassError::Interrupted => PassError::Interrupted, ErrorKind::Interrupted;
+        PassError::RolledBack(_) => PassError::RolledBack(RolledBack::Index {
+            seen: SeenIndex { number: 2, attempt: [0; 16] },
+            newest: 1,
+        }), ErrorKind::Damaged;
         PassError::LostIndex => PassError::LostIndex, ErrorKind::Damaged;
         PassError::UnknownTables => PassError::UnknownTables, ErrorKind::Precondition;
         PassError::NoThreads => PassError::NoThreads, ErrorKind::Resource;

@@ -38,4 +38,5 @@ pub mod reclaim;
 pub mod repair;
 pub mod retention;
 mod retries;
+pub mod roll_back;
 mod tables;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_index::Executor;
+use larder_state::Machine;
 use larder_store::Repository;
 
 use crate::activity::{Activity, ItemFate};
@@ -165,6 +166,8 @@ pub struct JobContext {
     pub progress: Arc<dyn Progress>,
     /// The process that does it.
     pub identity: Identity,
+    /// What this machine knows by itself.
+    pub machine: Machine,
 }
 
 impl JobContext {

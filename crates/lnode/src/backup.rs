@@ -13,6 +13,7 @@
 
 mod bases;
 mod batch;
+mod candidates;
 mod feed;
 mod filters;
 mod job_chunks;
@@ -105,8 +106,12 @@ pub struct BackupOptions {
     pub ignore_ctime: bool,
     /// A different inode number does not make a file look changed.
     pub ignore_inode: bool,
-    /// The version to compare with, instead of the newest of the series.
+    /// The version to compare with, instead of the newest of the series. It is trusted, also if
+    /// another machine made it.
     pub base: Option<JobId>,
+    /// Trust the newest version of the series, also if another machine made it: its files count as
+    /// unchanged. Else only versions that this machine made are trusted (`WitnessedOnly`).
+    pub trust_newest: bool,
     /// The number of versions in a row for which a run of chunks is duplicate before it becomes a
     /// superchunk; `None`: never.
     pub merge_after: Option<NonZeroUsize>,
@@ -144,6 +149,7 @@ impl BackupOptions {
             ignore_ctime: false,
             ignore_inode: false,
             base: None,
+            trust_newest: false,
             merge_after: None,
             find_similar: true,
             index_memory: 64 << 20,
@@ -190,6 +196,9 @@ pub enum WhyBase {
     Asked,
     /// It is the newest version of the series.
     Newest,
+    /// It is the newest version of the series that this machine made. Another machine made newer
+    /// ones.
+    Own,
     /// It is the version before the newest, because too many returning chunks are not in the newest
     /// (layout `lifecycle`).
     Before,

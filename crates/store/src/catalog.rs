@@ -305,6 +305,8 @@ mod tests {
             domain: Default::default(),
             is_signed: false,
             roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
+            witness: None,
+            domain_name: String::new(),
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0 }
     }

@@ -46,6 +46,9 @@ pub enum Rule {
     NewestOrNothing,
     /// A writing job proves that the store creates conditionally before it relies on that.
     ProbedFirst,
+    /// Files and proved data are taken over unread only from a version that this machine made, or
+    /// that the user names.
+    WitnessedOnly,
     /// A reader that misses a container reads the index again before it reports a loss.
     LookAgain,
 

@@ -28,6 +28,7 @@ impl Tool {
             ("LARDER_REPOSITORY", repository.to_owned()),
             ("LARDER_PASSWORD", PASSWORD.to_owned()),
             ("LARDER_CACHE_DIR", cache.display().to_string()),
+            ("LARDER_STATE", cache.with_extension("state").display().to_string()),
         ];
         Self { name: "Larder", kind: Kind::Larder, program: program.to_owned(), variables: variables.to_vec() }
     }

@@ -107,10 +107,15 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Snapshot metadata")]
     pub(crate) with_atime: bool,
 
-    /// Compare with this snapshot instead of the newest of the series (lifecycle: one of the same
-    /// series)
+    /// Compare with this snapshot instead of the newest of the series, and trust it, also if another
+    /// machine made it (lifecycle: one of the same series)
     #[arg(long, value_name = "SNAPSHOT", help_heading = "Change detection")]
     pub(crate) parent: Option<OsString>,
+
+    /// Trust the newest snapshot of the series, also if another machine made it: files that look as
+    /// they did there are not read
+    #[arg(long, help_heading = "Change detection")]
+    pub(crate) trust_newest: bool,
 
     /// Do not search other series for similar snapshots when the series is new
     #[arg(long, hide = true)]

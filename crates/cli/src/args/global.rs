@@ -80,6 +80,23 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, global = true)]
     pub(crate) no_cache: bool,
 
+    /// Folder for what this machine remembers of repositories: its witness, and its newest snapshots
+    /// [default: /var/lib/larder for root, else ~/.local/state/larder]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "DIR",
+        global = true,
+        env = "LARDER_STATE",
+        hide_env_values = true
+    )]
+    pub(crate) state: Option<PathBuf>,
+
+    /// Remember nothing on this machine: backups without a key file read all files, and nobody
+    /// notices when the storage shows an earlier state
+    #[arg(hide_short_help = true, long, global = true)]
+    pub(crate) no_state: bool,
+
     /// Repeat a failed request to the storage for this time (30s, 5m, 2h)
     #[arg(hide_short_help = true, long, value_name = "DURATION", global = true, env = "LARDER_TIMEOUT", value_parser = time::parse_duration, hide_env_values = true)]
     pub(crate) timeout: Option<Duration>,

@@ -262,6 +262,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) no_index: bool,
 
+    /// Take the repository as it is, although this machine remembers a newer state
+    #[arg(long)]
+    pub(crate) accept_state: bool,
+
     /// Which snapshots
     #[command(flatten)]
     pub(crate) filter: FilterArgs,

@@ -77,6 +77,10 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, default_value = "1G", hide = true)]
     pub(crate) prove_max: u64,
 
+    /// Take the repository as it is, although this machine remembers a newer state
+    #[arg(long)]
+    pub(crate) accept_state: bool,
+
     /// Prices for cost estimates: per thousand creates, reads and deletes, and per gigabyte and
     /// month [default: S3 Standard]
     #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
@@ -129,6 +133,7 @@ impl PassArgs {
             dead_after: self.dead_after,
             min_age: self.min_age,
             prove_max: self.prove_max,
+            accept_state: self.accept_state,
             memory: global.table_memory(),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
             reclaim: Some(ReclaimOptions { compression, ..ReclaimOptions::default() }),

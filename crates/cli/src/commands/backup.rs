@@ -11,7 +11,7 @@ use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_format::names;
 use larder_format::roles::Roles;
-use larder_job::{Clock, SystemClock};
+use larder_job::{Clock, JobContext, SystemClock};
 use larder_lnode::{BackupOptions, BackupReport, Base, WhyBase, backup};
 use larder_store::{Repository, StoreStats};
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use crate::args::{BackupArgs, FilterArgs};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::machine;
 use crate::output::{Meter, MeterKind, Output, safe, summary};
 use crate::refs::{self, Versions};
 use crate::{sizes, time};
@@ -58,6 +59,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         ignore_ctime: args.ignore_ctime,
         ignore_inode: args.ignore_inode,
         base: parent(app, &opened.repository, args)?,
+        trust_newest: args.trust_newest,
         merge_after: NonZeroUsize::new(args.merge_after),
         find_similar: !args.no_similar,
         layout,
@@ -70,6 +72,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     let started_ms = SystemClock.now_ms();
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
+    let context = JobContext { machine: machine::witness(app, &opened.repository), ..context };
     let scan = scan.map(|walk| Scan::start(walk, meter.progress()));
     let result = backup(&context, input, &options);
     drop(scan);
@@ -93,7 +96,8 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     } else {
         ended.print(&app.out)?
     }
-    let has_predecessor = report.bases.iter().any(|base| matches!(base.why, WhyBase::Newest | WhyBase::Before));
+    let has_predecessor =
+        report.bases.iter().any(|base| matches!(base.why, WhyBase::Newest | WhyBase::Own | WhyBase::Before));
     let is_stream = args.stdin || args.stdin_from_command;
     if has_predecessor && naming::is_unnamed(args) && naming::is_nearly_new(&report.statistics, is_stream) {
         let what = if is_stream { "streams without a name" } else { "lists from standard input" };
@@ -155,6 +159,7 @@ impl Ended<'_> {
         let why = |base: &Base| match base.why {
             WhyBase::Asked => "asked",
             WhyBase::Newest => "newest",
+            WhyBase::Own => "own",
             WhyBase::Before => "before",
             WhyBase::Similar => "similar",
         };

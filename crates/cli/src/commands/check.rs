@@ -4,7 +4,8 @@ use larder_format::names;
 use larder_format::roles::Roles;
 use larder_gnode::pass::PassError;
 use larder_gnode::proof::{IndexState, Proof, prove_after};
-use larder_job::JobContext;
+use larder_gnode::roll_back::{accept, rolled_back};
+use larder_job::{JobContext, RolledBack};
 use larder_rewrite::check::{AffectedVersion, CheckError, Damage, ReadData};
 use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_store::StoreStats;
@@ -15,6 +16,7 @@ use crate::app::{App, config_words};
 use crate::args::CheckArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::machine;
 use crate::output::{Meter, MeterKind, Output, absolute, safe, summary};
 use crate::refs::Versions;
 use crate::{sizes, time};
@@ -42,6 +44,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let options = CheckOptions { read_data, versions: chosen };
     let mut meter = Meter::start(MeterKind::Check, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
+    let context = JobContext { machine: machine::remembering(app, &opened.repository), ..context };
     let mut report = check(&context, &options)?;
     let opens_index = opened.repository.keys().secrets().index.is_some();
     let index = match is_everything && !args.no_index && opens_index {
@@ -51,6 +54,9 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     if let Some(problem) = opened.repository.config_problem() {
         let why = format!("{}; a copy in a key is used, and `larder repair config` restores it", config_words(problem));
         report.damages.push(Damage { object: names::CONFIG.to_owned(), why, affected: Vec::new() });
+    }
+    if is_everything {
+        find_roll_back(app, &context, args.accept_state, &mut report)?;
     }
     add_unlisted(app, &mut report);
     meter.stop();
@@ -70,6 +76,24 @@ fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Res
         Err(PassError::Interrupted) => Err(CheckError::Interrupted.into()),
         result => Ok(result?),
     }
+}
+
+/// Compares the repository with the memory of this machine.
+fn find_roll_back(app: &App, context: &JobContext, is_accepted: bool, report: &mut CheckReport) -> Result<(), Failure> {
+    let found = app.block_on(rolled_back(context))?;
+    if is_accepted {
+        app.block_on(accept(context, &found))?;
+        return Ok(());
+    }
+    report.damages.extend(found.into_iter().map(|lost| {
+        let object = match &lost {
+            RolledBack::Version { version } => names::version(version.series, version.job, 0),
+            RolledBack::Index { seen, .. } => names::index(seen.number),
+        };
+        let why = format!("{lost}; if that is right, `larder check --accept-state` forgets it");
+        Damage { object, why, affected: Vec::new() }
+    }));
+    Ok(())
 }
 
 fn index_json(index: &IndexState) -> Value {

@@ -47,6 +47,9 @@ fn advice_on_pass(error: &PassError) -> Option<&'static str> {
         PassError::LostManifest { .. } => {
             Some("put the object back from a copy, or drop the snapshot with `larder repair index`")
         }
+        PassError::RolledBack(_) => Some(
+            "if the repository was put back on purpose, or another machine collected the snapshot, repeat this with --accept-state",
+        ),
         PassError::UnreadableLease { .. } => {
             Some("when no backup or restore is running, remove that object and run the command again")
         }

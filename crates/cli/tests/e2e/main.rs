@@ -11,6 +11,7 @@ mod gnode;
 mod interrupted;
 mod keys;
 mod looking;
+mod machine;
 mod museum;
 mod over_http;
 mod passes;

@@ -87,6 +87,7 @@ impl Room<'_> {
     fn larder(&self, args: &[String]) -> Ran {
         let mut command = self.original.play.command(args);
         command.env("LARDER_REPOSITORY", self.repository()).env("XDG_CACHE_HOME", self.dir.path().join("cache"));
+        command.env("LARDER_STATE", self.dir.path().join("state"));
         run(&mut command)
     }
 
@@ -163,6 +164,7 @@ fn compare(source: &Path, restored: &Path) -> Vec<String> {
 fn visit(original: &Original, exhibit: &Exhibit) -> String {
     let dir = tempfile::tempdir().expect("a folder");
     copy(&original.play.repository(), &dir.path().join("repository"));
+    copy(&original.play.path("state"), &dir.path().join("state"));
     let mut names: Vec<(String, String)> =
         original.names.iter().map(|(name, id)| (id.clone(), (*name).to_owned())).collect();
     names.push((original.play.path("").display().to_string(), "SOURCES/".to_owned()));

@@ -48,7 +48,10 @@ impl Roles {
     }
 
     fn run_with(&self, file: &Path, args: &[&str]) -> Ran {
-        run(self.play.command(args).env_remove("LARDER_PASSWORD").env("LARDER_KEY_FILE", file))
+        // Each file is on a machine of its own.
+        let state = file.with_extension("state");
+        let mut command = self.play.command(args);
+        run(command.env_remove("LARDER_PASSWORD").env("LARDER_KEY_FILE", file).env("LARDER_STATE", state))
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::sync::OnceLock;
 
+use zeroize::Zeroizing;
+
 use super::MAGIC;
 use crate::ids::{ContainerId, ContainerKind, DomainId};
-use crate::kem::CIPHERTEXT_LEN;
+use crate::kem::{CIPHERTEXT_LEN, ENCAPSULATION_SEED_LEN};
 use crate::keys::{Keys, Secret};
 use crate::names;
 use crate::seal::{PartKeys, RANDOM_LEN};
@@ -36,6 +38,21 @@ fn data_frame_keys(bind: &Secret, id: ContainerId, shared: &[u8; 32], wrap: &[u8
     PartKeys::new(bind.keyed(&[b"frames\0", shared, wrap, names::container(id).as_bytes()]))
 }
 
+/// The random bytes of a container's encapsulation.
+fn encapsulation_seed(
+    bind: &Secret,
+    id: ContainerId,
+    random: &[u8; RANDOM_LEN],
+) -> Zeroizing<[u8; ENCAPSULATION_SEED_LEN]> {
+    let mut hasher = blake3::Hasher::new_keyed(&bind.0);
+    for part in [b"encapsulation\0".as_slice(), random, names::container(id).as_bytes()] {
+        hasher.update(part);
+    }
+    let mut seed = Zeroizing::new([0; ENCAPSULATION_SEED_LEN]);
+    hasher.finalize_xof().fill(&mut seed[..]);
+    seed
+}
+
 /// What the writer of one container seals with. Made before its first frame; threads share it.
 #[derive(Debug)]
 pub struct ContainerSealer {
@@ -53,7 +70,10 @@ impl ContainerSealer {
     pub fn new(keys: &Keys, id: ContainerId, domain: DomainId, random: [u8; RANDOM_LEN]) -> Result<Self, EncodeError> {
         let wrap = match id.kind {
             ContainerKind::Meta => None,
-            ContainerKind::Data => Some(keys.opening_public().encapsulate()?),
+            ContainerKind::Data => {
+                let seed = encapsulation_seed(keys.bind("container")?, id, &random);
+                Some(keys.opening_public().encapsulate(&seed)?)
+            }
         };
         let (frames, wrap) = match wrap {
             None => (meta_frame_keys(keys, id, domain)?, None),

@@ -10,6 +10,7 @@ use crate::golden::golden;
 use crate::ids::{ContainerKind, ContentDigest};
 use crate::recipe::{Cover, NodeRef, tests::recipe};
 use crate::roles::Roles;
+use crate::witness::Witness;
 
 const JOB: JobId = JobId([7; 16]);
 
@@ -52,6 +53,8 @@ fn manifest() -> Manifest {
         domain: DomainId::DEFAULT,
         is_signed: true,
         roots: ContentRoots::of(&data, &Recipe::default()),
+        witness: None,
+        domain_name: String::new(),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
@@ -94,6 +97,34 @@ fn a_sketch_is_a_key_before_the_roots() {
     assert_eq!(&with[1..before.len()], &before[1..]);
     let sketch = with[before.len()..].strip_suffix(roots).expect("the roots come last");
     assert_eq!(hex::encode(sketch), "0e504000000000000000efcdab8967452301");
+}
+
+/// The witness and the name of the domain come last, and are absent when there are none.
+#[test]
+fn witness_and_domain_are_keys_behind_the_roots() {
+    let without = cbor::encode(&manifest().summary);
+    let witness = Some(Witness { id: [7; 8], mac: [8; 16] });
+    let summary = Summary { witness, domain_name: "laptops".to_owned(), is_signed: false, ..manifest().summary };
+    let with = cbor::encode(&summary);
+    assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary));
+    assert_eq!((with[0], &with[1..without.len()]), (without[0] + 2, &without[1..]));
+    let added = ["125818", &"07".repeat(8), &"08".repeat(16), "13676c6170746f7073"].concat();
+    assert_eq!(hex::encode(&with[without.len()..]), added);
+}
+
+/// People believe the name.
+#[test]
+fn a_version_names_its_own_domain() {
+    let domain = keys().domain_id("laptops", 0);
+    let series = keys().series_key_in(domain, "host:/home");
+    let named = |name: &str| {
+        let summary = Summary { domain, domain_name: name.to_owned(), ..manifest().summary };
+        Manifest { summary, ..manifest() }.encode(&keys(), series, 0, [1; 32])
+    };
+    let object = named("laptops").expect("its own");
+    assert!(matches!(Manifest::decode(&keys(), series, JOB, 0, &object), Ok(Register::Committed(_))));
+    assert!(named("").is_ok());
+    assert!(named("servers").is_err());
 }
 
 /// So are further bases.

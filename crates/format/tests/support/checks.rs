@@ -313,7 +313,7 @@ pub fn wrap(bytes: &[u8]) {
     let mut public = [9; PUBLIC_LEN];
     public.iter_mut().zip(bytes).for_each(|(byte, from)| *byte = *from);
     let public = OpeningPublic::from_bytes(&public).expect("its length is right");
-    let _ = public.encapsulate();
+    let _ = public.encapsulate(&[5; 64]);
     assert_eq!(OpeningPublic::from_bytes(bytes).is_ok(), bytes.len() == PUBLIC_LEN);
 }
 

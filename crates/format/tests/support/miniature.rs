@@ -282,6 +282,8 @@ pub fn write() -> Objects {
         domain: domain(&keys),
         is_signed: true,
         roots: ContentRoots::of(&data, &metadata),
+        witness: None,
+        domain_name: String::new(),
     };
     let manifest = Manifest { summary, data, metadata, containers };
     objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 32]).expect("valid"));

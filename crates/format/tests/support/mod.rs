@@ -371,6 +371,8 @@ pub fn manifest() -> Manifest {
         domain: DomainId::DEFAULT,
         is_signed: true,
         roots: ContentRoots::of(&data, &metadata),
+        witness: None,
+        domain_name: String::new(),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };

@@ -37,6 +37,7 @@ mod overtaken;
 mod plan;
 mod prove;
 mod report;
+mod roll_back;
 mod run;
 mod survey;
 mod task;

@@ -24,6 +24,8 @@ pub struct PassOptions {
     /// Bytes of recipes and chunks that it may read to prove generations that other programs wrote.
     /// Until a generation is proved, lower ones and their containers stay.
     pub prove_max: u64,
+    /// Take the repository as it is, although this machine remembers a newer state.
+    pub accept_state: bool,
     /// Only look.
     pub dry_run: bool,
     /// After this time nothing more starts. Counted from the start of the pass.
@@ -55,6 +57,7 @@ impl Default for PassOptions {
             dead_after: DEAD_AFTER,
             min_age: MIN_AGE,
             prove_max: PROVE_MAX,
+            accept_state: false,
             dry_run: false,
             max_duration: None,
             memory: MEMORY_DEFAULT,

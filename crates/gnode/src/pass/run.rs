@@ -25,6 +25,7 @@ use super::overtaken::{is_overtaken, unless_overtaken};
 use super::plan::Plan;
 use super::prove::Prover;
 use super::report::{Outcome, PassReport};
+use super::roll_back;
 use super::survey::{Survey, Versions};
 use super::task::{MaintenanceTask, run_all};
 use super::tasks::TaskInput;
@@ -56,6 +57,7 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     let marks = std::mem::take(&mut current.marks);
     let base = current.base()?;
     let context = context.through(&repository);
+    roll_back::expect_index(&context, options, &base)?;
     let mut pass = Pass { context: &context, options, base, index, marks, turn, job: None, ending: Ending::Removed };
 
     // Steps 2 to 7. A dry run leaves no trace; any other pass has a lease from here on.
@@ -142,6 +144,7 @@ impl Pass<'_> {
             true => survey.registers(&before, &leases).await?,
             false => before.registers.clone(),
         };
+        roll_back::expect_versions(self.context, options, &registers, &before).await?;
         leases.break_rules(repository);
         let mut proposal = Proposal::new(before, leases);
         stop_if_asked(cancel)?;
@@ -289,7 +292,8 @@ impl Pass<'_> {
             }
         }
         match publish(repository, &self.turn, manifest).await? {
-            Published::Won { all_answered, .. } => {
+            Published::Won { all_answered, snapshot } => {
+                self.context.machine.note_index(roll_back::seen(&snapshot));
                 self.ending = if all_answered { ending(done.may_have_left) } else { Ending::Open };
                 report.outcome = Outcome::Published(number);
             }
@@ -304,6 +308,8 @@ impl Pass<'_> {
 
         // Step 7: deletions. Retired containers may be deleted once the index is published
         // (`RedirectBeforeRemoval`).
+        let gone = decision.removals.values().flat_map(|removal| &removal.marks);
+        self.context.machine.forget_versions(gone.copied());
         discard(repository, left_over).await?;
         decision.containers.extend(done.retired);
         let end = delete(repository, decision, &self.context.cancel, &mut report).await?;

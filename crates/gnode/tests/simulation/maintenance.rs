@@ -17,7 +17,7 @@ use larder_gnode::pass::{Listing, Outcome, PassError, PassOptions};
 use larder_gnode::reclaim::{Exact, ReclaimOptions, ReclaimReport, Unused};
 use larder_gnode::repair::{compare, rebuild as real_rebuild};
 use larder_index::{Executor, IndexSnapshot};
-use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress};
+use larder_job::{Cancel, Clock, Identity, JobContext, Machine, NoProgress};
 use larder_lifecycle::arrange::{ArrangeOptions, Arranged};
 use larder_lifecycle::convert_layout::{ConvertError, convert as real_convert};
 use larder_store::RepositoryError;
@@ -68,6 +68,7 @@ fn context(node: &Node, death: Death) -> JobContext {
         },
         progress: Arc::new(NoProgress),
         identity: Identity { host: "collector".to_owned(), program: "simulation".to_owned(), process: 1 },
+        machine: Machine::for_tests(node.repository.config().repository),
     }
 }
 

@@ -11,7 +11,7 @@ use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::keys::{Keys, MasterKey};
 use larder_format::names;
-use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress, Progress};
+use larder_job::{Cancel, Clock, Identity, JobContext, Machine, NoProgress, Progress};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::Entropy;
 use larder_store::rules::Rule;
@@ -112,6 +112,7 @@ impl Node {
             cancel: Cancel::default(),
             progress: Arc::new(NoProgress),
             identity: Identity { host: "node".to_owned(), program: "simulation".to_owned(), process: 1 },
+            machine: Machine::for_tests(self.repository.config().repository),
         }
     }
 

@@ -31,6 +31,9 @@ pub(super) trait LayoutPolicy: fmt::Debug + Send + Sync {
     /// The number of versions before the newest that may serve as bases too.
     fn bases_before(&self) -> usize;
 
+    /// Whether an older version may be followed, when another machine made the newest.
+    fn follows_older(&self) -> bool;
+
     /// Whether a version of `series` may share chunks with a base of this layout.
     fn shares_with(&self, base: &Summary, series: &str) -> bool;
 
@@ -87,6 +90,10 @@ impl LayoutPolicy for Standard {
         0
     }
 
+    fn follows_older(&self) -> bool {
+        true
+    }
+
     fn shares_with(&self, _: &Summary, _: &str) -> bool {
         true
     }
@@ -138,6 +145,11 @@ impl LayoutPolicy for Lifecycle {
     /// set.
     fn bases_before(&self) -> usize {
         2
+    }
+
+    /// Never: the chunks of an older version may have left the series with the newest.
+    fn follows_older(&self) -> bool {
+        false
     }
 
     fn shares_with(&self, base: &Summary, series: &str) -> bool {

@@ -21,14 +21,15 @@ use larder_store::rules::Rule;
 use larder_writer::{Cutting, Destination, MetaSink, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 use super::bases::OrphanedContainers;
+use super::candidates::{Bases, Candidate, find_bases};
 use super::feed::{Feeder, Feeding};
-use super::layout_policy::{self, LayoutPolicy};
+use super::layout_policy::LayoutPolicy;
 use super::paranoid::ByteComparison;
 use super::prediction::{PositionHints, Predictor};
 use super::root_coverage::RootCoverage;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
-use super::similar::{Sampled, find_similar};
-use super::skip_duplicates::{SkippedDuplicates, is_too_much};
+use super::similar::Sampled;
+use super::skip_duplicates::SkippedDuplicates;
 use super::unchanged_files::{Comparison, Rules};
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 
@@ -56,18 +57,6 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
     result.map(|(report, _)| report)
 }
 
-/// A version that may be built on.
-struct Candidate {
-    version: Version,
-    why: WhyBase,
-}
-
-impl Candidate {
-    fn pin(&self) -> Pin {
-        Pin { series: self.version.series, job: self.version.id() }
-    }
-}
-
 /// The bases of the job: checked to be there *after* the lease that pins them was written.
 struct Announced {
     bases: Vec<Candidate>,
@@ -78,92 +67,6 @@ struct Announced {
     merge_before: Option<JobId>,
     policy: &'static dyn LayoutPolicy,
     keeper: Option<LeaseKeeper>,
-}
-
-/// The possible bases of the job.
-struct Bases {
-    /// The requested version, else the newest of the series, else similar ones of other series.
-    candidates: Vec<Candidate>,
-    /// The version before the base, if it can serve.
-    before: Option<Version>,
-    /// Chunks born before this version are merged.
-    merge_before: Option<JobId>,
-    /// The storage of the series in containers.
-    policy: &'static dyn LayoutPolicy,
-    input: Sampled,
-}
-
-fn find_bases(
-    context: &JobContext,
-    options: &BackupOptions,
-    job: JobId,
-    input: Input,
-    cutting: &Cutting,
-) -> Result<Bases, BackupError> {
-    let repository = &context.repository;
-    let mut catalog = match options.base {
-        Some(_) => context.executor.block_on(repository.catalog())?,
-        None => context.executor.block_on(repository.catalog_of_series(&options.series))?,
-    };
-    for damaged in &catalog.damaged {
-        tracing::warn!(object = %damaged.name, error = %damaged.error, "a version cannot be read and is not built on");
-    }
-    // The newest by the start of its job; `--time` may state any time.
-    catalog.versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
-    let of_series = catalog.versions.iter().filter(|version| version.summary.series == options.series);
-    // A chunk found again by this version is duplicate once more than there are versions since its
-    // birth.
-    let policy = layout_policy::of(of_series.clone().next().map_or(options.layout, |newest| newest.summary.layout));
-    let merge_before = policy.merge_after(options).and_then(|times| match times.get() {
-        1 => Some(job),
-        times => of_series.map(Version::id).nth(times - 2),
-    });
-    let mut versions = catalog.versions.into_iter();
-    let own = match options.base {
-        Some(id) => {
-            let version = versions.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
-            if version.summary.domain != repository.keys().domain() {
-                return Err(BackupError::ForeignBase { id });
-            }
-            expect_shared(&version.summary, &options.series, policy)?;
-            Some(Candidate { version, why: WhyBase::Asked })
-        }
-        None => versions.next().map(|version| Candidate { version, why: WhyBase::Newest }),
-    };
-    if own.is_some() || !policy.finds_similar(options) {
-        let mut older = versions.take(if options.base.is_none() { policy.bases_before() } else { 0 });
-        let before = older.next();
-        let mut candidates: Vec<_> = own.into_iter().collect();
-        // The loss of the newest, or of the one before, tells the loss to expect.
-        let newest = candidates.iter().map(|candidate| &candidate.version);
-        let is_needed = newest.chain(&before).any(|version| is_too_much(&version.summary.statistics));
-        let before = match is_needed {
-            true => {
-                let more = before.into_iter().chain(older);
-                candidates.extend(more.map(|version| Candidate { version, why: WhyBase::Before }));
-                None
-            }
-            false => before,
-        };
-        return Ok(Bases { candidates, before, merge_before, policy, input: Sampled::untouched(input) });
-    }
-    let (similar, input) = find_similar(context, input, cutting)?;
-    let similar = similar.into_iter().map(|version| Candidate { version, why: WhyBase::Similar });
-    Ok(Bases { candidates: similar.collect(), before: None, merge_before, policy, input })
-}
-
-/// An error when a requested version has no chunks that one of this series may share.
-fn expect_shared(base: &Summary, series: &str, policy: &dyn LayoutPolicy) -> Result<(), BackupError> {
-    if base.layout == policy.layout() && policy.shares_with(base, series) {
-        return Ok(());
-    }
-    Err(BackupError::UnsharedBase {
-        id: base.id,
-        series: base.series.clone(),
-        layout: base.layout,
-        wanted: series.to_owned(),
-        wanted_layout: policy.layout(),
-    })
 }
 
 fn announce(
@@ -197,14 +100,15 @@ fn announce(
     // ones stay.
     let checked = context.executor.block_on(async {
         let mut bases = Vec::new();
-        for Candidate { version, why } in candidates.drain(..) {
+        for candidate in candidates.drain(..) {
+            let version = &candidate.version;
             if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
                 continue;
             }
             // The lease keeps the generation that is newest now. The listed one may have been
             // superseded before, by one in the other layout, with which this job shares nothing.
             let newest = match repository.keeps(Rule::GenerationAfterLease) {
-                true => repository.buildable_generation(&version).await?,
+                true => repository.buildable_generation(version).await?,
                 false => Some(version.clone()),
             };
             if newest.is_none() {
@@ -214,7 +118,7 @@ fn announce(
                 ));
             }
             if let Some(version) = newest.filter(|newest| newest.summary.layout == version.summary.layout) {
-                bases.push(Candidate { version, why });
+                bases.push(Candidate { version, ..candidate });
             }
         }
         let mut adoptable = Vec::new();
@@ -237,8 +141,10 @@ fn announce(
 struct OpenBase {
     manifest: Manifest,
     why: WhyBase,
-    /// Whether bytes of its data stream may be reused unread: it is the first base, and of this
-    /// series, or the input is a stream.
+    /// Whether this machine trusts it (`WitnessedOnly`): what looks unchanged since is unchanged.
+    is_trusted: bool,
+    /// Whether bytes of its data stream may be reused unread: it is the first base, trusted, and of
+    /// this series, or the input is a stream.
     is_followed: bool,
     /// Missing containers that it names: their chunks are stored again.
     missing: Arc<HashSet<ContainerId>>,
@@ -266,13 +172,15 @@ impl OpenBase {
 fn open_bases(context: &JobContext, announced: &Announced, source: SourceKind) -> Result<Vec<OpenBase>, BackupError> {
     let mut bases = Vec::new();
     for candidate in &announced.bases {
+        let is_trusted = candidate.is_trusted;
         match context.executor.block_on(context.repository.manifest(&candidate.version)) {
             Ok(manifest) => {
                 let why = candidate.why;
                 let Missing { named, absent, is_unknown } = missing_containers(context, &manifest)?;
                 let is_near = bases.is_empty() && (why != WhyBase::Similar || source == SourceKind::Stream);
-                let is_followed = is_near && named.is_empty();
-                bases.push(OpenBase { manifest, why, is_followed, missing: Arc::new(named), absent, is_unknown });
+                let is_followed = is_near && is_trusted && named.is_empty();
+                let missing = Arc::new(named);
+                bases.push(OpenBase { manifest, why, is_trusted, is_followed, missing, absent, is_unknown });
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a base version is damaged and not built on");
@@ -298,6 +206,12 @@ fn run(
         Sampled::Stream { .. } => SourceKind::Stream,
     };
     let bases = open_bases(context, announced, source)?;
+    if let (Some(base), SourceKind::Tree, false) = (bases.first(), source, options.force)
+        && base.has_same_files()
+        && !base.is_trusted
+    {
+        context.progress.note(why_all_is_read(context));
+    }
     let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
     let _stop = StopUploads(uploads.clone());
     let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads);
@@ -309,7 +223,8 @@ fn run(
     }
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = uploads.stored_bytes();
-    let unchanged = bases.first().is_some_and(|OpenBase { manifest, why, .. }| {
+    // Without a version of its own, this machine would read all files again and again.
+    let unchanged = bases.first().filter(|base| base.is_trusted).is_some_and(|OpenBase { manifest, why, .. }| {
         let is_equal = || manifest.data == streams.data && manifest.metadata == streams.metadata;
         // The folders above the requested paths have their own times, which change with everything
         // else in them. If nothing is new, nothing is missing when the number of entries is equal.
@@ -359,7 +274,10 @@ fn run(
         domain: repository.keys().domain(),
         is_signed: repository.keys().can_sign(),
         roots: ContentRoots::of(&streams.data, &streams.metadata),
+        witness: None,
+        domain_name: repository.keys().secrets().domain_name.clone(),
     };
+    let summary = Summary { witness: context.machine.witness(&summary), ..summary };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
     let done = with_containers(Done::committed(series), &uploads);
@@ -373,8 +291,17 @@ fn run(
     }
     let created = context.executor.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
+    context.machine.note_version(Pin { series, job });
     let is_answered = created.all_answered || !repository.keeps(Rule::CloseOnlyAnswered);
     Ok((report, Ending::closed_if(is_answered, done)))
+}
+
+/// Why no file counts as unchanged.
+fn why_all_is_read(context: &JobContext) -> &'static str {
+    match context.machine.has_witness() {
+        true => "all files are read, because this machine made none of the newest snapshots of the series",
+        false => "all files are read, because this machine has neither a key file nor a state folder",
+    }
 }
 
 /// Adds the number of containers that the job created.
@@ -454,7 +381,7 @@ fn pipeline(
         remarks: Some(context.progress.clone()),
     };
     let rules = Rules {
-        force: options.force,
+        force: options.force || files.is_some_and(|(base, _)| !base.is_trusted),
         ignore_ctime: options.ignore_ctime,
         ignore_inode: options.ignore_inode,
         base_started_ms,

@@ -24,3 +24,4 @@ mod roundtrip;
 mod similar;
 mod support;
 mod unanswered;
+mod witnessed;

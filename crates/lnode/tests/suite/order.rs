@@ -137,6 +137,8 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         domain: Default::default(),
         is_signed: false,
         roots: ContentRoots::of(&Recipe::default(), &metadata),
+        witness: None,
+        domain_name: String::new(),
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -312,8 +312,12 @@ fn manifest_of(
         statistics,
         attempt: random(context.repository.entropy())?,
         roots: ContentRoots::of(&data, &metadata),
+        witness: None,
         ..old.summary.clone()
     };
+    // What was left of a version of this machine is its own as well. That of others stays theirs.
+    let witness = context.machine.witness(&summary).filter(|_| context.machine.made(&old.summary));
+    let summary = Summary { witness, ..summary };
     Ok(Some(Manifest { summary, data, metadata, containers }))
 }
 

@@ -110,6 +110,8 @@ pub(crate) fn manifest(id: u8) -> Manifest {
         domain: Default::default(),
         is_signed: true,
         roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
+        witness: None,
+        domain_name: String::new(),
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }

@@ -3,6 +3,7 @@
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
 use larder_gnode::forget::create_marks;
+use larder_job::JobContext;
 use larder_rewrite::repair::{
     Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage,
 };
@@ -16,6 +17,7 @@ use crate::args::RepairSnapshotsArgs;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::machine;
 use crate::output::{Meter, MeterKind, safe, summary};
 use crate::refs::Versions;
 use crate::sizes;
@@ -43,6 +45,7 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
     };
     let mut meter = Meter::start(MeterKind::Repair, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
+    let context = JobContext { machine: machine::witness(app, &opened.repository), ..context };
     let result = salvage(&context, &options);
     meter.stop();
     let report = result?;

@@ -76,6 +76,7 @@ impl Play {
             // Most tests look at what a pass frees.
             .env("LARDER_MIN_AGE", "0")
             .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("LARDER_STATE", self.path("state"))
             .stdin(Stdio::null());
         command
     }

@@ -48,6 +48,8 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         domain: Default::default(),
         is_signed: false,
         roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
+        witness: None,
+        domain_name: String::new(),
     };
     let version = Version { summary, series: SeriesKey([number; 16]), generation };
     Newest { version, bytes, containers, metadata: Vec::new() }

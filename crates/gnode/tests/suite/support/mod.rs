@@ -37,7 +37,7 @@ use larder_format::names;
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Listing, PassError, PassOptions, PassReport};
 use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_job::{Cancel, Clock, Ending, Identity, JobContext, LeaseKeeper, NoProgress};
+use larder_job::{Cancel, Clock, Ending, Identity, JobContext, LeaseKeeper, Machine, NoProgress};
 use larder_lnode::{BackupError, BackupOptions, BackupReport, Input};
 use larder_reader::{ReadError, VersionReader};
 use larder_rewrite::chunk_copier::ChunkCopier;
@@ -120,6 +120,7 @@ impl Scene {
 
     pub fn context_of(&self, repository: Repository) -> JobContext {
         JobContext {
+            machine: Machine::for_tests(repository.config().repository),
             repository,
             executor: self.runtime.handle().into(),
             clock: Arc::new(Ticking),

@@ -19,7 +19,7 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::KeyFields;
-use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress, Problem, Progress};
+use larder_job::{Cancel, Clock, Identity, JobContext, Machine, NoProgress, Problem, Progress};
 use larder_lnode::{BackupError, BackupOptions, BackupReport, Input, RestoreError, RestoreOptions, RestoreReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
@@ -75,6 +75,7 @@ pub fn local(path: &Path) -> Store {
 
 pub fn context(runtime: &tokio::runtime::Runtime, repository: Repository) -> JobContext {
     JobContext {
+        machine: Machine::for_tests(repository.config().repository),
         repository,
         executor: runtime.handle().into(),
         clock: clock(),

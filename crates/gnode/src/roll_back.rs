@@ -1,0 +1,50 @@
+//! Whether the repository is older than this machine remembers it, for a check of the repository.
+
+use larder_format::lease::Pin;
+use larder_index::Current;
+use larder_job::{JobContext, RolledBack};
+use larder_state::SeenIndex;
+
+use crate::error::PassError;
+
+/// What this machine remembers and the repository has no trace of. Reads a listing of the versions,
+/// and the newest index where the key opens it; nothing if this machine remembers nothing.
+///
+/// # Errors
+/// The store fails. A damaged index is left to those who read it.
+pub async fn rolled_back(context: &JobContext) -> Result<Vec<RolledBack>, PassError> {
+    let repository = context.repository.through(context.repository.store().without_cache());
+    let seen = context.machine.seen();
+    let mut found = Vec::new();
+    if seen.newest().next().is_some() {
+        let registers = repository.list_registers().await?;
+        let lost = context.lost_versions(|version| registers.contains_key(version)).await?;
+        found.extend(lost.into_iter().map(|version| RolledBack::Version { version }));
+    }
+    if seen.index.is_some() && repository.keys().secrets().index.is_some() {
+        found.extend(context.machine.lost_index(newest_index(context).await?));
+    }
+    Ok(found)
+}
+
+/// Takes the repository as it is: this machine no longer remembers what is gone.
+///
+/// # Errors
+/// The store fails.
+pub async fn accept(context: &JobContext, found: &[RolledBack]) -> Result<(), PassError> {
+    let versions = found.iter().filter_map(|lost| match lost {
+        RolledBack::Version { version } => Some(*version),
+        RolledBack::Index { .. } => None,
+    });
+    context.machine.forget_versions(versions.collect::<Vec<Pin>>());
+    if found.iter().any(|lost| matches!(lost, RolledBack::Index { .. })) {
+        let newest = newest_index(context).await?;
+        context.machine.change(|seen| seen.index = Some(newest));
+    }
+    Ok(())
+}
+
+async fn newest_index(context: &JobContext) -> Result<SeenIndex, PassError> {
+    let newest = Current::look(&context.repository).await?.snapshot;
+    Ok(SeenIndex { number: newest.number, attempt: newest.manifest.head.attempt })
+}

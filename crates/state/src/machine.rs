@@ -1,0 +1,139 @@
+//! [`Machine`]: what jobs and passes ask of this machine's memory.
+
+use std::io;
+use std::sync::Arc;
+
+use larder_format::ids::{JobId, RepositoryId, SeriesKey};
+use larder_format::keys::Secret;
+use larder_format::lease::Pin;
+use larder_format::manifest::Summary;
+use larder_format::witness::{Witness, WitnessKey};
+
+use crate::folder::{StateError, StateFolder};
+use crate::seen::{Seen, SeenIndex};
+
+/// What this machine knows of a repository by itself. The default knows nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    witness: Option<WitnessKey>,
+    folder: Option<Arc<StateFolder>>,
+}
+
+/// The repository is older than this machine remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RolledBack {
+    /// A version is gone.
+    #[error("snapshot {} was made here and is gone, and nothing says that it was forgotten", version.job.short())]
+    Version {
+        /// The version.
+        version: Pin,
+    },
+    /// An index is gone.
+    #[error("index {}, which this machine saw, is gone; the newest is {newest}", seen.number)]
+    Index {
+        /// The index that this machine saw.
+        seen: SeenIndex,
+        /// The newest that is there now; 0: none.
+        newest: u64,
+    },
+}
+
+impl Machine {
+    /// A machine with a witness that anybody can guess. For tests and benchmarks only.
+    pub fn for_tests(repository: RepositoryId) -> Self {
+        Self { witness: Some(WitnessKey::new(&Secret([0; 32]), repository)), folder: None }
+    }
+
+    /// A machine with this witness and without a state folder.
+    pub fn with_witness(witness: WitnessKey) -> Self {
+        Self { witness: Some(witness), folder: None }
+    }
+
+    /// A machine that notes what it sees, and has no witness.
+    pub fn with_state(folder: StateFolder) -> Self {
+        Self { witness: None, folder: Some(Arc::new(folder)) }
+    }
+
+    /// The same machine with a witness: the secret of its key, else that of its state folder. `draw`
+    /// fills a new one with random bytes.
+    pub fn witnessing(
+        self,
+        of_key: Option<&Secret>,
+        repository: RepositoryId,
+        draw: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> Result<Self, StateError> {
+        let secret = match (of_key, &self.folder) {
+            (Some(secret), _) => Some(secret.clone()),
+            (None, Some(folder)) => Some(folder.secret(draw)?),
+            (None, None) => None,
+        };
+        Ok(Self { witness: secret.map(|secret| WitnessKey::new(&secret, repository)), ..self })
+    }
+
+    /// Whether it can recognise its own versions.
+    pub fn has_witness(&self) -> bool {
+        self.witness.is_some()
+    }
+
+    /// The witness for a version that this machine makes now.
+    pub fn witness(&self, summary: &Summary) -> Option<Witness> {
+        self.witness.as_ref().map(|key| key.witness(summary))
+    }
+
+    /// Whether this machine made the version (`WitnessedOnly`).
+    pub fn made(&self, summary: &Summary) -> bool {
+        self.witness.as_ref().is_some_and(|key| key.made(summary))
+    }
+
+    /// What it made and saw; nothing without a readable state.
+    pub fn seen(&self) -> Seen {
+        let seen = self.folder.as_ref().map(|folder| folder.seen());
+        seen.and_then(|seen| seen.inspect_err(warn).ok()).unwrap_or_default()
+    }
+
+    /// Changes what it made and saw. A failure costs only the memory.
+    pub fn change(&self, change: impl FnOnce(&mut Seen)) {
+        if let Some(folder) = &self.folder {
+            let _ = folder.change(change).inspect_err(warn);
+        }
+    }
+
+    /// Notes a version that this machine has committed.
+    pub fn note_version(&self, version: Pin) {
+        self.change(|seen| seen.add(version));
+    }
+
+    /// Notes an index, if it is newer than the one seen last.
+    pub fn note_index(&self, index: SeenIndex) {
+        self.change(|seen| {
+            if seen.index.is_none_or(|known| known.number <= index.number) {
+                seen.index = Some(index);
+            }
+        });
+    }
+
+    /// The index that this machine saw, if the newest one in the repository is older, or another one
+    /// of the same number.
+    pub fn lost_index(&self, newest: SeenIndex) -> Option<RolledBack> {
+        let seen = self.seen().index?;
+        let is_lost = seen.number > newest.number || (seen.number == newest.number && seen.attempt != newest.attempt);
+        is_lost.then_some(RolledBack::Index { seen, newest: newest.number })
+    }
+
+    /// Drops versions that are about to be gone.
+    pub fn forget_versions(&self, versions: impl IntoIterator<Item = Pin>) {
+        let mut versions = versions.into_iter().peekable();
+        if versions.peek().is_some() {
+            self.change(|seen| versions.for_each(|version| seen.remove(version)));
+        }
+    }
+
+    /// The newest version of a series that this machine made.
+    pub fn newest_of(&self, series: SeriesKey) -> Option<JobId> {
+        self.seen().of_series(series).first().copied()
+    }
+}
+
+fn warn(error: &StateError) {
+    tracing::warn!(%error, "the state of this machine cannot be used");
+}

@@ -1,0 +1,126 @@
+//! The file `seen`: what this machine made and saw, newest first.
+
+use larder_format::ids::{JobId, KeyId, SeriesKey};
+use larder_format::lease::Pin;
+use minicbor::{Decode, Encode};
+
+/// Versions to remember of each series.
+const VERSIONS_MAX: usize = 8;
+/// Series to remember: those with the newest versions. They take about 600 KiB.
+const SERIES_MAX: usize = 4096;
+/// Most bytes of the file.
+pub(crate) const SEEN_MAX: u64 = 4 << 20;
+
+/// An index by its number and the attempt that published it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SeenIndex {
+    /// Its number.
+    #[n(0)]
+    pub number: u64,
+    /// The attempt that its mark names.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub attempt: [u8; 16],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+struct SeenSeries {
+    #[n(0)]
+    series: SeriesKey,
+    /// The newest first; never empty.
+    #[n(1)]
+    versions: Vec<JobId>,
+}
+
+/// See the module header.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Seen {
+    /// The key that opened the repository last.
+    #[n(0)]
+    pub key: Option<KeyId>,
+    /// The newest index.
+    #[n(1)]
+    pub index: Option<SeenIndex>,
+    /// Series with versions that this machine made.
+    #[n(2)]
+    #[cbor(default)]
+    series: Vec<SeenSeries>,
+}
+
+impl Seen {
+    /// Adds a version that this machine made.
+    pub fn add(&mut self, version: Pin) {
+        let known = self.series.iter().position(|known| known.series == version.series);
+        let at = known.unwrap_or_else(|| {
+            self.series.push(SeenSeries { series: version.series, versions: Vec::new() });
+            self.series.len() - 1
+        });
+        let versions = &mut self.series[at].versions;
+        versions.push(version.job);
+        versions.sort_unstable_by(|a, b| b.cmp(a));
+        versions.dedup();
+        versions.truncate(VERSIONS_MAX);
+        if self.series.len() > SERIES_MAX {
+            self.series.sort_unstable_by_key(|series| std::cmp::Reverse(series.versions.first().copied()));
+            self.series.truncate(SERIES_MAX);
+        }
+    }
+
+    /// Drops a version that may be gone.
+    pub fn remove(&mut self, version: Pin) {
+        for series in self.series.iter_mut().filter(|known| known.series == version.series) {
+            series.versions.retain(|job| *job != version.job);
+        }
+        self.series.retain(|series| !series.versions.is_empty());
+    }
+
+    /// The newest version of each series that this machine made.
+    pub fn newest(&self) -> impl Iterator<Item = Pin> {
+        self.series.iter().filter_map(|known| Some(Pin { series: known.series, job: *known.versions.first()? }))
+    }
+
+    /// All remembered versions of a series, the newest first.
+    pub fn of_series(&self, series: SeriesKey) -> &[JobId] {
+        self.series.iter().find(|known| known.series == series).map_or(&[], |known| &known.versions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pin(series: u16, job: u8) -> Pin {
+        let mut key = [0; 16];
+        key[..2].copy_from_slice(&series.to_be_bytes());
+        Pin { series: SeriesKey(key), job: JobId([job; 16]) }
+    }
+
+    #[test]
+    fn the_newest_versions_of_the_newest_series_stay() {
+        let mut seen = Seen::default();
+        for job in [3, 1, 2, 3, 9, 8, 7, 6, 5, 4] {
+            seen.add(pin(1, job));
+        }
+        let jobs: Vec<_> = seen.of_series(pin(1, 0).series).iter().map(|job| job.0[0]).collect();
+        assert_eq!(jobs, [9, 8, 7, 6, 5, 4, 3, 2], "each once, the oldest went");
+        for series in 2..=SERIES_MAX as u16 + 1 {
+            seen.add(pin(series, 20));
+        }
+        assert_eq!(seen.newest().count(), SERIES_MAX);
+        assert_eq!(seen.of_series(pin(1, 0).series), [], "the series without a new version went");
+    }
+
+    #[test]
+    fn a_series_without_versions_goes() {
+        let mut seen = Seen::default();
+        seen.add(pin(1, 1));
+        seen.add(pin(1, 2));
+        seen.remove(pin(1, 2));
+        assert_eq!(seen.newest().collect::<Vec<_>>(), [pin(1, 1)]);
+        seen.remove(pin(1, 1));
+        assert_eq!(seen, Seen::default());
+    }
+}
