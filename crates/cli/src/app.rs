@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_format::compress::Compression;
-use larder_format::ids::KeyId;
 use larder_format::names;
 use larder_job::{Cancel, JobContext, Machine, Progress, SystemClock};
 use larder_reader::FetchOptions;
@@ -18,7 +17,7 @@ use larder_store::config::find_config;
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{
-    CacheOptions, Location, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions, Unlisted,
+    CacheOptions, Location, OpenHints, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions, Unlisted,
 };
 
 use crate::args::{FetchArgs, Global};
@@ -73,8 +72,8 @@ impl Progress for Remarks {
 pub(crate) enum Unlocked {
     /// A password.
     Password(Password),
-    /// The key file of this machine, which opens this key.
-    KeyFile(KeyId),
+    /// The key file of this machine.
+    KeyFile,
 }
 
 /// An opened repository, and what opened it.
@@ -177,16 +176,25 @@ impl App {
             return self.open_with_key_file(store, &path);
         }
         // Before a password is asked for, it must be clear that there is a repository.
-        self.block_on(find_config(&store)).map_err(|error| self.not_opened(error))?;
+        let id = self.block_on(find_config(&store)).map_err(|error| self.not_opened(error))?;
+        let memory = id.map(|id| machine::Memory::open(self, id));
+        let last = memory.as_ref().and_then(machine::Memory::last_key);
+        let hints = OpenHints { last, takes_costly_keys: self.global.costly_keys };
         let source = PasswordSource::of(&self.global);
         for attempt in 1.. {
             let password = source.get()?;
-            match self.block_on(Repository::open(store.clone(), &password, Arc::new(SystemEntropy))) {
+            let open = Repository::open_knowing(store.clone(), &password, hints, Arc::new(SystemEntropy));
+            match self.block_on(open) {
                 Err(RepositoryError::WrongPassword { .. }) if source.is_prompt() && attempt < PROMPTS => {
                     self.out.remark("wrong password, try again");
                 }
                 Err(error) => return Err(error.into()),
-                Ok(repository) => return Ok(self.opened(&store, &repository, Unlocked::Password(password))),
+                Ok(repository) => {
+                    if let (Some(memory), Some(key)) = (&memory, repository.opened_by()) {
+                        memory.note_key(key);
+                    }
+                    return Ok(self.opened(&store, &repository, Unlocked::Password(password)));
+                }
             }
         }
         unreachable!("the last attempt returns")
@@ -197,10 +205,7 @@ impl App {
         let keys = key_file::read(path)?;
         let open = Repository::open_with_machine_key(store.clone(), &keys, Arc::new(SystemEntropy));
         let repository = self.block_on(open).map_err(|error| self.not_opened(error))?;
-        let id = repository.config().repository;
-        let key = keys.iter().find(|key| key.repository == id).or(keys.first()).map(|key| key.key);
-        let unlocked = Unlocked::KeyFile(key.unwrap_or(KeyId([0; 8])));
-        Ok(self.opened(&store, &repository, unlocked))
+        Ok(self.opened(&store, &repository, Unlocked::KeyFile))
     }
 
     fn opened(&self, store: &Store, repository: &Repository, unlocked: Unlocked) -> Opened {

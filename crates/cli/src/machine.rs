@@ -2,13 +2,46 @@
 
 use std::io;
 
+use larder_format::ids::{KeyId, RepositoryId};
 use larder_job::Machine;
-use larder_state::{StateError, StateFolder};
+use larder_state::{Seen, StateError, StateFolder};
 use larder_store::Repository;
 use larder_store::repository::{Entropy, SystemEntropy};
 
 use crate::app::App;
 use crate::environment;
+
+/// The state of a repository that is about to be opened, if there is one. Its folder is claimed by
+/// the configuration, which nobody has verified yet, so only hints are taken from it.
+pub(crate) struct Memory {
+    folder: Option<StateFolder>,
+    seen: Seen,
+}
+
+impl Memory {
+    /// Reads it. A state that cannot be used helps with nothing, and whoever needs it says so.
+    pub(crate) fn open(app: &App, claimed: RepositoryId) -> Self {
+        let base = environment::state_dir(&app.global);
+        let folder = base.and_then(|base| StateFolder::open(&base, claimed).ok().flatten());
+        let seen = folder.as_ref().and_then(|folder| folder.seen().ok()).unwrap_or_default();
+        Self { folder, seen }
+    }
+
+    /// The key that opened the repository last.
+    pub(crate) fn last_key(&self) -> Option<KeyId> {
+        self.seen.key
+    }
+
+    /// Remembers the key that opened it now.
+    pub(crate) fn note_key(&self, key: KeyId) {
+        if self.seen.key != Some(key)
+            && let Some(folder) = &self.folder
+            && let Err(error) = folder.change(|seen| seen.key = Some(key))
+        {
+            tracing::debug!(%error, "the key in use is not remembered");
+        }
+    }
+}
 
 /// For backups: a machine that recognises what it made, and notes what it makes. Without a usable
 /// state and without a key file, it recognises nothing.

@@ -63,6 +63,12 @@ pub enum PassError {
     /// The repository is older than this machine remembers it.
     #[error("{0}: the storage may show an earlier state of the repository, so nothing was deleted")]
     RolledBack(RolledBack),
+    /// Only an index of this machine may be built on.
+    #[error("index {number} was not made on this machine, and --own-index-only was given; nothing was deleted")]
+    ForeignIndex {
+        /// Its number.
+        number: u64,
+    },
     /// The index holds something that this pass does not know how to keep.
     #[error("the index has tables that this program does not know how to keep; nothing was deleted")]
     UnknownTables,
@@ -96,7 +102,7 @@ impl PassError {
             Self::WrongListing { .. } => ErrorKind::Retry,
             Self::Overtaken => ErrorKind::LostRace,
             Self::Interrupted => ErrorKind::Interrupted,
-            Self::UnknownTables => ErrorKind::Precondition,
+            Self::UnknownTables | Self::ForeignIndex { .. } => ErrorKind::Precondition,
             Self::NoThreads => ErrorKind::Resource,
             Self::WorkerDied | Self::Unannounced => ErrorKind::Bug,
             Self::Index(error) => error.kind(),

@@ -29,9 +29,10 @@ fn every_error_has_its_kind() {
         PassError::Overtaken => PassError::Overtaken, ErrorKind::LostRace;
         PassError::Interrupted => PassError::Interrupted, ErrorKind::Interrupted;
         PassError::RolledBack(_) => PassError::RolledBack(RolledBack::Index {
-            seen: SeenIndex { number: 2, attempt: [0; 16] },
+            seen: SeenIndex { number: 2, attempt: [0; 16], is_own: false },
             newest: 1,
         }), ErrorKind::Damaged;
+        PassError::ForeignIndex { .. } => PassError::ForeignIndex { number: 1 }, ErrorKind::Precondition;
         PassError::LostIndex => PassError::LostIndex, ErrorKind::Damaged;
         PassError::UnknownTables => PassError::UnknownTables, ErrorKind::Precondition;
         PassError::NoThreads => PassError::NoThreads, ErrorKind::Resource;

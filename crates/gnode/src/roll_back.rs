@@ -1,7 +1,7 @@
 //! Whether the repository is older than this machine remembers it, for a check of the repository.
 
 use larder_format::lease::Pin;
-use larder_index::Current;
+use larder_index::{Current, IndexSnapshot, State};
 use larder_job::{JobContext, RolledBack};
 use larder_state::SeenIndex;
 
@@ -22,7 +22,11 @@ pub async fn rolled_back(context: &JobContext) -> Result<Vec<RolledBack>, PassEr
         found.extend(lost.into_iter().map(|version| RolledBack::Version { version }));
     }
     if seen.index.is_some() && repository.keys().secrets().index.is_some() {
-        found.extend(context.machine.lost_index(newest_index(context).await?));
+        // One that is known to be missing is another finding.
+        let current = Current::look(&repository).await?;
+        if matches!(current.state, State::Whole) {
+            found.extend(context.machine.lost_index(seen_as(&current.snapshot)));
+        }
     }
     Ok(found)
 }
@@ -38,13 +42,13 @@ pub async fn accept(context: &JobContext, found: &[RolledBack]) -> Result<(), Pa
     });
     context.machine.forget_versions(versions.collect::<Vec<Pin>>());
     if found.iter().any(|lost| matches!(lost, RolledBack::Index { .. })) {
-        let newest = newest_index(context).await?;
+        let newest = seen_as(&Current::look(&context.repository).await?.snapshot);
         context.machine.change(|seen| seen.index = Some(newest));
     }
     Ok(())
 }
 
-async fn newest_index(context: &JobContext) -> Result<SeenIndex, PassError> {
-    let newest = Current::look(&context.repository).await?.snapshot;
-    Ok(SeenIndex { number: newest.number, attempt: newest.manifest.head.attempt })
+/// An index, as a machine remembers it.
+pub(crate) fn seen_as(index: &IndexSnapshot) -> SeenIndex {
+    SeenIndex { number: index.number, attempt: index.manifest.head.attempt, is_own: false }
 }

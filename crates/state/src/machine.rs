@@ -106,7 +106,8 @@ impl Machine {
     /// Notes an index, if it is newer than the one seen last.
     pub fn note_index(&self, index: SeenIndex) {
         self.change(|seen| {
-            if seen.index.is_none_or(|known| known.number <= index.number) {
+            let is_new = |known: SeenIndex| known.number < index.number || (known.is(&index) && index.is_own);
+            if seen.index.is_none_or(is_new) {
                 seen.index = Some(index);
             }
         });
@@ -116,7 +117,7 @@ impl Machine {
     /// of the same number.
     pub fn lost_index(&self, newest: SeenIndex) -> Option<RolledBack> {
         let seen = self.seen().index?;
-        let is_lost = seen.number > newest.number || (seen.number == newest.number && seen.attempt != newest.attempt);
+        let is_lost = seen.number >= newest.number && !seen.is(&newest);
         is_lost.then_some(RolledBack::Index { seen, newest: newest.number })
     }
 

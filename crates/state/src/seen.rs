@@ -22,6 +22,16 @@ pub struct SeenIndex {
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub attempt: [u8; 16],
+    /// Whether a pass on this machine published it.
+    #[n(2)]
+    pub is_own: bool,
+}
+
+impl SeenIndex {
+    /// Whether both are the same index.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.number, self.attempt) == (other.number, other.attempt)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -36,15 +36,16 @@ pub async fn read_config(store: &Store) -> Result<UnverifiedConfig, RepositoryEr
     UnverifiedConfig::decode(&bytes).map_err(RepositoryError::damaged(names::CONFIG))
 }
 
-/// Whether there is a repository that a key may open: a configuration, or a key with a copy of it.
-pub async fn find_config(store: &Store) -> Result<(), RepositoryError> {
+/// Finds out whether there is a repository that a key may open: a configuration, or a key with a
+/// copy of it. Gives the id that the configuration claims.
+pub async fn find_config(store: &Store) -> Result<Option<RepositoryId>, RepositoryError> {
     let error = match read_config(store).await {
-        Ok(_) => return Ok(()),
+        Ok(config) => return Ok(Some(config.claimed_repository())),
         Err(error) if is_replaceable(&error) => error,
         Err(error) => return Err(error),
     };
     if candidates(store).await?.found.iter().any(|candidate| candidate.copy.is_some()) {
-        return Ok(());
+        return Ok(None);
     }
     match (error, first_object(store).await?) {
         (RepositoryError::NotARepository { location }, Some(name)) => {

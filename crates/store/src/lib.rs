@@ -67,6 +67,7 @@ pub use error_kind::StoreErrorKind;
 pub use layer::{Created, Listed};
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
 pub use open::{Environment, names_variable};
+pub use opening::OpenHints;
 pub use options::{CacheOptions, StoreOptions};
 pub use repository::{Repository, RepositoryError};
 pub use store::Store;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_format::config::{Config, UnverifiedConfig};
-use larder_format::key_file::{self, KeyFields, MachineKey, Unlock, UnwrapError};
+use larder_format::ids::KeyId;
+use larder_format::key_file::{self, KdfCost, KeyFields, MachineKey, Unlock, UnwrapError};
 use larder_format::keys::{Keys, MasterKey, Secrets};
 use larder_format::{DecodeError, names};
 
@@ -19,6 +20,16 @@ use crate::key_object::{read_key, unwrap_off_thread};
 use crate::keyring::KEYS_TRIED_MAX;
 use crate::repository::{Entropy, Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
+
+/// What helps to open a repository with a password.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenHints {
+    /// The key that opened it last: tried first, and without a listing.
+    pub last: Option<KeyId>,
+    /// Keys are tried whatever they cost. Else those are left out that cost much more than the ones
+    /// that this program makes: anybody who may create objects could plant them.
+    pub takes_costly_keys: bool,
+}
 
 impl Repository {
     /// Makes a repository with one key. `fields.salt` is drawn here.
@@ -72,6 +83,23 @@ impl Repository {
     /// One object under `keys/` that is no key, or a key of something else, does not keep the
     /// others from being tried.
     pub async fn open(store: Store, password: &[u8], entropy: Arc<dyn Entropy>) -> Result<Self, RepositoryError> {
+        Self::open_knowing(store, password, OpenHints::default(), entropy).await
+    }
+
+    /// The same, with what the caller knows about the keys.
+    pub async fn open_knowing(
+        store: Store,
+        password: &[u8],
+        hints: OpenHints,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        // The key that opened it last, without a listing. Whatever is wrong with it is for the
+        // others to find out.
+        if let Some(last) = hints.last
+            && let Ok(opened) = Self::open_with_key(&store, password, last, hints.takes_costly_keys, &entropy).await
+        {
+            return Ok(opened);
+        }
         let config = match read_config(&store).await {
             Ok(config) => Ok(config),
             Err(error) if is_replaceable(&error) => Err(error),
@@ -89,7 +117,8 @@ impl Repository {
         let (with_passwords, _): (Vec<_>, Vec<_>) =
             found.into_iter().filter(is_ours).partition(|candidate| candidate.cost.is_some());
         for Candidate { id, bytes, copy, cost } in with_passwords {
-            if keys == KEYS_TRIED_MAX || cost.is_some_and(|cost| !cost.is_usual()) {
+            let is_tried = hints.takes_costly_keys || cost.is_some_and(KdfCost::is_usual);
+            if keys == KEYS_TRIED_MAX || !is_tried {
                 untried += 1;
                 continue;
             }
@@ -99,7 +128,7 @@ impl Repository {
                 Ok(secrets) => {
                     let opened = Self::with_secrets_or_copy(&store, &config, copy, secrets, &entropy);
                     match opened {
-                        Ok(opened) => return Ok(opened),
+                        Ok(opened) => return Ok(Self { opened_by: Some(id), ..opened }),
                         Err(error) => error,
                     }
                 }
@@ -132,6 +161,26 @@ impl Repository {
             (None, None, _) if keys == 0 => RepositoryError::NoKeys,
             _ => RepositoryError::WrongPassword { keys, unreadable, untried },
         })
+    }
+
+    /// Opens with the configuration and one key, in one round trip.
+    async fn open_with_key(
+        store: &Store,
+        password: &[u8],
+        id: KeyId,
+        takes_costly_keys: bool,
+        entropy: &Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let (config, object) = futures::join!(read_config(store), read_key(store, id));
+        let (config, bytes) = (config?, object?.ok_or(RepositoryError::NoKeys)?);
+        let cost = key_file::read_fields(&bytes).map_err(RepositoryError::damaged(names::key(id)))?.cost;
+        if !takes_costly_keys && !cost.is_some_and(KdfCost::is_usual) {
+            return Err(RepositoryError::NoKeys);
+        }
+        let secrets = unwrap_off_thread(bytes, password, id, config.claimed_repository()).await;
+        let secrets = secrets.map_err(|_| RepositoryError::NoKeys)?;
+        let opened = Self::with_secrets(store, config, secrets, entropy)?;
+        Ok(Self { opened_by: Some(id), ..opened })
     }
 
     /// Opens a repository with its master key, from a paper key.
@@ -203,7 +252,8 @@ impl Repository {
         if config.as_ref().is_ok_and(|config| config.claimed_repository() != key.repository) {
             return Err(RepositoryError::ForeignKeyFile);
         }
-        Self::with_secrets_or_copy(&store, &config, copy, secrets, &entropy)
+        let opened = Self::with_secrets_or_copy(&store, &config, copy, secrets, &entropy)?;
+        Ok(Self { opened_by: Some(key.key), ..opened })
     }
 
     /// Opens with the configuration, or else with its copy. The operator's signature proves one of

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use larder_format::config::Config;
+use larder_format::ids::KeyId;
 use larder_format::keys::Keys;
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
@@ -225,6 +226,8 @@ pub struct Repository {
     pub(crate) config_bytes: Option<Arc<[u8]>>,
     /// The generations of versions that this process wrote.
     pub(crate) own_generations: OwnGenerations,
+    /// The key that opened it; `None` for one that was just made, or opened with its master key.
+    pub(crate) opened_by: Option<KeyId>,
     /// Why the object `config` is not the one in use.
     pub(crate) config_problem: Option<Arc<RepositoryError>>,
     #[cfg(feature = "breakable-rules")]
@@ -255,12 +258,18 @@ impl Repository {
             config_bytes: config_bytes.map(Arc::from),
             entropy,
             own_generations: OwnGenerations::default(),
+            opened_by: None,
             config_problem: None,
             #[cfg(feature = "breakable-rules")]
             broken: Vec::new(),
             #[cfg(feature = "breakable-rules")]
             container_payload: None,
         }
+    }
+
+    /// The key that opened it; `None` after `init`, or when it was opened with its master key.
+    pub fn opened_by(&self) -> Option<KeyId> {
+        self.opened_by
     }
 
     /// The same repository, whose object `config` is missing or damaged.

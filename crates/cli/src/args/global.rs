@@ -45,6 +45,10 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, global = true, group = "password_source")]
     pub(crate) insecure_no_password: bool,
 
+    /// Try the password on keys that cost much more memory or time than those of this program
+    #[arg(hide_short_help = true, long, global = true)]
+    pub(crate) costly_keys: bool,
+
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -81,6 +81,14 @@ pub(crate) struct PassArgs {
     #[arg(long)]
     pub(crate) accept_state: bool,
 
+    /// Build only on an index that a pass on this machine published
+    #[arg(long)]
+    pub(crate) own_index_only: bool,
+
+    /// Do not verify snapshots that another process rewrote: take the operator's signature for it
+    #[arg(long, hide = true)]
+    pub(crate) trust_signed: bool,
+
     /// Prices for cost estimates: per thousand creates, reads and deletes, and per gigabyte and
     /// month [default: S3 Standard]
     #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
@@ -134,6 +142,8 @@ impl PassArgs {
             min_age: self.min_age,
             prove_max: self.prove_max,
             accept_state: self.accept_state,
+            own_index_only: self.own_index_only,
+            trust_signed: self.trust_signed,
             memory: global.table_memory(),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
             reclaim: Some(ReclaimOptions { compression, ..ReclaimOptions::default() }),

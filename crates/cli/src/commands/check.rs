@@ -55,13 +55,12 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
         let why = format!("{}; a copy in a key is used, and `larder repair config` restores it", config_words(problem));
         report.damages.push(Damage { object: names::CONFIG.to_owned(), why, affected: Vec::new() });
     }
-    if is_everything {
-        find_roll_back(app, &context, args.accept_state, &mut report)?;
-    }
+    let is_rolled_back = is_everything && find_roll_back(app, &context, args.accept_state, &mut report)?;
     add_unlisted(app, &mut report);
     meter.stop();
     let requests = opened.repository.store().stats();
-    let ended = Ended { report: &report, index: &index, known: &found, read_data, meter: &meter, requests };
+    let ended =
+        Ended { report: &report, index: &index, known: &found, read_data, meter: &meter, requests, is_rolled_back };
     if app.out.is_json() {
         ended.print_json(&app.out)?
     } else {
@@ -78,22 +77,35 @@ fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Res
     }
 }
 
-/// Compares the repository with the memory of this machine.
-fn find_roll_back(app: &App, context: &JobContext, is_accepted: bool, report: &mut CheckReport) -> Result<(), Failure> {
+/// Compares the repository with the memory of this machine. Gives whether something is gone that no
+/// other finding names.
+fn find_roll_back(
+    app: &App,
+    context: &JobContext,
+    is_accepted: bool,
+    report: &mut CheckReport,
+) -> Result<bool, Failure> {
     let found = app.block_on(rolled_back(context))?;
     if is_accepted {
         app.block_on(accept(context, &found))?;
-        return Ok(());
+        return Ok(false);
     }
-    report.damages.extend(found.into_iter().map(|lost| {
-        let object = match &lost {
-            RolledBack::Version { version } => names::version(version.series, version.job, 0),
-            RolledBack::Index { seen, .. } => names::index(seen.number),
+    let before = report.damages.len();
+    for lost in found {
+        let (object, affected) = match &lost {
+            RolledBack::Version { version } => {
+                let affected =
+                    AffectedVersion { id: version.job, series: String::new(), files: Vec::new(), files_count: 0 };
+                (names::version(version.series, version.job, 0), vec![affected])
+            }
+            RolledBack::Index { seen, .. } => (names::index(seen.number), Vec::new()),
         };
-        let why = format!("{lost}; if that is right, `larder check --accept-state` forgets it");
-        Damage { object, why, affected: Vec::new() }
-    }));
-    Ok(())
+        // The index may know of the same loss.
+        if report.damages.iter().all(|damage| damage.object != object) {
+            report.damages.push(Damage { object, why: lost.to_string(), affected });
+        }
+    }
+    Ok(report.damages.len() > before)
 }
 
 fn index_json(index: &IndexState) -> Value {
@@ -133,6 +145,7 @@ struct Ended<'a> {
     read_data: ReadData,
     meter: &'a Meter,
     requests: StoreStats,
+    is_rolled_back: bool,
 }
 
 impl Ended<'_> {
@@ -260,6 +273,9 @@ impl Ended<'_> {
         if self.index.wants_rebuild() {
             advice.push(ADVICE_INDEX);
         }
+        if self.is_rolled_back {
+            advice.push(ADVICE_ROLLED_BACK);
+        }
         advice
     }
 
@@ -297,6 +313,9 @@ impl Ended<'_> {
         }
     }
 }
+
+/// Advice on what this machine remembers.
+const ADVICE_ROLLED_BACK: &str = "If the repository was put back on purpose, or another machine collected the snapshot, `larder check --accept-state` makes this machine forget it.";
 
 /// Remedies for damage to snapshots, in the order in which to try them.
 const ADVICE_DAMAGE: [&str; 5] = [

@@ -32,7 +32,7 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
         Err(RepositoryError::NotARepository { .. }) => match app.block_on(find_config(&store)) {
             Err(RepositoryError::NotARepository { .. }) => {}
             Err(error) => return Err(error.into()),
-            Ok(()) => {
+            Ok(_) => {
                 return Err(Failure::new(
                     Exit::Damage,
                     format!("there is a repository at {store}, but its config is missing"),

@@ -16,7 +16,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::init::key_fields;
-use crate::app::{App, Opened, Unlocked};
+use crate::app::{App, Unlocked};
 use crate::args::{KeyArgs, KeyCommand, NewKey};
 use crate::environment;
 use crate::exit::Exit;
@@ -44,7 +44,7 @@ pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
 fn list(app: &App) -> Result<(), Failure> {
     let opened = app.open()?;
     let KeyList { keys, unreadable } = app.block_on(opened.repository.list_keys())?;
-    let current = current(app, &opened)?;
+    let current = opened.repository.opened_by();
     for UnreadableKey { id, error } in &unreadable {
         let why = chain(error);
         app.out.warn(&format!("{id} is no key: {why}; `larder key remove {id}` removes it"));
@@ -106,14 +106,6 @@ fn list(app: &App) -> Result<(), Failure> {
     app.out.table(table)
 }
 
-/// The key in use, if it is still there.
-fn current(app: &App, opened: &Opened) -> Result<Option<KeyId>, Failure> {
-    match &opened.unlocked {
-        Unlocked::KeyFile(id) => Ok(Some(*id)),
-        Unlocked::Password(password) => Ok(app.block_on(opened.repository.key_of(password))?),
-    }
-}
-
 fn add(app: &App, roles: Roles, domain: Option<&str>, file: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
     let location = environment::location(&app.global)?;
     let opened = app.open()?;
@@ -159,7 +151,7 @@ fn remove(app: &App, text: &str) -> Result<(), Failure> {
         }
         _ => return Err(Failure::new(Exit::Failed, format!("{text:?} fits {} keys; give more digits", found.len()))),
     };
-    if current(app, &opened)? == Some(id) {
+    if opened.repository.opened_by() == Some(id) {
         return Err(Failure::new(Exit::Failed, format!("key {id} is the one you use; nothing was removed"))
             .advise("use another key to remove it, or `larder key passwd` to replace a password"));
     }

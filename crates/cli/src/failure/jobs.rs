@@ -50,6 +50,9 @@ fn advice_on_pass(error: &PassError) -> Option<&'static str> {
         PassError::RolledBack(_) => Some(
             "if the repository was put back on purpose, or another machine collected the snapshot, repeat this with --accept-state",
         ),
+        PassError::ForeignIndex { .. } => {
+            Some("run passes on one machine only, or take this index over with --accept-state after `larder check`")
+        }
         PassError::UnreadableLease { .. } => {
             Some("when no backup or restore is running, remove that object and run the command again")
         }

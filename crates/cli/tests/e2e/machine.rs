@@ -187,3 +187,42 @@ fn forgotten_snapshots_are_not_missed() {
     play.larder(["optimize"]).ok();
     assert!(!play.larder(BACKUP).ok().stderr.contains("was made here and is gone"));
 }
+
+/// A thief of a key that operates could publish a false index.
+#[test]
+fn an_index_of_another_machine_is_refused_on_request() {
+    let play = Play::with_repository();
+    write(&play, 'A');
+    back_up(&play, &[]);
+    play.larder(["optimize", "--own-index-only"]).ok();
+    back_up(&play, &[]);
+    run(play.command(["optimize"]).env("LARDER_STATE", play.path("stranger"))).ok();
+    for verb in [&["optimize", "--own-index-only"][..], &["optimize", "--own-index-only", "--dry-run"]] {
+        play.larder(verb).code(1).says("was not made on this machine").says("--accept-state");
+    }
+    play.larder(["optimize", "--own-index-only", "--accept-state"]).ok();
+    back_up(&play, &[]);
+    play.larder(["optimize", "--own-index-only"]).ok();
+}
+
+/// The key that opened the repository last is tried first, and without a listing.
+#[test]
+fn the_last_key_is_tried_first() {
+    let play = Play::with_repository();
+    for number in 0..3 {
+        let password = format!("other {number}");
+        run(play.command(["key", "add", "--insecure-kdf"]).env("LARDER_NEW_PASSWORD", password)).ok();
+    }
+    write(&play, 'A');
+    back_up(&play, &[]);
+    let lists = |play: &Play| back_up(play, &["--dry-run"])["requests_list"].as_u64().expect("a number");
+    let (first, second) = (lists(&play), lists(&play));
+    assert!(second < first, "{first} and {second} listings");
+    // A key that was removed opens nothing, also if it is remembered.
+    let keys = play.larder(["key", "list", "--json"]).ok().json();
+    let current =
+        keys.as_array().expect("a list").iter().find(|key| key["current"] == true).expect("one")["id"].clone();
+    let mut remove = play.command(["key", "remove", current.as_str().expect("text")]);
+    run(remove.env("LARDER_PASSWORD", "other 1")).ok();
+    play.larder(["snapshots"]).code(12);
+}

@@ -126,6 +126,8 @@ impl Room<'_> {
             Step::PutBack => {
                 std::fs::remove_dir_all(self.repository()).expect("removed");
                 copy(&self.original.play.repository(), &self.repository());
+                let _ = std::fs::remove_dir_all(self.dir.path().join("state"));
+                copy(&self.original.play.path("state"), &self.dir.path().join("state"));
                 self.transcript.note("the objects are put back as they were");
             }
             Step::Import => {

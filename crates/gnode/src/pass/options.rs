@@ -26,6 +26,11 @@ pub struct PassOptions {
     pub prove_max: u64,
     /// Take the repository as it is, although this machine remembers a newer state.
     pub accept_state: bool,
+    /// Build only on an index that a pass on this machine published.
+    pub own_index_only: bool,
+    /// Take an operator's signature for proof of a generation: what it replaces is retired without
+    /// reading.
+    pub trust_signed: bool,
     /// Only look.
     pub dry_run: bool,
     /// After this time nothing more starts. Counted from the start of the pass.
@@ -58,6 +63,8 @@ impl Default for PassOptions {
             min_age: MIN_AGE,
             prove_max: PROVE_MAX,
             accept_state: false,
+            own_index_only: false,
+            trust_signed: false,
             dry_run: false,
             max_duration: None,
             memory: MEMORY_DEFAULT,

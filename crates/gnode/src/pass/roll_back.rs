@@ -3,21 +3,13 @@
 //! A pass over an earlier state decides rightly about that state. But if the storage shows the
 //! newer one again, what the newer one needs is gone.
 
-use std::collections::BTreeMap;
-
+use super::options::PassOptions;
+use crate::error::PassError;
+use crate::roll_back::seen_as;
 use larder_format::lease::Pin;
 use larder_index::IndexSnapshot;
 use larder_job::{JobContext, RolledBack};
 use larder_state::SeenIndex;
-
-use super::decide::Before;
-use super::options::PassOptions;
-use crate::error::PassError;
-
-/// An index, as a machine remembers it.
-pub(super) fn seen(index: &IndexSnapshot) -> SeenIndex {
-    SeenIndex { number: index.number, attempt: index.manifest.head.attempt }
-}
 
 /// Compares the index that the pass builds on with the one that this machine saw last, and notes
 /// it.
@@ -25,25 +17,34 @@ pub(super) fn expect_index(
     context: &JobContext,
     options: &PassOptions,
     newest: &IndexSnapshot,
+    is_rebuilt: bool,
 ) -> Result<(), PassError> {
-    let newest = seen(newest);
-    match context.machine.lost_index(newest) {
-        Some(lost) if !options.accept_state => return Err(PassError::RolledBack(lost)),
-        Some(_) if !options.dry_run => context.machine.change(|seen| seen.index = Some(newest)),
-        None if !options.dry_run && newest.number > 0 => context.machine.note_index(newest),
-        Some(_) | None => {}
+    let newest = SeenIndex { is_own: is_rebuilt || options.accept_state, ..seen_as(newest) };
+    let machine = &context.machine;
+    let lost = machine.lost_index(newest).filter(|_| !is_rebuilt);
+    if let Some(lost) = lost.clone().filter(|_| !options.accept_state) {
+        return Err(PassError::RolledBack(lost));
+    }
+    let is_own = || newest.is_own || machine.seen().index.is_some_and(|seen| seen.is_own && seen.is(&newest));
+    if options.own_index_only && newest.number > 0 && !is_own() {
+        return Err(PassError::ForeignIndex { number: newest.number });
+    }
+    match lost {
+        _ if options.dry_run => {}
+        Some(_) => machine.change(|seen| seen.index = Some(newest)),
+        None if newest.number > 0 => machine.note_index(newest),
+        None => {}
     }
     Ok(())
 }
 
-/// Looks for the newest versions that this machine made.
+/// Looks for the newest versions that this machine made. `is_there` says which of them the listings
+/// have, or a mark for them.
 pub(super) async fn expect_versions(
     context: &JobContext,
     options: &PassOptions,
-    registers: &BTreeMap<Pin, Vec<u32>>,
-    before: &Before,
+    is_there: impl Fn(&Pin) -> bool,
 ) -> Result<(), PassError> {
-    let is_there = |version: &Pin| registers.contains_key(version) || before.marks.contains(version);
     let lost = context.lost_versions(is_there).await?;
     match lost.first() {
         None => {}

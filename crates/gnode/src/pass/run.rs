@@ -11,6 +11,7 @@ use larder_format::lease::Done;
 use larder_format::names;
 use larder_index::{Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
 use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_state::SeenIndex;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 
@@ -32,6 +33,7 @@ use super::tasks::TaskInput;
 use crate::error::{PassError, stop_if_asked};
 use crate::known_versions::{KnownVersions, run_ids};
 use crate::reclaim::{ReclaimError, Search};
+use crate::roll_back::seen_as;
 use crate::tables::{
     IndexWork, Limits, WithChunks, beside_tails, copying, discard, index_pass, remembering, with_chunks,
 };
@@ -57,7 +59,7 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     let marks = std::mem::take(&mut current.marks);
     let base = current.base()?;
     let context = context.through(&repository);
-    roll_back::expect_index(&context, options, &base)?;
+    roll_back::expect_index(&context, options, &base, rebuilt.is_some())?;
     let mut pass = Pass { context: &context, options, base, index, marks, turn, job: None, ending: Ending::Removed };
 
     // Steps 2 to 7. A dry run leaves no trace; any other pass has a lease from here on.
@@ -123,6 +125,7 @@ impl Pass<'_> {
             dead_after: options.dead_after,
             min_age: options.min_age,
             now_ms: self.context.clock.now_ms(),
+            trusts_signed: options.trust_signed,
             is_dry: options.dry_run,
         };
 
@@ -144,7 +147,6 @@ impl Pass<'_> {
             true => survey.registers(&before, &leases).await?,
             false => before.registers.clone(),
         };
-        roll_back::expect_versions(self.context, options, &registers, &before).await?;
         leases.break_rules(repository);
         let mut proposal = Proposal::new(before, leases);
         stop_if_asked(cancel)?;
@@ -153,6 +155,10 @@ impl Pass<'_> {
         let prover = Prover::new(copying(self.context, options.threads), self.index_work(), options.prove_max);
         let Versions { manifests_read, unproved } =
             survey.versions(&registers, prover, &mut known_versions, &mut proposal).await?;
+        roll_back::expect_versions(self.context, options, |version| {
+            registers.contains_key(version) || proposal.is_marked(version)
+        })
+        .await?;
         ask_for_forwards(repository, &known_versions, &mut proposal).await?;
         ask_for_missing(repository, &proposal).await?;
 
@@ -293,7 +299,7 @@ impl Pass<'_> {
         }
         match publish(repository, &self.turn, manifest).await? {
             Published::Won { all_answered, snapshot } => {
-                self.context.machine.note_index(roll_back::seen(&snapshot));
+                self.context.machine.note_index(SeenIndex { is_own: true, ..seen_as(&snapshot) });
                 self.ending = if all_answered { ending(done.may_have_left) } else { Ending::Open };
                 report.outcome = Outcome::Published(number);
             }

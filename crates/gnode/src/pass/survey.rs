@@ -45,6 +45,8 @@ pub(super) struct Survey<'a> {
     pub(super) min_age: Duration,
     /// The time for a pass that leaves no trace to which the store could give a time.
     pub(super) now_ms: u64,
+    /// Whether a signed generation counts as proved.
+    pub(super) trusts_signed: bool,
     /// Whether jobs that are considered dead are only counted as if they had been fenced.
     pub(super) is_dry: bool,
 }
@@ -365,7 +367,7 @@ impl Survey<'_> {
             let (newest, is_alone) = (generations.last().copied().unwrap_or(0), generations.len() == 1);
             // If a lease names a version, more than its newest generation counts.
             let is_known = known_versions.knows(pin, newest) && !proposal.is_marked(pin);
-            let is_proved = known_versions.proved(pin) == newest || !self.repository.keeps(Rule::ProvedBeforeRetired);
+            let is_proved = known_versions.proved(pin) == newest || self.takes_unproved();
             if is_known && is_proved && (is_alone || !proposal.is_named(pin)) {
                 known_versions.retain(*pin);
                 proposal.retain(*pin, []);
@@ -453,7 +455,7 @@ impl Survey<'_> {
             let is_proved = generation == 0
                 || generation == proved
                 || self.is_own(pin, generation, manifest.summary.attempt, proved)
-                || !self.repository.keeps(Rule::ProvedBeforeRetired);
+                || self.takes_unproved();
             let ends = is_proved && supersedes == Supersedes::Older;
             found.committed.push(Generation::of(generation, supersedes, is_proved, manifest));
             if ends {
@@ -461,6 +463,11 @@ impl Survey<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// Whether no generation needs a proof.
+    fn takes_unproved(&self) -> bool {
+        self.trusts_signed || !self.repository.keeps(Rule::ProvedBeforeRetired)
     }
 
     /// Whether this process rewrote a generation from one that is proved.
