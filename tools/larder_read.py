@@ -222,6 +222,10 @@ class Keys:
             return self.some_domains[domain]
         return keyed(self.secret("domains"), domain)
 
+    def domain_id(self, name):
+        """The id of a domain at epoch 0; that of the default domain, which has no name, is zeros."""
+        return keyed(self.secret("names"), b"domain\0" + u32(0) + name)[:16] if name else bytes(16)
+
     def series(self, domain, name):
         return keyed(self.secret("names"), b"series\0" + domain + name)[:16]
 
@@ -631,6 +635,11 @@ class Repository:
                 summary = record(parts[0])
                 need(summary[0].hex() == job, f"{name} is of another version")
                 need(series == self.keys.series(domain, summary[1].encode()).hex(), f"{name} is of another series")
+                # The witness (18) tells the machine that made the version, and only that one, that it did.
+                witness, domain_name = summary.get(18), summary.get(19) or ""
+                need(witness is None or type(witness) is bytes and len(witness) == 24, f"{name}: its witness has another length")
+                own = not domain_name or domain == self.keys.domain_id(domain_name.encode())
+                need(own, f"{name} names another domain than its own")
                 return [(job, name, summary)]
             except Damaged as error:
                 problem = problem or error
