@@ -1,4 +1,4 @@
-//! What this machine remembers of the repository: where it lies, and what happens without it.
+//! What this machine remembers of the repository: its folder, and the behaviour without it.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Reads it. A state that cannot be used helps with nothing, and whoever needs it says so.
+    /// Reads it. A state that cannot be used gives no hints; the users of the state report it.
     pub(crate) fn open(app: &App, claimed: RepositoryId) -> Self {
         let base = environment::state_dir(&app.global);
         let folder = base.and_then(|base| StateFolder::open(&base, claimed).ok().flatten());

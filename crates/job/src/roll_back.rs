@@ -20,7 +20,7 @@ pub async fn lost_versions(
     for version in versions {
         let is_marked = match repository.forgotten(version).await {
             Ok(mark) => mark.is_some(),
-            // Something is there, and whoever reads marks reports it.
+            // Something is there. Readers of marks report it.
             Err(error) if error.is_of_object() || error.is_foreign() => true,
             Err(error) => return Err(error),
         };

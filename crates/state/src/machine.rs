@@ -54,8 +54,8 @@ impl Machine {
         Self { witness: None, folder: Some(Arc::new(folder)) }
     }
 
-    /// The same machine with a witness: the secret of its key, else that of its state folder. `draw`
-    /// fills a new one with random bytes.
+    /// The same machine with a witness: the secret of its key, else that of its state folder.
+    /// `draw` fills a new one with random bytes.
     pub fn witnessing(
         self,
         of_key: Option<&Secret>,
@@ -113,8 +113,8 @@ impl Machine {
         });
     }
 
-    /// The index that this machine saw, if the newest one in the repository is older, or another one
-    /// of the same number.
+    /// The index that this machine saw, if the newest one in the repository is older, or another
+    /// one of the same number.
     pub fn lost_index(&self, newest: SeenIndex) -> Option<RolledBack> {
         let seen = self.seen().index?;
         let is_lost = seen.number >= newest.number && !seen.is(&newest);

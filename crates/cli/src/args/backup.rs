@@ -107,8 +107,8 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Snapshot metadata")]
     pub(crate) with_atime: bool,
 
-    /// Compare with this snapshot instead of the newest of the series, and trust it, also if another
-    /// machine made it (lifecycle: one of the same series)
+    /// Compare with this snapshot instead of the newest of the series (lifecycle: one of the same
+    /// series). It is trusted, also if another machine made it
     #[arg(long, value_name = "SNAPSHOT", help_heading = "Change detection")]
     pub(crate) parent: Option<OsString>,
 

@@ -84,8 +84,8 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, global = true)]
     pub(crate) no_cache: bool,
 
-    /// Folder for what this machine remembers of repositories: its witness, and its newest snapshots
-    /// [default: /var/lib/larder for root, else ~/.local/state/larder]
+    /// Folder for what this machine remembers of repositories: its witness, and its newest
+    /// snapshots [default: /var/lib/larder for root, else ~/.local/state/larder]
     #[arg(
         hide_short_help = true,
         long,

@@ -1,9 +1,9 @@
 //! The choice of the versions that a backup builds on.
 //!
 //! The first base is *followed*: files that look as they did there are taken over unread, and so is
-//! data whose MAC it knows. Everybody with a key of the domain could have made it, so only a version
-//! of this machine is followed (`WitnessedOnly`), or one that the user names. The chunks of other
-//! versions are found by their fingerprints.
+//! data whose MAC it knows. Everybody with a key of the domain could have made it, so only a
+//! version of this machine is followed (`WitnessedOnly`), or one that the user names. The chunks of
+//! other versions are found by their fingerprints.
 
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;

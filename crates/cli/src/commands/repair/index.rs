@@ -3,6 +3,7 @@
 use larder_format::roles::Roles;
 use larder_gnode::index_check::IndexCheck;
 use larder_gnode::repair::{RebuildEnded, Rebuilt, compare, rebuild_until_won};
+use larder_gnode::roll_back::{accept, rolled_back};
 use larder_store::Repository;
 use serde_json::{Map, Value, json};
 
@@ -52,7 +53,11 @@ pub(super) fn rebuild_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
     repository.require(Roles::OPERATE, "to repair the index")?;
     let cancel = app.interrupts.job_begins();
-    let rebuilt = app.block_on(rebuild_until_won(&app.maintaining(&repository, &cancel)))?;
+    let context = app.maintaining(&repository, &cancel);
+    let rebuilt = app.block_on(rebuild_until_won(&context))?;
+    // The repository is taken as it is, so this machine misses nothing any more.
+    let gone = app.block_on(rolled_back(&context))?;
+    app.block_on(accept(&context, &gone))?;
     let Rebuilt { number, versions, containers, chunks, different_chunks, .. } = rebuilt;
     let problems = problems(&rebuilt);
     if app.out.is_json() {
