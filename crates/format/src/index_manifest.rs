@@ -13,7 +13,7 @@
 //! | row     | fields |
 //! |---------|--------|
 //! | series  | 16 bytes of key, in order of first use |
-//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state, plus 16 in the layout `lifecycle`, plus 32 when arranged, plus 64 when carried, plus 128 when proved |
+//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state, plus 16 in the layout `lifecycle`, plus 32 when arranged, plus 64 when carried, plus 128 when proved; u64 when it was first seen |
 //! | run     | 1 byte table, varint age, varint job, varint seq, u64 first, u64 last; varints: records, tombstones, bytes of object, tail, filter |
 //! | queue   | 1 byte what, its fields (`queue.rs`), 1 byte why, varint index number with which it was decided |
 //!
@@ -215,6 +215,10 @@ pub struct IndexedVersion {
     /// Whether a pass proved this generation, so that it supersedes lower ones. Generation 0 needs
     /// no proof.
     pub is_proved: bool,
+    /// When the store first had its generation 0, as far as passes saw: milliseconds since the
+    /// epoch by the store's clock, the earliest that any pass saw. 0: unknown. Retention compares
+    /// the time that the version claims with it.
+    pub seen_ms: u64,
 }
 
 /// The tables of the index. The crate `larder-index` defines keys and values.
@@ -338,6 +342,7 @@ impl IndexManifest {
             let carried = if version.is_carried { CARRIED } else { 0 };
             let proved = if version.is_proved { PROVED } else { 0 };
             rows.put_u8(state | layout | arranged | carried | proved);
+            rows.put_u64(version.seen_ms);
         }
         rows.put_varint(self.runs.len() as u64);
         for run in &self.runs {
@@ -371,7 +376,7 @@ impl IndexManifest {
         reader.version(2)?;
         let places = Places::decode(&mut reader)?;
         let series = decode_series(&mut reader)?;
-        let count = reader.count(5)?;
+        let count = reader.count(13)?;
         let mut versions = Vec::with_capacity(count);
         let mut before = 0u32;
         for _ in 0..count {
@@ -402,6 +407,7 @@ impl IndexManifest {
                 is_arranged,
                 is_carried,
                 is_proved,
+                seen_ms: reader.u64()?,
             });
         }
         let count = reader.count(25)?;

@@ -3,7 +3,7 @@
 //! Forgetting marks versions and deletes nothing: a pass frees the space. It may run beside
 //! everything else, and needs no more rights than a backup.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures::StreamExt;
 use jiff::tz::TimeZone;
@@ -18,6 +18,7 @@ use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
 
 use crate::exclusive_bytes::exclusive_bytes;
+use crate::first_seen::unconfirmed;
 use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
 
 /// Marks that are made at once.
@@ -40,6 +41,11 @@ impl Judged {
     pub fn is_kept(&self) -> bool {
         !self.reasons.is_empty()
     }
+
+    /// Whether nothing confirms the time that it claims, so that it is kept in addition.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.reasons.contains(&Reason::Unconfirmed)
+    }
 }
 
 /// The decision of a policy about the versions of one group.
@@ -52,9 +58,11 @@ pub struct JudgedGroup {
 }
 
 impl JudgedGroup {
-    /// Whether no version of the group would be left, which is hardly the purpose of a policy.
+    /// Whether no version of the group would be left, which is hardly the purpose of a policy. One
+    /// that claims an unconfirmed time does not stand for the others.
     pub fn loses_all(&self) -> bool {
-        !self.versions.iter().any(Judged::is_kept)
+        let mut judged = self.versions.iter().filter(|judged| !judged.is_unconfirmed()).peekable();
+        judged.peek().is_some() && judged.all(|judged| !judged.is_kept())
     }
 }
 
@@ -90,8 +98,9 @@ pub async fn decide(
     mut versions: Vec<Version>,
     pinned: &BTreeMap<Pin, PinLine>,
 ) -> Result<Vec<JudgedGroup>, RepositoryError> {
+    let unconfirmed = unconfirmed(repository, &versions).await?;
     loop {
-        let judged = decide_on(repository, question, versions.clone(), pinned).await?;
+        let judged = decide_on(repository, question, versions.clone(), pinned, &unconfirmed).await?;
         let goes = |group: &&JudgedGroup| group.versions.iter().any(|judged| !judged.is_kept());
         let kept = judged.iter().filter(goes).flat_map(|group| &group.versions).filter(|judged| judged.is_kept());
         let gone = gone(repository, kept.map(|judged| pin_of(&judged.version)).collect()).await?;
@@ -126,6 +135,7 @@ async fn decide_on(
     question: &Question<'_>,
     versions: Vec<Version>,
     pinned: &BTreeMap<Pin, PinLine>,
+    unconfirmed: &HashSet<Pin>,
 ) -> Result<Vec<JudgedGroup>, RepositoryError> {
     let arranged = match question.policy.size {
         Some(_) => Some(categories(repository, &versions).await?),
@@ -138,19 +148,23 @@ async fn decide_on(
     let mut judged = Vec::new();
     for (key, mut versions) in groups {
         versions.sort_by_key(|version| std::cmp::Reverse((version.summary.time_ms, version.id())));
-        let sizes = match &arranged {
-            Some(arranged) => sizes(repository, &versions, arranged, question.memory).await?,
-            None => Vec::new(),
+        let is_confirmed = |version: &Version| !unconfirmed.contains(&pin_of(version));
+        let mut sizes = match &arranged {
+            Some(arranged) => {
+                let counted: Vec<Version> = versions.iter().filter(|version| is_confirmed(version)).cloned().collect();
+                sizes(repository, &counted, arranged, question.memory).await?.into_iter()
+            }
+            None => Vec::new().into_iter(),
         };
         let candidates: Vec<_> = versions
             .iter()
-            .enumerate()
-            .map(|(place, version)| Candidate {
+            .map(|version| Candidate {
                 id: version.id(),
                 time_ms: version.summary.time_ms,
                 tags: &version.summary.tags,
+                is_confirmed: is_confirmed(version),
                 is_pinned: pinned.contains_key(&pin_of(version)),
-                bytes: sizes.get(place).copied().unwrap_or_default(),
+                bytes: if is_confirmed(version) { sizes.next().unwrap_or_default() } else { ByteCount::default() },
             })
             .collect();
         let reasons = judge(question.policy, &question.zone, question.now_ms, &candidates);

@@ -19,6 +19,7 @@ use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
 
 use crate::error::PassError;
+use crate::first_seen::earliest;
 use crate::ingest::Sketches;
 use crate::lifespans::{Lifespans, Numbers};
 use crate::reclaim::{RetentionView, Search};
@@ -63,6 +64,8 @@ pub(crate) struct KnownVersions {
     series: SeriesChanges,
     /// Samples of ingested versions.
     sketches: Sketches,
+    /// When the store made generation 0 of versions, as they were listed.
+    made_ms: BTreeMap<Pin, u64>,
     /// A version that finds no free number is not ingested; the next pass reads it again.
     is_full: bool,
 }
@@ -127,8 +130,14 @@ impl KnownVersions {
             counting: PerLayout::default(),
             series: SeriesChanges::new(!work.repository.keeps(Rule::UnsettledLeft)),
             sketches: Sketches::new(),
+            made_ms: BTreeMap::new(),
             is_full: false,
         })
+    }
+
+    /// Notes when the store made generation 0 of versions; 0: it does not say.
+    pub(crate) fn note_made(&mut self, made_ms: BTreeMap<Pin, u64>) {
+        self.made_ms = made_ms;
     }
 
     /// Bytes of memory of the table of containers. All of it is in memory, for any size of the
@@ -242,7 +251,19 @@ impl KnownVersions {
         self.retained.insert(version);
         let state = VersionState::Retained;
         let (is_arranged, is_carried) = (false, false);
-        let row = IndexedVersion { number, series, job, generation, state, layout, is_arranged, is_carried, is_proved };
+        let seen_ms = self.versions.get(&version).map_or(0, |known| known.seen_ms);
+        let row = IndexedVersion {
+            number,
+            series,
+            job,
+            generation,
+            state,
+            layout,
+            is_arranged,
+            is_carried,
+            is_proved,
+            seen_ms,
+        };
         self.versions.insert(version, row);
         // Versions that share nothing with other series have none.
         if !contents.sketch.is_empty() {
@@ -365,14 +386,26 @@ impl KnownVersions {
         self.ingested > 0 || self.newly_proved > 0
     }
 
-    /// Writes the changes as a run of this pass, or everything when there are many runs.
+    /// The rows, each with the earliest time at which the store or a pass is known to have had the
+    /// version. On a store without times, that is the time of the pass that first saw it.
+    fn rows(&self, now_ms: u64) -> Vec<IndexedVersion> {
+        let with_time = |(version, row): (&Pin, &IndexedVersion)| {
+            let made_ms = self.made_ms.get(version).copied().unwrap_or(0);
+            IndexedVersion { seen_ms: earliest([row.seen_ms, made_ms]).unwrap_or(now_ms), ..*row }
+        };
+        self.versions.iter().map(with_time).collect()
+    }
+
+    /// Writes the changes as a run of this pass, or everything when there are many runs. `now_ms`:
+    /// for versions without a time of the store.
     pub(crate) async fn write(
         self,
         work: IndexWork<'_>,
         job: JobId,
+        now_ms: u64,
         manifest: &IndexManifest,
     ) -> Result<Written, PassError> {
-        let versions: Vec<IndexedVersion> = self.versions.values().copied().collect();
+        let versions = self.rows(now_ms);
         let (next_version, ingested) = (self.next_version, self.ingested);
         let (next_container, containers) = (self.lifespans.next_container(), self.lifespans.len() as u64);
         let (mut runs, age) = (manifest.runs.clone(), manifest.head.next_age);

@@ -4,6 +4,7 @@
 //! * [`daemon`]: rounds as long as the process runs.
 //! * [`index_check`]: whether the index agrees with containers and versions.
 //! * [`defragment`]: rewrites newest versions, so that they are read fast.
+//! * [`first_seen`]: whether the store confirms the time that a version claims.
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`reclaim`]: removes duplicate and unneeded chunks from containers that versions still name.
 //! * [`ingest`]: adds the chunks of new containers to the index.
@@ -24,6 +25,7 @@ pub mod daemon;
 pub mod defragment;
 mod error;
 pub mod exclusive_bytes;
+pub mod first_seen;
 pub mod forget;
 pub mod index_check;
 pub mod ingest;

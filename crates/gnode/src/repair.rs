@@ -15,7 +15,7 @@
 
 mod moved;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroUsize;
 
 use futures::StreamExt;
@@ -179,7 +179,7 @@ async fn rebuild_announced(
     let is_complete = search.is_complete() && rebuilt.unreadable_versions.is_empty();
     let unread = search.unread()?;
     stop_if_asked(&context.cancel)?;
-    let mut written = known_versions.write(work, job, &base.manifest).await?;
+    let mut written = known_versions.write(work, job, context.clock.now_ms(), &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
     manifest.head.pass = job;
     manifest.head.time_ms = context.clock.now_ms();
@@ -305,7 +305,9 @@ async fn ingest_versions(
             Err(error) => return Err(error.into()),
         }
     }
-    let registers = repository.list_registers().await?;
+    let mut made_ms = BTreeMap::new();
+    let registers = repository.list_registers_timed(|version, time_ms| made_ms.extend([(version, time_ms)])).await?;
+    known_versions.note_made(made_ms);
     let mut wanted: Vec<_> = registers
         .into_iter()
         .filter(|(pin, generations)| (!marks.contains(pin) || named.contains(pin)) && generations.first() == Some(&0))

@@ -64,7 +64,7 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
     // Not the listed generation: it may have been superseded before the announcement. If none can
     // be read now, that one gives the reason.
     let newest = repository.newest_generation(version).await?;
-    let Version { series, generation, summary } = newest.as_ref().unwrap_or(version);
+    let Version { series, generation, summary, .. } = newest.as_ref().unwrap_or(version);
     let store = repository.store().without_cache();
     let name = names::version(*series, version.id(), *generation);
     let is_sound =

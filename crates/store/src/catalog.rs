@@ -30,6 +30,9 @@ pub struct Version {
     pub series: SeriesKey,
     /// Highest generation of its manifest that counts.
     pub generation: u32,
+    /// When its generation 0 was made, milliseconds since the epoch by the store's clock, as it was
+    /// listed; 0: the store does not say. Nobody can replace that generation.
+    pub made_ms: u64,
 }
 
 impl From<&Version> for OwnedVersion {
@@ -79,9 +82,26 @@ pub(crate) struct Found {
     pub(crate) faulty: Vec<FaultyObject>,
 }
 
-/// The result of listings: generations and sizes of every register, and which versions have a mark.
+/// A generation of a manifest as it was listed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListedGeneration {
+    pub(crate) number: u32,
+    pub(crate) bytes: u64,
+    /// As in [`Version::made_ms`].
+    pub(crate) made_ms: u64,
+}
+
+impl ListedGeneration {
+    /// The version and the generation of a listed object, if it is one.
+    pub(crate) fn parse(object: &crate::Listed) -> Option<((SeriesKey, JobId), Self)> {
+        let (series, job, number) = names::parse_version(&object.name)?;
+        Some(((series, job), Self { number, bytes: object.size, made_ms: object.made_ms() }))
+    }
+}
+
+/// The result of listings: generations of every register, and which versions have a mark.
 pub(crate) struct Listed {
-    pub(crate) versions: BTreeMap<(SeriesKey, JobId), Vec<(u32, u64)>>,
+    pub(crate) versions: BTreeMap<(SeriesKey, JobId), Vec<ListedGeneration>>,
     pub(crate) forgotten: HashSet<(SeriesKey, JobId)>,
 }
 
@@ -218,10 +238,10 @@ impl Repository {
         // never back from the dead.
         let marks = self.store.list(names::FORGOTTEN).await?;
         let forgotten = marks.iter().filter_map(|object| names::parse_forgotten(&object.name)).collect();
-        let mut versions: BTreeMap<_, Vec<(u32, u64)>> = BTreeMap::new();
+        let mut versions: BTreeMap<_, Vec<ListedGeneration>> = BTreeMap::new();
         for object in self.store.list(prefix).await? {
-            if let Some((series, job, generation)) = names::parse_version(&object.name) {
-                versions.entry((series, job)).or_default().push((generation, object.size));
+            if let Some((version, generation)) = ListedGeneration::parse(&object) {
+                versions.entry(version).or_default().push(generation);
             }
         }
         versions.retain(|_, generations| exists(generations));
@@ -233,7 +253,7 @@ impl Repository {
         &self,
         series: SeriesKey,
         job: JobId,
-        generations: Vec<(u32, u64)>,
+        generations: Vec<ListedGeneration>,
         is_marked: bool,
     ) -> Result<Found, RepositoryError> {
         let mut found = Found::default();
@@ -250,7 +270,7 @@ impl Repository {
         }
         // A task may create its generation after the version is gone. Only generation 0 makes a
         // version.
-        if generations.iter().all(|(generation, _)| *generation > 0) {
+        if !exists(&generations) {
             return Ok(found);
         }
         let counting = match self.counting_generation(&self.store, (series, job), generations).await {
@@ -271,8 +291,8 @@ impl Repository {
 
 /// Whether there is a version at all. Later generations are the work of tasks, and a task may
 /// create one after the version was collected.
-fn exists(generations: &[(u32, u64)]) -> bool {
-    generations.iter().any(|(generation, _)| *generation == 0)
+pub(crate) fn exists(generations: &[ListedGeneration]) -> bool {
+    generations.iter().any(|generation| generation.number == 0)
 }
 
 #[cfg(test)]
@@ -308,7 +328,7 @@ mod tests {
             witness: None,
             domain_name: String::new(),
         };
-        Version { summary, series: SeriesKey([0; 16]), generation: 0 }
+        Version { summary, series: SeriesKey([0; 16]), generation: 0, made_ms: 0 }
     }
 
     fn catalog() -> Catalog {

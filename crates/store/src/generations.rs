@@ -8,15 +8,13 @@
 //! If generation 0 cannot be read, there is nothing to compare with. The highest that opens then
 //! stands in, and the damage of generation 0 is reported beside it.
 
-use std::collections::BTreeMap;
-
 use larder_format::DecodeError;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
 
-use crate::catalog::Version;
+use crate::catalog::{ListedGeneration, Version, exists};
 use crate::forget_marks::FaultyObject;
 use crate::repository::{Repository, RepositoryError};
 use crate::rules::Rule;
@@ -63,18 +61,20 @@ impl Repository {
         Self { own_generations: Default::default(), ..self.clone() }
     }
 
-    /// Looks for the generation that counts, by heads. `generations` are numbers and sizes.
+    /// Looks for the generation that counts, by heads.
     pub(crate) async fn counting_generation(
         &self,
         store: &Store,
         (series, job): (SeriesKey, JobId),
-        mut generations: Vec<(u32, u64)>,
+        mut generations: Vec<ListedGeneration>,
     ) -> Result<Counting, RepositoryError> {
         let mut found = Counting::default();
         let faulty = |generation, error| FaultyObject { name: names::version(series, job, generation), job, error };
-        generations.sort_unstable_by(|a, b| b.cmp(a));
+        generations.sort_unstable_by_key(|listed| std::cmp::Reverse(listed.number));
+        let listed_first = generations.last().copied().filter(|listed| listed.number == 0);
+        let made_ms = listed_first.map_or(0, |listed| listed.made_ms);
         let mut first = None;
-        for (generation, size) in &generations {
+        for ListedGeneration { number: generation, bytes: size, .. } in &generations {
             let seen = match first.take() {
                 Some(seen) if *generation == 0 => seen,
                 known => {
@@ -99,21 +99,21 @@ impl Repository {
                 }
             };
             if *generation == 0 {
-                found.version = Some(Version { summary: *summary, series, generation: 0 });
+                found.version = Some(Version { summary: *summary, series, generation: 0, made_ms });
                 break;
             }
             let of_first = match first.take() {
                 Some(seen) => seen,
-                None => match generations.last() {
-                    Some((0, size)) => self.see_head(store, series, job, 0, *size).await?,
-                    _ => Seen::Vanished,
+                None => match listed_first {
+                    Some(listed) => self.see_head(store, series, job, 0, listed.bytes).await?,
+                    None => Seen::Vanished,
                 },
             };
             match &of_first {
                 Seen::Summary(truth) if summary.is_generation_of(truth) => {
                     let Summary { layout, sketch, .. } = *summary;
                     let summary = Summary { layout, sketch, ..(**truth).clone() };
-                    found.version = Some(Version { summary, series, generation: *generation });
+                    found.version = Some(Version { summary, series, generation: *generation, made_ms });
                     break;
                 }
                 Seen::Summary(_) => {
@@ -123,7 +123,9 @@ impl Repository {
                 // Only generation 0 makes a version.
                 Seen::Aborted | Seen::Vanished => {}
                 Seen::Unreadable(_) => {
-                    found.version = Some(Version { summary: *summary, series, generation: *generation });
+                    // A task signed it, which says nothing of the maker of the version and its time.
+                    let summary = Summary { is_signed: false, ..*summary };
+                    found.version = Some(Version { summary, series, generation: *generation, made_ms });
                     let Seen::Unreadable(error) = of_first else { break };
                     found.faulty.push(faulty(0, error));
                     break;
@@ -200,20 +202,20 @@ impl Repository {
     pub async fn newest_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
         let store = self.store.without_cache();
         let generations = self.listed_generations(version, 1).await?;
-        if !generations.contains_key(&0) {
+        if !exists(&generations) {
             return Ok(None);
         }
         let of_version = (version.series, version.id());
-        Ok(self.counting_generation(&store, of_version, generations.into_iter().collect()).await?.version)
+        Ok(self.counting_generation(&store, of_version, generations).await?.version)
     }
 
     /// The next lower generation that counts, past the cache: for readers, when the head of this
     /// one is right and the rest is not.
     pub async fn lower_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
         let mut generations = self.listed_generations(version, 1).await?;
-        generations.retain(|generation, _| *generation < version.generation);
+        generations.retain(|listed| listed.number < version.generation);
         let (store, of_version) = (self.store.without_cache(), (version.series, version.id()));
-        Ok(self.counting_generation(&store, of_version, generations.into_iter().collect()).await?.version)
+        Ok(self.counting_generation(&store, of_version, generations).await?.version)
     }
 
     /// The generation of a version that a job may build on, past the cache: the newest one there is
@@ -226,12 +228,12 @@ impl Repository {
         }
         // One listing may lack existing objects (`AskedTwice`).
         let generations = self.listed_generations(version, if self.keeps(Rule::AskedTwice) { 2 } else { 1 }).await?;
-        if !generations.contains_key(&0) {
+        if !exists(&generations) {
             return Ok(None);
         }
         let of_version = (version.series, version.id());
         let store = self.store.without_cache();
-        let found = self.counting_generation(&store, of_version, generations.into_iter().collect()).await?;
+        let found = self.counting_generation(&store, of_version, generations).await?;
         if let Some(FaultyObject { name, error, .. }) = found.faulty.first() {
             tracing::warn!(%name, %error, "a manifest of a snapshot does not count; the snapshot is not built on");
             return Ok(None);
@@ -239,19 +241,21 @@ impl Repository {
         Ok(found.version.filter(|_| !found.has_vanished))
     }
 
-    /// The generations of a version with their sizes, from this number of listings.
+    /// The generations of a version, from this number of listings.
     async fn listed_generations(
         &self,
         version: &Version,
         listings: usize,
-    ) -> Result<BTreeMap<u32, u64>, RepositoryError> {
+    ) -> Result<Vec<ListedGeneration>, RepositoryError> {
         let store = self.store.without_cache();
-        let mut generations = BTreeMap::new();
+        let mut generations: Vec<ListedGeneration> = Vec::new();
         for _ in 0..listings {
             for object in store.list(&names::generations(version.series, version.id())).await? {
-                generations.extend(names::parse_version(&object.name).map(|(.., number)| (number, object.size)));
+                generations.extend(ListedGeneration::parse(&object).map(|(_, listed)| listed));
             }
         }
+        generations.sort_unstable_by_key(|listed| listed.number);
+        generations.dedup_by_key(|listed| listed.number);
         Ok(generations)
     }
 

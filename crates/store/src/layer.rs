@@ -28,9 +28,16 @@ pub struct Listed {
     pub name: String,
     /// Its size in bytes.
     pub size: u64,
-    /// When it was made, milliseconds since the epoch by the store's clock. Nothing safe depends on
-    /// it.
+    /// When it was made, milliseconds since the epoch by the store's clock. 0: the store does not
+    /// say. `u64::MAX`: the entry could not be examined.
     pub modified_ms: u64,
+}
+
+impl Listed {
+    /// When the store says it was made; 0: it does not say.
+    pub fn made_ms(&self) -> u64 {
+        if self.modified_ms == u64::MAX { 0 } else { self.modified_ms }
+    }
 }
 
 /// Objects of a folder, in the order of the store.

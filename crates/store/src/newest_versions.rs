@@ -12,11 +12,11 @@ use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::names;
 
-use crate::catalog::{CONCURRENT_READS, Listed, Version};
+use crate::catalog::{CONCURRENT_READS, Listed, ListedGeneration, Version};
 use crate::repository::{Repository, RepositoryError};
 
-/// Generations of a manifest, with their bytes.
-type Generations = Vec<(u32, u64)>;
+/// Generations of a manifest.
+type Generations = Vec<ListedGeneration>;
 
 /// The versions of every series as they are listed.
 #[derive(Debug)]

@@ -188,23 +188,38 @@ impl Repository {
 
     /// Lists the generations of every register, rising.
     pub async fn list_registers(&self) -> Result<BTreeMap<Pin, Vec<u32>>, RepositoryError> {
-        let parse = |name: &str| names::parse_version(name);
-        self.list_numbered(names::VERSIONS, parse).await
+        self.list_registers_timed(|_, _| ()).await
+    }
+
+    /// The same, and tells `each` when the generation 0 of each was made by the store's clock; 0:
+    /// the store does not say.
+    pub async fn list_registers_timed(
+        &self,
+        mut each: impl FnMut(Pin, u64),
+    ) -> Result<BTreeMap<Pin, Vec<u32>>, RepositoryError> {
+        let mut note = |version, number, made_ms| {
+            if number == 0 {
+                each(version, made_ms);
+            }
+        };
+        self.list_numbered(names::VERSIONS, names::parse_version, &mut note).await
     }
 
     /// Lists the entries of every pin, rising.
     pub async fn list_pins(&self) -> Result<BTreeMap<Pin, Vec<u32>>, RepositoryError> {
-        self.list_numbered(names::PINS, names::parse_pin).await
+        self.list_numbered(names::PINS, names::parse_pin, &mut |_, _, _| ()).await
     }
 
     async fn list_numbered(
         &self,
         prefix: &str,
         parse: impl Fn(&str) -> Option<(larder_format::ids::SeriesKey, JobId, u32)>,
+        each: &mut impl FnMut(Pin, u32, u64),
     ) -> Result<BTreeMap<Pin, Vec<u32>>, RepositoryError> {
         let mut found: BTreeMap<Pin, Vec<u32>> = BTreeMap::new();
         for object in self.store.without_cache().list(prefix).await? {
             if let Some((series, job, number)) = parse(&object.name) {
+                each(Pin { series, job }, number, object.made_ms());
                 found.entry(Pin { series, job }).or_default().push(number);
             }
         }

@@ -60,6 +60,7 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
             refused = chosen.apply(app, &context)?;
         }
     }
+    chosen.warn_of_unconfirmed(app);
     versions.warn_of_damage(app);
     let exit = chosen.end(app, refused)?;
     if args.prune && args.dry_run {
@@ -220,6 +221,20 @@ impl Selection {
             app.out.info(format!("{} would be forgotten, {free}", sizes::count(self.count(), "snapshot")))?;
         }
         Ok(())
+    }
+
+    /// Warns of versions that only their maker's word dates. They are forged, or were made in
+    /// another way than a backup of the present.
+    fn warn_of_unconfirmed(&self, app: &App) {
+        let unconfirmed = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| judged.is_unconfirmed());
+        let count = unconfirmed.count() as u64;
+        if count > 0 {
+            app.out.warn(&format!(
+                "the store does not confirm the claimed time of {}; such a snapshot counts for no rule, and \
+                 `larder forget ID` forgets it",
+                sizes::count(count, "snapshot")
+            ));
+        }
     }
 
     fn count(&self) -> u64 {

@@ -6,6 +6,7 @@ mod collecting;
 mod command_line;
 mod damaged;
 mod dumping;
+mod forged_times;
 mod forgetting;
 mod gnode;
 mod interrupted;

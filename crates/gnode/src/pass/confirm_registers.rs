@@ -32,9 +32,16 @@ type Registers = BTreeMap<Pin, Vec<u32>>;
 
 impl Survey<'_> {
     /// The registers of step 5. They are those of the listing after the leases, the remaining ones
-    /// of the listing before them, and those that closing marks and pins name.
-    pub(super) async fn registers(&self, before: &Before, leases: &Leases) -> Result<Registers, PassError> {
-        let mut registers = self.repository.list_registers().await?;
+    /// of the listing before them, and those that closing marks and pins name. `made_ms` gets the
+    /// times when the store made those that are listed.
+    pub(super) async fn registers(
+        &self,
+        before: &Before,
+        leases: &Leases,
+        made_ms: &mut BTreeMap<Pin, u64>,
+    ) -> Result<Registers, PassError> {
+        let note = |version, time_ms| made_ms.extend([(version, time_ms)]);
+        let mut registers = self.repository.list_registers_timed(note).await?;
         if self.repository.keeps(Rule::AskedTwice) {
             self.unite(before, &mut registers).await?;
         }

@@ -2,7 +2,7 @@
 //! collecting pass does" (`docs/concurrency.md`). Each step is a call into the module with its
 //! details.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use larder_format::ids::{JobId, RunId};
@@ -143,14 +143,16 @@ impl Pass<'_> {
 
         // Step 5: versions, and every manifest that is retained. Missing objects are asked for by
         // name.
+        let mut made_ms = BTreeMap::new();
         let registers = match repository.keeps(Rule::LeasesBeforeVersions) {
-            true => survey.registers(&before, &leases).await?,
+            true => survey.registers(&before, &leases, &mut made_ms).await?,
             false => before.registers.clone(),
         };
         leases.break_rules(repository);
         let mut proposal = Proposal::new(before, leases);
         stop_if_asked(cancel)?;
         let mut known_versions = KnownVersions::load(self.index_work(), &self.base).await?;
+        known_versions.note_made(made_ms);
         proposal.note_recorded(|container| known_versions.has_record(container));
         let prover = Prover::new(copying(self.context, options.threads), self.index_work(), options.prove_max);
         let Versions { manifests_read, unproved } =
@@ -259,10 +261,10 @@ impl Pass<'_> {
         // Step 6: the next index is written, with new versions and containers. Tasks run in its
         // draft.
         let job = self.job.ok_or(PassError::Unannounced)?;
-        let mut written = known_versions.write(self.index_work(), job, &self.base.manifest).await?;
+        let time_ms = self.context.clock.now_ms();
+        let mut written = known_versions.write(self.index_work(), job, time_ms, &self.base.manifest).await?;
         let ids = std::mem::replace(&mut written.ids, PassRuns::new(job));
         let sketches = std::mem::take(&mut written.sketches);
-        let time_ms = self.context.clock.now_ms();
         let publisher = Publisher { job, identity: &self.context.identity, time_ms, number };
         let mut manifest = next_manifest(&self.base.manifest, &publisher, &decision, &report.plan, written);
         search.keep(&mut manifest.head);

@@ -17,10 +17,13 @@ pub struct Candidate<'a> {
     pub time_ms: u64,
     /// Its tags.
     pub tags: &'a [String],
+    /// Whether its time is that of an operator, or near the time when the store got it. Otherwise
+    /// its maker may have chosen the time to displace others.
+    pub is_confirmed: bool,
     /// Whether it must be kept under any policy.
     pub is_pinned: bool,
-    /// Bytes of the containers that it uses and no newer version of the group does. Only used for
-    /// [`Policy::size`].
+    /// Bytes of the containers that it uses and no newer confirmed version of the group does. Only
+    /// used for [`Policy::size`].
     pub bytes: ByteCount,
 }
 
@@ -75,6 +78,8 @@ pub enum Reason {
     Size(ByteCount),
     /// It is pinned.
     Pinned,
+    /// Nothing confirms its time. It is kept in addition, and counts for no rule.
+    Unconfirmed,
 }
 
 impl fmt::Display for Reason {
@@ -89,6 +94,7 @@ impl fmt::Display for Reason {
             Self::Id => f.write_str("named"),
             Self::Size(_) => f.write_str("within size"),
             Self::Pinned => f.write_str("pinned"),
+            Self::Unconfirmed => f.write_str("claims a time that the store does not confirm"),
         }
     }
 }
@@ -152,8 +158,12 @@ impl Calendar {
 /// For each version, in the order given, the reasons for keeping it. Without reasons it is to be
 /// forgotten. A policy without rules keeps nothing: the caller asks [`Policy::is_empty`] first.
 /// `now_ms` only tells which versions are in the future.
+///
+/// Versions without a confirmed time are kept by any rule, and the others are judged as if those did
+/// not exist.
 pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candidate<'_>]) -> Vec<Vec<Reason>> {
-    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    let mut judged: Vec<Vec<Reason>> = candidates.iter().map(|candidate| uncounted(policy, candidate)).collect();
+    let mut order: Vec<usize> = (0..candidates.len()).filter(|place| candidates[*place].is_confirmed).collect();
     order.sort_by_key(|place| std::cmp::Reverse((candidates[*place].time_ms, candidates[*place].id)));
     let newest = order.iter().map(|place| candidates[*place].time_ms).find(|time_ms| *time_ms <= now_ms);
     let newest = newest.map(|time_ms| zoned(time_ms, zone));
@@ -178,20 +188,11 @@ pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candid
         within(Calendar::Yearly, policy.within_yearly),
     ];
     rules.extend(within_rules.into_iter().flatten());
-    let mut judged = vec![Vec::new(); candidates.len()];
     let mut bytes = Some(0u64);
     for (number, place) in order.iter().enumerate() {
         let candidate = &candidates[*place];
         let time = zoned(candidate.time_ms, zone);
         let reasons = &mut judged[*place];
-        if candidate.is_pinned {
-            reasons.push(Reason::Pinned);
-        }
-        if policy.ids.contains(&candidate.id) {
-            reasons.push(Reason::Id);
-        }
-        let has = |tags: &&Vec<String>| tags.iter().all(|tag| candidate.tags.contains(tag));
-        reasons.extend(policy.tags.iter().filter(has).map(|tags| Reason::Tags(tags.clone())));
         if let Some(period) = policy.within
             && after(period).is_none_or(|after| time.timestamp() > after)
         {
@@ -206,6 +207,17 @@ pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candid
         }
     }
     judged
+}
+
+/// The reasons that keep a version in addition, so that it counts for no rule.
+fn uncounted(policy: &Policy, candidate: &Candidate<'_>) -> Vec<Reason> {
+    let pinned = candidate.is_pinned.then_some(Reason::Pinned);
+    let named = policy.ids.contains(&candidate.id).then_some(Reason::Id);
+    let has = |tags: &&Vec<String>| tags.iter().all(|tag| candidate.tags.contains(tag));
+    let tagged = policy.tags.iter().filter(has).map(|tags| Reason::Tags(tags.clone()));
+    // Without rules, nothing is judged by time.
+    let unconfirmed = (!candidate.is_confirmed && !policy.is_empty()).then_some(Reason::Unconfirmed);
+    pinned.into_iter().chain(named).chain(tagged).chain(unconfirmed).collect()
 }
 
 fn zoned(time_ms: u64, zone: &TimeZone) -> Zoned {

@@ -23,11 +23,13 @@ struct Table {
     zone: TimeZone,
     now: &'static str,
     bytes: Vec<u64>,
+    unconfirmed: BTreeSet<&'static str>,
 }
 
 impl Table {
     fn of(times: &[&'static str]) -> Self {
-        Self { times: times.to_vec(), tags: BTreeMap::new(), zone: TimeZone::UTC, now: FUTURE, bytes: Vec::new() }
+        let (tags, bytes, unconfirmed) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+        Self { times: times.to_vec(), tags, zone: TimeZone::UTC, now: FUTURE, bytes, unconfirmed }
     }
 
     fn judged(&self, policy: &Policy) -> Vec<Vec<Reason>> {
@@ -39,6 +41,7 @@ impl Table {
                 id: JobId([number as u8; 16]),
                 time_ms: ms(time),
                 tags: self.tags.get(time).map_or(&[], Vec::as_slice),
+                is_confirmed: !self.unconfirmed.contains(time),
                 is_pinned: false,
                 bytes: ByteCount(self.bytes.get(number).copied().unwrap_or(0)),
             })
@@ -203,7 +206,8 @@ fn tags_ids_and_pins_keep_without_being_counted() {
     table.keeps(&either, &["2019-09-01T11:00", "2019-09-08T11:00", "2019-11-10T11:00"]);
     let by_id = Policy { ids: vec![JobId([2; 16])], ..Policy::default() };
     table.keeps(&by_id, &["2019-09-15T11:00"]);
-    let pinned = Candidate { id: JobId([1; 16]), time_ms: 5, tags: &[], is_pinned: true, bytes: ByteCount(0) };
+    let (id, bytes) = (JobId([1; 16]), ByteCount(0));
+    let pinned = Candidate { id, time_ms: 5, tags: &[], is_confirmed: true, is_pinned: true, bytes };
     let newer = Candidate { id: JobId([2; 16]), time_ms: 6, is_pinned: false, ..pinned };
     let last = Policy { last: Keep::AtMost(1), ..Policy::default() };
     let judged = judge(&last, &TimeZone::UTC, 9, &[pinned, newer]);
@@ -238,6 +242,51 @@ fn policies_are_read_as_they_are_written() {
         assert!(bad.parse::<Period>().is_err(), "{bad}");
     }
     assert!(Policy::default().is_empty());
+}
+
+#[test]
+fn an_unconfirmed_time_keeps_its_version_and_displaces_nothing() {
+    let honest = ["2026-11-18T03:00", "2026-11-19T03:00", "2026-11-20T03:00", "2026-11-21T03:00"];
+    let forged = [
+        "1970-01-01T00:00",
+        "2026-11-18T23:59",
+        "2026-11-19T23:59",
+        "2026-11-20T23:59",
+        "2026-11-21T23:59",
+        "2026-11-22T23:59",
+        "2029-01-01T00:00",
+        "9999-12-30T00:00",
+    ];
+    let mut table = Table::of(&[&honest[..], &forged].concat());
+    table.unconfirmed = forged.into_iter().collect();
+    table.now = "2026-11-22T12:00";
+    table.bytes = [vec![10; 4], vec![500; 8]].concat();
+    let empty = Policy::default;
+    let four = Keep::AtMost(4);
+    let within = |text: &str| Some(text.parse::<Period>().expect("valid"));
+    for policy in [
+        Policy { last: four, ..empty() },
+        Policy { hourly: four, ..empty() },
+        Policy { daily: four, ..empty() },
+        Policy { within: within("4d"), ..empty() },
+        Policy { within_hourly: within("4d"), ..empty() },
+        Policy { within_daily: within("4d"), ..empty() },
+        Policy { size: Some(ByteCount(40)), ..empty() },
+    ] {
+        table.keeps(&policy, &table.times);
+        let judged = table.judged(&policy);
+        assert!(judged[4..].iter().all(|reasons| *reasons == [Reason::Unconfirmed]), "{policy:?}");
+        assert!(judged[..4].iter().all(|reasons| !reasons.contains(&Reason::Unconfirmed)), "{policy:?}");
+    }
+    // The others go as they would without them.
+    table.keeps(&Policy { daily: Keep::AtMost(1), ..empty() }, &[&honest[3..], &forged].concat());
+    table.keeps(&Policy { monthly: Keep::AtMost(2), ..empty() }, &[&honest[..1], &honest[3..], &forged].concat());
+    // To be named, or to forget a whole group, takes no time of anybody's word.
+    table.keeps(&empty(), &[]);
+    table.tags.insert(forged[0], vec!["foo".to_owned()]);
+    let tagged = Policy { tags: vec![vec!["foo".to_owned()]], ..empty() };
+    let text: Vec<_> = table.judged(&tagged)[4].iter().map(ToString::to_string).collect();
+    assert_eq!(text, ["has tags [foo]", "claims a time that the store does not confirm"]);
 }
 
 /// The result of one counting rule, computed differently. It is the newest of each period, up to
@@ -302,6 +351,7 @@ fn kept(policy: &Policy, times: &[u64]) -> BTreeSet<u64> {
             id: JobId::new(*time_ms, [0; 10]),
             time_ms: *time_ms,
             tags: &[],
+            is_confirmed: true,
             is_pinned: false,
             bytes: ByteCount(time_ms / 900_000 % 50),
         })
@@ -350,6 +400,32 @@ proptest! {
         let mut mixed = sorted.clone();
         mixed.sort_by_key(|time| time.wrapping_mul(seed | 1));
         prop_assert_eq!(kept(&policy, &sorted), kept(&policy, &mixed));
+    }
+
+    /// Versions that anybody with a backup key may add, at any time, take nothing from the others.
+    #[test]
+    fn unconfirmed_versions_displace_nothing(
+        honest in times(),
+        forged in proptest::collection::vec((any::<u64>(), 0u64..100), 1..20),
+        policy in policy(),
+        now_ms: u64,
+    ) {
+        let candidate = |time_ms: u64, is_confirmed: bool, bytes: u64| {
+            let id = JobId::new(time_ms, [is_confirmed.into(); 10]);
+            Candidate { id, time_ms, tags: &[], is_confirmed, is_pinned: false, bytes: ByteCount(bytes) }
+        };
+        let honest: Vec<_> = honest.into_iter().map(|time_ms| candidate(time_ms, true, time_ms / 900_000 % 50)).collect();
+        // Some close to the honest ones, some far off.
+        let near = |at: u64| honest[(at % honest.len() as u64) as usize].time_ms ^ (at >> 40);
+        let forged = forged.into_iter().map(|(at, bytes)| {
+            candidate(if bytes % 3 == 0 { at } else { near(at) }, false, bytes)
+        });
+        let all: Vec<_> = honest.iter().copied().chain(forged).collect();
+        let alone = judge(&policy, &TimeZone::UTC, now_ms, &honest);
+        let beside = judge(&policy, &TimeZone::UTC, now_ms, &all);
+        prop_assert_eq!(&beside[..honest.len()], &alone[..]);
+        let is_kept = |reasons: &Vec<Reason>| *reasons == [Reason::Unconfirmed];
+        prop_assert!(policy.is_empty() || beside[honest.len()..].iter().all(is_kept));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         witness: None,
         domain_name: String::new(),
     };
-    let version = Version { summary, series: SeriesKey([number; 16]), generation };
+    let version = Version { summary, series: SeriesKey([number; 16]), generation, made_ms: 0 };
     Newest { version, bytes, containers, metadata: Vec::new() }
 }
 
