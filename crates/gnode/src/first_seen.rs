@@ -13,9 +13,8 @@ use std::collections::{BTreeMap, HashSet};
 use larder_format::lease::Pin;
 use larder_index::{IndexError, IndexSnapshot};
 use larder_store::catalog::Version;
+use larder_store::forget_marks::OwnedVersion;
 use larder_store::{Repository, RepositoryError};
-
-use crate::forget::pin_of;
 
 /// How far the claimed time of a version may be from the time when the store first had it,
 /// milliseconds: a backup may take a while, and clocks differ.
@@ -44,10 +43,10 @@ pub(crate) async fn unconfirmed(
     }
     let seen = seen_by_passes(repository).await?;
     let is_unconfirmed = |version: &&Version| {
-        let by_passes = seen.get(&pin_of(version)).copied();
+        let by_passes = seen.get(&OwnedVersion::from(*version).version).copied();
         !is_confirmed(version.summary.time_ms, by_passes.into_iter().chain([version.made_ms]))
     };
-    Ok(unsigned.into_iter().filter(is_unconfirmed).map(pin_of).collect())
+    Ok(unsigned.into_iter().filter(is_unconfirmed).map(|version| OwnedVersion::from(version).version).collect())
 }
 
 /// The times in the rows of the newest index. Without an index that can be read, there are none.

@@ -454,3 +454,6 @@ fn numbers_of(versions: &BTreeMap<Pin, IndexedVersion>) -> Numbers {
 pub(crate) fn run_ids(manifest: &IndexManifest) -> impl Iterator<Item = RunId> {
     manifest.runs.iter().map(|run| run.id)
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,7 +123,7 @@ impl Repository {
                 // Only generation 0 makes a version.
                 Seen::Aborted | Seen::Vanished => {}
                 Seen::Unreadable(_) => {
-                    // A task signed it, which says nothing of the maker of the version and its time.
+                    // A task signed it. That says nothing of the version's maker and its time.
                     let summary = Summary { is_signed: false, ..*summary };
                     found.version = Some(Version { summary, series, generation: *generation, made_ms });
                     let Seen::Unreadable(error) = of_first else { break };

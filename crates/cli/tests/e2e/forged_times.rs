@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use larder_testkit::data;
 use serde_json::Value;
 
 use crate::support::{Play, Ran, damage, run, schema};
@@ -23,7 +24,7 @@ impl Scene {
     fn new() -> Self {
         let play = Play::with_repository();
         play.write("src/important", "content");
-        std::fs::create_dir(play.path("empty")).expect("made");
+        play.write("other/large", data::random(1, 300_000));
         let key = play.path("web.key");
         run(play.command(["key", "add", "--role", "backup", "--domain", "web", "--file"]).arg(&key)).ok();
         Self { play, key }
@@ -50,7 +51,7 @@ impl Scene {
 
     /// Snapshots that somebody makes today at these claimed times.
     fn forge(&self, claims: &[u64]) -> Vec<String> {
-        claims.iter().map(|claimed| self.backup("empty", *claimed, TODAY)).collect()
+        claims.iter().map(|claimed| self.backup("other", *claimed, TODAY)).collect()
     }
 
     /// The store's time of a snapshot's manifest. 0 is what a store without times says.
@@ -105,7 +106,7 @@ fn forged_times_displace_no_real_snapshot() {
         &["--keep-within", "4d"],
         &["--keep-within-daily", "4d"],
         &["--keep-weekly", "1", "--keep-within-hourly", "4d"],
-        &["--keep-size", "1GiB"],
+        &["--keep-size", "200KiB"],
     ];
     for policy in policies {
         assert_eq!(scene.judged(policy), (nights.clone(), Vec::new()), "{policy:?}");
@@ -196,6 +197,12 @@ fn a_copy_keeps_the_times_that_passes_saw() {
     as_before();
     scene.play.larder(["repair", "index"]).ok();
     assert_eq!(scene.judged(&policy).1, [""; 0]);
+    // Which is then what the next copy is judged by.
+    scene.copied(TODAY + 60 * DAY);
+    let groups = scene.forget(&["--keep-last", "1", "--dry-run"]).json();
+    let reasons = groups[0]["reasons"].as_array().expect("an array");
+    let of_forged = reasons.iter().find(|reason| reason["snapshot"]["id"] == *forged[1]).expect("kept");
+    assert_eq!(of_forged["matches"], serde_json::json!(["last snapshot"]));
 }
 
 /// Without times of the store, a pass says when it first saw a snapshot. Before that, nothing confirms a time.
@@ -204,7 +211,7 @@ fn a_store_without_times_has_those_of_passes() {
     let scene = Scene::new();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
     let real: Vec<String> = (1..=2).map(|hours| scene.backup("src", now - hours * HOUR, 0)).collect();
-    let old = scene.backup("empty", now - 3 * DAY, 0);
+    let old = scene.backup("other", now - 3 * DAY, 0);
     let policy = ["--keep-last", "1"];
     assert_eq!(scene.judged(&policy).1, [""; 0]);
     scene.play.larder(["optimize"]).ok();

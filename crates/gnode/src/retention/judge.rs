@@ -159,7 +159,7 @@ impl Calendar {
 /// forgotten. A policy without rules keeps nothing: the caller asks [`Policy::is_empty`] first.
 /// `now_ms` only tells which versions are in the future.
 ///
-/// Versions without a confirmed time are kept by any rule, and the others are judged as if those did
+/// Versions without a confirmed time are kept by any rule. The others are judged as if those did
 /// not exist.
 pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candidate<'_>]) -> Vec<Vec<Reason>> {
     let mut judged: Vec<Vec<Reason>> = candidates.iter().map(|candidate| uncounted(policy, candidate)).collect();

@@ -11,8 +11,8 @@
 //! * `within…` counts back from the newest version that is not in the future, not from now. So a
 //!   machine that is switched off for a year loses nothing.
 //! * Tags, ids and pins keep versions in addition and count for no rule.
-//! * Versions whose claimed time nothing confirms are kept in addition, too ([`Reason::Unconfirmed`]).
-//!   They change nothing for the others.
+//! * Versions whose claimed time nothing confirms are kept in addition, too
+//!   ([`Reason::Unconfirmed`]). They change nothing for the others.
 //! * `size` keeps the newest versions whose containers together take at most this number of bytes.
 //!
 //! Nothing here reads a clock, the system's time zone or the store.

@@ -148,6 +148,27 @@ async fn where_generation_0_is_damaged_a_later_one_stands_in() {
     assert_eq!((version.generation, faulty), (1, vec![play.register(0)]));
     assert_eq!(play.repository.manifest(&version).await.expect("reads").summary.attempt, [77; 16]);
     assert_eq!(play.repository.buildable_generation(&version).await.expect("reads"), None);
+    assert!(!version.summary.is_signed, "a task signed it, and not the maker of the version");
+}
+
+/// The time of a version is that of its generation 0, and so is the signature: later generations
+/// are the work of tasks.
+#[tokio::test]
+async fn a_version_is_as_old_as_generation_0() {
+    let play = Play::new().await;
+    // The times of the store come in milliseconds.
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    play.create(&with_summary(|_| {}), 1).await;
+    let made = play.repository.store().list(names::VERSIONS).await.expect("lists");
+    let made = |generation| {
+        let register = play.register(generation);
+        made.iter().find(|object| object.name == register).expect("listed").made_ms()
+    };
+    assert!(made(0) > 0 && made(0) < made(1));
+    let (version, _) = play.listed().await;
+    assert_eq!((version.generation, version.made_ms, version.summary.is_signed), (1, made(0), true));
+    let newest = play.repository.newest_generation(&version).await.expect("reads").expect("one");
+    assert_eq!(newest.made_ms, made(0));
 }
 
 #[tokio::test]
