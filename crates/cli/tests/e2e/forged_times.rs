@@ -209,7 +209,9 @@ fn a_copy_keeps_the_times_that_passes_saw() {
 #[test]
 fn a_store_without_times_has_those_of_passes() {
     let scene = Scene::new();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+    let now =
+        std::fs::metadata(scene.play.path("src/important")).and_then(|file| file.modified()).expect("just written");
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
     let real: Vec<String> = (1..=2).map(|hours| scene.backup("src", now - hours * HOUR, 0)).collect();
     let old = scene.backup("other", now - 3 * DAY, 0);
     let policy = ["--keep-last", "1"];
