@@ -7,20 +7,23 @@
 //!
 //! - every node and segment is read and has the digest in the row above it;
 //! - the uses in rows and the container table follow from the records;
-//! - every chunk in a container that the highest proved generation does not name is read and has
-//!   its fingerprint.
+//! - every chunk that the highest proved generation does not have at the same place is read and has
+//!   its fingerprint. Another container of that generation is another place.
+//! - If the container of such a chunk was retired, another container has it that stays for this
+//!   generation.
 //!
 //! Generation 0 counts as proved: it is the version. The result is in the version's row of the
 //! index, so each generation is walked once. Those that this process wrote need no walk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::lease::Pin;
-use larder_format::manifest::{ContainerUsage, Manifest, Summary};
-use larder_format::recipe::{ContainerUse, SegmentRef};
+use larder_format::manifest::Manifest;
+use larder_format::recipe::{ContainerUse, Recipe, SegmentRef};
+use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, RecipeReader, is_missing};
 use larder_store::RepositoryError;
@@ -29,9 +32,6 @@ use larder_writer::{ContainerTotals, Usage, container_table, holdings, uses_of};
 
 use crate::error::{PassError, stop_if_asked};
 use crate::tables::IndexWork;
-
-/// How often the place of a moved chunk is looked up.
-const LOOKS_MAX: u32 = 3;
 
 /// Why a generation does not supersede lower ones yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +59,15 @@ pub struct Unproved {
     pub why: WhyUnproved,
 }
 
-/// The highest proved generation of a version.
-pub(super) struct Truth<'a> {
-    pub(super) summary: &'a Summary,
-    pub(super) containers: &'a [ContainerUsage],
+/// Retired containers, and the containers that hold their chunks now and stay for who names them.
+pub(super) type Forwards = HashMap<ContainerId, Vec<ContainerId>>;
+
+/// What is known of a version before one of its generations is proved.
+pub(super) struct Known {
+    /// The highest proved generation.
+    pub(super) truth: Arc<Manifest>,
+    /// The retired containers among those that the candidate names.
+    pub(super) forwards: Forwards,
 }
 
 /// Proves generations, within the bytes that a pass may read for that.
@@ -82,20 +87,20 @@ impl<'a> Prover<'a> {
     pub(super) async fn prove(
         &mut self,
         candidate: &Arc<Manifest>,
-        truth: Truth<'_>,
+        known: Known,
     ) -> Result<Option<WhyUnproved>, PassError> {
-        if !candidate.summary.is_generation_of(truth.summary) {
+        if !candidate.summary.is_generation_of(&known.truth.summary) {
             return Ok(Some(WhyUnproved::Refuted { why: NOT_A_GENERATION.to_string() }));
         }
-        let known = holdings(truth.containers);
-        let about = about(candidate, &known);
+        let held = holdings(&known.truth.containers);
+        let about = about(candidate, &held);
         if about > self.left {
             return Ok(Some(WhyUnproved::Waiting { bytes: about }));
         }
         let (context, candidate, mut left) = (self.context.clone(), candidate.clone(), self.left);
         let walk = move |io: larder_index::IndexIo| {
             let context = context.on(&io.executor);
-            let walked = Walk::new(&context, &candidate, &known).run(&mut left);
+            let walked = Walk::new(&context, &candidate, &known, held).run(&mut left);
             Ok::<_, PassError>((walked?, left))
         };
         let (walked, left) = self.work.run(walk).await?;
@@ -105,8 +110,8 @@ impl<'a> Prover<'a> {
 }
 
 /// The bytes to read for a proof, as far as the container table tells.
-fn about(candidate: &Manifest, known: &HashMap<ContainerId, ContainerTotals>) -> u64 {
-    let new = candidate.containers.iter().filter(|usage| !known.contains_key(&usage.container));
+fn about(candidate: &Manifest, held: &HashMap<ContainerId, ContainerTotals>) -> u64 {
+    let new = candidate.containers.iter().filter(|usage| !held.contains_key(&usage.container));
     let nodes = [&candidate.data, &candidate.metadata].into_iter().flat_map(|recipe| &recipe.nodes);
     let nodes = nodes.map(|node| u64::from(node.chunk.size));
     new.map(|usage| usage.bytes_used).chain(nodes).fold(0, u64::saturating_add)
@@ -123,6 +128,10 @@ enum Stop {
 
 impl From<RepositoryError> for Stop {
     fn from(error: RepositoryError) -> Self {
+        // A key that reads no contents proves nothing, and leaves all generations.
+        if error.is_foreign() {
+            return Self::Spent;
+        }
         if error.is_damage() { Self::Refuted(error.to_string()) } else { Self::Failed(error.into()) }
     }
 }
@@ -133,11 +142,49 @@ impl From<PassError> for Stop {
     }
 }
 
+/// The highest proved generation beside the candidate. Equal roots give both the same nodes,
+/// segments and records, at different places.
+struct Beside<'a> {
+    recipe: &'a Recipe,
+    reader: RecipeReader,
+}
+
+impl Beside<'_> {
+    /// The records of a segment, if it is not stored in this chunk but elsewhere. `None`: they
+    /// cannot be read, so every record is checked.
+    fn records(
+        &mut self,
+        (node, segment): (usize, usize),
+        left: &mut u64,
+    ) -> Result<Option<Arc<Vec<ChunkRecord>>>, Stop> {
+        let Some(reference) = self.recipe.nodes.get(node) else { return Ok(None) };
+        if segment == 0 {
+            spend(left, &reference.chunk)?;
+        }
+        let rows = unless_damaged(self.reader.node(node))?;
+        let Some(row) = rows.as_ref().and_then(|rows| rows.segments.get(segment)) else { return Ok(None) };
+        spend(left, &row.chunk)?;
+        unless_damaged(self.reader.records_of(row))
+    }
+}
+
+fn unless_damaged<T>(read: Result<T, RepositoryError>) -> Result<Option<T>, Stop> {
+    match read {
+        Err(error) if error.is_damage() => Ok(None),
+        read => Ok(Some(read?)),
+    }
+}
+
 /// One walk over a generation.
 struct Walk<'a> {
     context: &'a JobContext,
     candidate: &'a Manifest,
-    known: &'a HashMap<ContainerId, ContainerTotals>,
+    known: &'a Known,
+    /// The containers of the highest proved generation.
+    held: HashMap<ContainerId, ContainerTotals>,
+    /// Containers that stay for the candidate: those that it names, and those that hold the chunks
+    /// of retired ones among them.
+    staying: HashSet<ContainerId>,
     /// Chunks as recipes name them.
     named: MetaChunks,
     /// Chunks at the places where a reader finds them.
@@ -146,9 +193,17 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(context: &'a JobContext, candidate: &'a Manifest, known: &'a HashMap<ContainerId, ContainerTotals>) -> Self {
+    fn new(
+        context: &'a JobContext,
+        candidate: &'a Manifest,
+        known: &'a Known,
+        held: HashMap<ContainerId, ContainerTotals>,
+    ) -> Self {
+        let named = candidate.containers.iter().map(|usage| usage.container);
+        let there = named.filter(|container| !known.forwards.contains_key(container));
+        let staying = there.chain(known.forwards.values().flatten().copied()).collect();
         let (named, located) = (MetaChunks::new(context), MetaChunks::new(context).for_reading(candidate));
-        Self { context, candidate, known, named, located, usage: Usage::new() }
+        Self { context, candidate, known, held, staying, named, located, usage: Usage::new() }
     }
 
     fn run(mut self, left: &mut u64) -> Result<Option<WhyUnproved>, PassError> {
@@ -156,37 +211,53 @@ impl<'a> Walk<'a> {
         match walked {
             Ok(()) => Ok(None),
             Err(Stop::Refuted(why)) => Ok(Some(WhyUnproved::Refuted { why })),
-            Err(Stop::Spent) => Ok(Some(WhyUnproved::Waiting { bytes: about(self.candidate, self.known) })),
+            Err(Stop::Spent) => Ok(Some(WhyUnproved::Waiting { bytes: about(self.candidate, &self.held) })),
             Err(Stop::Failed(error)) => Err(error),
         }
     }
 
     fn streams(&mut self, left: &mut u64) -> Result<(), Stop> {
-        for recipe in [&self.candidate.data, &self.candidate.metadata] {
+        let (candidate, truth) = (self.candidate, &*self.known.truth);
+        for (recipe, of_truth) in [(&candidate.data, &truth.data), (&candidate.metadata, &truth.metadata)] {
             let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.named.clone());
+            let beside = RecipeReader::new(Arc::new(of_truth.clone()), self.named.clone());
+            let mut beside = Beside { recipe: of_truth, reader: beside };
             for (number, node) in recipe.nodes.iter().enumerate() {
                 self.names(&node.chunk);
                 spend(left, &node.chunk)?;
+                let is_shared = of_truth.nodes.get(number).is_some_and(|same| same.chunk == node.chunk);
                 let rows = reader.node(number)?;
-                for row in &rows.segments {
+                for (place, row) in rows.segments.iter().enumerate() {
                     stop_if_asked(&self.context.cancel)?;
-                    self.segment(row, &reader, left)?;
+                    let beside = if is_shared { None } else { Some((&mut beside, (number, place))) };
+                    self.segment(row, &reader, beside, left)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn segment(&mut self, row: &SegmentRef, reader: &RecipeReader, left: &mut u64) -> Result<(), Stop> {
+    /// `beside`: the same segment of the highest proved generation, unless both share the node.
+    fn segment(
+        &mut self,
+        row: &SegmentRef,
+        reader: &RecipeReader,
+        beside: Option<(&mut Beside<'_>, (usize, usize))>,
+        left: &mut u64,
+    ) -> Result<(), Stop> {
         self.names(&row.chunk);
         spend(left, &row.chunk)?;
         let records = reader.records_of(row)?;
         if sorted(uses_of(&records)) != sorted(row.uses.clone()) {
             return Err(Stop::Refuted("a segment uses other containers than its node says".to_owned()));
         }
-        for record in records.iter() {
-            self.names(&record.chunk);
-            if !self.known.contains_key(&record.chunk.container) {
+        records.iter().for_each(|record| self.names(&record.chunk));
+        let Some((beside, place)) = beside else { return Ok(()) };
+        let may_be_same = records.iter().any(|record| self.held.contains_key(&record.chunk.container));
+        let truth = if may_be_same { beside.records(place, left)? } else { None };
+        for (number, record) in records.iter().enumerate() {
+            let same = truth.as_ref().and_then(|truth| truth.get(number));
+            if same.is_none_or(|same| same.chunk != record.chunk) {
                 spend(left, &record.chunk)?;
                 self.read(&record.chunk)?;
             }
@@ -195,35 +266,21 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads a chunk where its record says, or where it was moved to. Readers compare fingerprints.
+    ///
+    /// An object under the name of a retired container proves nothing, because passes delete it.
+    /// Nor does another copy that the index knows, because it may go.
     fn read(&self, chunk: &ChunkRef) -> Result<(), Stop> {
-        match self.named.read(chunk) {
-            Err(error) if is_missing(&error) => {}
-            read => {
-                read?;
-                return Ok(());
-            }
-        }
-        let mut missed = chunk.container;
-        let mut looks = 0;
-        loop {
-            self.located.moved().learn([missed])?;
-            let mut place = [*chunk];
+        let mut place = [*chunk];
+        if self.known.forwards.contains_key(&chunk.container) {
+            self.located.moved().learn([chunk.container])?;
             self.located.locate_all(&mut place)?;
-            let [place] = place;
-            if self.known.contains_key(&place.container) {
-                return Ok(());
-            }
-            looks += 1;
-            match self.located.read(&place) {
-                Err(error) if is_missing(&error) && looks < LOOKS_MAX && place.container != missed => {
-                    missed = place.container;
-                }
-                read => {
-                    read?;
-                    return Ok(());
-                }
-            }
         }
+        let [place] = place;
+        if !self.staying.contains(&place.container) {
+            return Err(Stop::Refuted("a chunk is in none of the containers that stay for it".to_owned()));
+        }
+        self.named.read(&place)?;
+        Ok(())
     }
 
     fn names(&mut self, chunk: &ChunkRef) {
@@ -233,7 +290,7 @@ impl<'a> Walk<'a> {
 
     /// Compares the container table with the records and with the containers' own tables.
     fn table(&self) -> Result<(), Stop> {
-        let mut held = self.known.clone();
+        let mut held = self.held.clone();
         for usage in &self.candidate.containers {
             stop_if_asked(&self.context.cancel)?;
             if let std::collections::hash_map::Entry::Vacant(of_container) = held.entry(usage.container) {
@@ -242,7 +299,9 @@ impl<'a> Walk<'a> {
                 of_container.insert(match index {
                     Ok(index) => ContainerTotals::of_index(&index),
                     // Its chunks were moved, so that only its name is left.
-                    Err(error) if is_missing(&error) => ContainerTotals::of(usage),
+                    Err(error) if is_missing(&error) && self.known.forwards.contains_key(&usage.container) => {
+                        ContainerTotals::of(usage)
+                    }
                     Err(error) => return Err(error.into()),
                 });
             }

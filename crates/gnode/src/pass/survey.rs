@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::lease::{Done, JobKind, Pin};
-use larder_format::manifest::{Manifest, Register, Summary};
+use larder_format::manifest::{Manifest, Register};
 use larder_index::{Current, IndexSnapshot};
 use larder_store::Repository;
 use larder_store::forget_marks::OwnedVersion;
@@ -17,7 +17,7 @@ use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::listing_scope::{Listing, Scope, Seen};
 use super::plan::AbortedJob;
-use super::prove::{Prover, Truth, Unproved, WhyUnproved};
+use super::prove::{Forwards, Known, Prover, Unproved, WhyUnproved};
 use crate::error::PassError;
 use crate::known_versions::{Contents, KnownVersions};
 
@@ -388,7 +388,7 @@ impl Survey<'_> {
             seen.manifests_read += read;
             let is_marked = proposal.is_marked(&pin);
             if !is_marked {
-                seen.unproved.extend(self.prove(pin, &mut committed, &mut prover).await?);
+                seen.unproved.extend(self.prove(pin, &mut committed, &mut prover, known_versions).await?);
             }
             let holding = committed.iter().position(|read| read.is_proved).filter(|_| !is_marked);
             if let Some(holding) = holding {
@@ -457,7 +457,9 @@ impl Survey<'_> {
                 || self.is_own(pin, generation, manifest.summary.attempt, proved)
                 || self.takes_unproved();
             let ends = is_proved && supersedes == Supersedes::Older;
-            found.committed.push(Generation::of(generation, supersedes, is_proved, manifest));
+            // Those above it are compared with it.
+            let is_whole = !is_proved || !found.committed.is_empty();
+            found.committed.push(Generation::of(generation, supersedes, is_proved, is_whole, manifest));
             if ends {
                 break;
             }
@@ -483,6 +485,7 @@ impl Survey<'_> {
         version: Pin,
         committed: &mut Vec<Generation>,
         prover: &mut Prover<'_>,
+        known_versions: &KnownVersions,
     ) -> Result<Vec<Unproved>, PassError> {
         let mut unproved = Vec::new();
         // Without one, its job was aborted: there is no version.
@@ -491,9 +494,9 @@ impl Survey<'_> {
             let (above, below) = committed.split_at_mut(truth);
             let Generation { generation, manifest, is_proved, is_refuted, .. } = &mut above[at];
             let Some(candidate) = manifest.take() else { continue };
-            let Generation { summary, contents, .. } = &below[0];
-            let truth = Truth { summary, containers: &contents.containers };
-            let Some(why) = prover.prove(&candidate, truth).await? else {
+            let Some(truth) = below[0].manifest.clone() else { continue };
+            let forwards = forwards_of(&candidate, known_versions);
+            let Some(why) = prover.prove(&candidate, Known { truth, forwards }).await? else {
                 *is_proved = true;
                 if above[at].supersedes == Supersedes::Older {
                     committed.truncate(at + 1);
@@ -583,6 +586,13 @@ pub(super) struct Versions {
     pub(super) unproved: Vec<Unproved>,
 }
 
+/// The retired containers that a manifest names, with those that hold their chunks now.
+fn forwards_of(manifest: &Manifest, known_versions: &KnownVersions) -> Forwards {
+    let named = manifest.containers.iter().map(|usage| usage.container);
+    let retired = named.filter(|container| known_versions.is_retired(container));
+    retired.map(|container| (container, known_versions.forwards_of(&container))).collect()
+}
+
 /// The generations of a version that were read, from the newest down.
 struct Generations {
     pin: Pin,
@@ -598,18 +608,16 @@ struct Generation {
     supersedes: Supersedes,
     is_proved: bool,
     is_refuted: bool,
-    summary: Summary,
     contents: Contents,
-    /// The whole of it, if it is not proved.
+    /// The whole of it, if it is not proved or is what another is compared with.
     manifest: Option<Arc<Manifest>>,
 }
 
 impl Generation {
-    fn of(generation: u32, supersedes: Supersedes, is_proved: bool, manifest: Manifest) -> Self {
-        let summary = manifest.summary.clone();
-        let whole = if is_proved { None } else { Some(Arc::new(manifest.clone())) };
+    fn of(generation: u32, supersedes: Supersedes, is_proved: bool, is_whole: bool, manifest: Manifest) -> Self {
+        let whole = is_whole.then(|| Arc::new(manifest.clone()));
         let contents = Contents::from(manifest);
-        Self { generation, supersedes, is_proved, is_refuted: false, summary, contents, manifest: whole }
+        Self { generation, supersedes, is_proved, is_refuted: false, contents, manifest: whole }
     }
 
     /// The number below which generations are superseded, if this one holds.

@@ -11,7 +11,7 @@ use larder_format::manifest::ContainerUsage;
 use larder_format::names;
 use larder_format::recipe::{Proof, Recipe, SegmentRef};
 use larder_format::segment::{Segment, Superchunk};
-use larder_gnode::pass::{self, Listing, PassOptions, PassReport, Unproved, WhyUnproved};
+use larder_gnode::pass::{self, Listing, PassError, PassOptions, PassReport, Unproved, WhyUnproved};
 use larder_index::IndexSnapshot;
 use larder_lnode::{RestoreOptions, restore};
 use larder_reader::{MetaChunks, RecipeReader, VersionReader};
@@ -24,7 +24,7 @@ use larder_writer::ContainerTotals;
 use crate::support::*;
 
 /// A version of an attacker and one of a victim, which a pass has ingested.
-fn with_victim() -> (Scene, Version) {
+pub(crate) fn with_victim() -> (Scene, Version) {
     let scene = Scene::new();
     scene.alone("attacker", &[("x", 900, 90_000)]);
     let id = scene.alone("victim", &[("a", 1, 100_000), ("b", 2, 80_000)]);
@@ -33,17 +33,17 @@ fn with_victim() -> (Scene, Version) {
     (scene, victim)
 }
 
-fn containers_of(scene: &Scene, version: &Version) -> BTreeSet<ContainerId> {
+pub(crate) fn containers_of(scene: &Scene, version: &Version) -> BTreeSet<ContainerId> {
     let manifest = VersionReader::open(&scene.context(), version).unwrap().manifest().clone();
     manifest.containers.iter().map(|usage| usage.container).collect()
 }
 
-fn all_there(scene: &Scene, containers: &BTreeSet<ContainerId>) -> bool {
+pub(crate) fn all_there(scene: &Scene, containers: &BTreeSet<ContainerId>) -> bool {
     let objects = scene.runtime.block_on(scene.memory.contents());
     containers.iter().all(|id| objects.contains_key(&names::container(*id)))
 }
 
-fn proved_in_index(scene: &Scene, version: &Version) -> Option<(u32, bool)> {
+pub(crate) fn proved_in_index(scene: &Scene, version: &Version) -> Option<(u32, bool)> {
     let repository = scene.repository(scene.memory.store());
     let newest = scene.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
     let row = newest.manifest.versions.iter().find(|row| row.job == version.id());
@@ -52,7 +52,7 @@ fn proved_in_index(scene: &Scene, version: &Version) -> Option<(u32, bool)> {
 
 /// Two passes beside a forged generation: neither deletes anything of the version, and both say why.
 #[track_caller]
-fn is_refused(scene: &Scene, victim: &Version, generation: u32, at: &str) {
+pub(crate) fn is_refused(scene: &Scene, victim: &Version, generation: u32, at: &str) {
     let (needed, truth) = (containers_of(scene, victim), contents_of(&scene.context(), victim));
     for _ in 0..2 {
         let report = scene.pass().unwrap();
@@ -69,7 +69,7 @@ fn is_refused(scene: &Scene, victim: &Version, generation: u32, at: &str) {
 
 /// The forged generation goes, and everything is as before.
 #[track_caller]
-fn is_undone(scene: &Scene, victim: &Version, generation: u32, at: &str) {
+pub(crate) fn is_undone(scene: &Scene, victim: &Version, generation: u32, at: &str) {
     let truth = contents_of(&scene.context(), victim);
     scene.runtime.block_on(scene.memory.remove(&names::version(victim.series, victim.id(), generation)));
     assert!(contents_of(&scene.context(), &scene.now(victim)) == truth, "{at}");
@@ -291,6 +291,25 @@ fn a_generation_of_another_content_changes_nothing_and_is_named() {
     assert!(contents_of(&scene.context(), &second).values().any(|content| content.len() == 80_000));
     is_refused(&scene, &victim, generation, "another content");
     is_undone(&scene, &victim, generation, "another content");
+}
+
+/// What has the name of a generation and does not open was planted, or it is a generation that broke. Its references are unknown.
+#[test]
+fn a_generation_that_does_not_open_hides_nothing_and_stops_passes() {
+    let (scene, victim) = with_victim();
+    let truth = contents_of(&scene.context(), &victim);
+    let name = names::version(victim.series, victim.id(), 1);
+    scene.runtime.block_on(scene.memory.put(&name, &b"planted"[..]));
+    let before = scene.runtime.block_on(scene.memory.contents());
+    match scene.pass().unwrap_err() {
+        PassError::UnreadableManifest { name: object, .. } => assert_eq!(object, name),
+        other => panic!("{other}"),
+    }
+    let after = scene.runtime.block_on(scene.memory.contents());
+    assert!(before.keys().all(|name| after.contains_key(name)));
+    assert!(contents_of(&scene.context(), &scene.now(&victim)) == truth);
+    scene.runtime.block_on(scene.memory.remove(&name));
+    assert_eq!(scene.pass().unwrap().unproved, []);
 }
 
 /// A rebuilt index knows versions by their newest generations. It has no proofs, so the next pass makes them.

@@ -18,6 +18,7 @@ mod daemon;
 mod estimates;
 mod fifty_versions;
 mod forged_generations;
+mod forged_places;
 mod generations;
 mod ingesting;
 mod layouts_apart;

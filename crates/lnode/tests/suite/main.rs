@@ -23,5 +23,6 @@ mod restoring;
 mod roundtrip;
 mod similar;
 mod support;
+mod trust_model;
 mod unanswered;
 mod witnessed;
