@@ -177,7 +177,7 @@ impl App {
         }
         // Before a password is asked for, it must be clear that there is a repository.
         let id = self.block_on(find_config(&store)).map_err(|error| self.not_opened(error))?;
-        let memory = id.map(|id| machine::Memory::open(self, id));
+        let memory = id.map(|id| machine::Memory::open(&self.global, id));
         let last = memory.as_ref().and_then(machine::Memory::last_key);
         let hints = OpenHints { last, takes_costly_keys: self.global.costly_keys };
         let source = PasswordSource::of(&self.global);
@@ -269,7 +269,7 @@ impl App {
 
     /// The context of a pass or a repair of the index, which `cancel` stops.
     pub(crate) fn maintaining(&self, repository: &Repository, cancel: &Cancel) -> JobContext {
-        let machine = machine::noting(self, repository);
+        let machine = machine::noting(&self.global, &self.out, repository);
         JobContext { cancel: cancel.clone(), machine, ..self.reading(repository.clone()) }
     }
 

@@ -8,8 +8,9 @@ use larder_state::{Seen, StateError, StateFolder};
 use larder_store::Repository;
 use larder_store::repository::{Entropy, SystemEntropy};
 
-use crate::app::App;
+use crate::args::Global;
 use crate::environment;
+use crate::output::Output;
 
 /// The state of a repository that is about to be opened, if there is one. Its folder is claimed by
 /// the configuration, which nobody has verified yet, so only hints are taken from it.
@@ -20,8 +21,8 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Reads it. A state that cannot be used gives no hints; the users of the state report it.
-    pub(crate) fn open(app: &App, claimed: RepositoryId) -> Self {
-        let base = environment::state_dir(&app.global);
+    pub(crate) fn open(global: &Global, claimed: RepositoryId) -> Self {
+        let base = environment::state_dir(global);
         let folder = base.and_then(|base| StateFolder::open(&base, claimed).ok().flatten());
         let seen = folder.as_ref().and_then(|folder| folder.seen().ok()).unwrap_or_default();
         Self { folder, seen }
@@ -45,45 +46,45 @@ impl Memory {
 
 /// For backups: a machine that recognises what it made, and notes what it makes. Without a usable
 /// state and without a key file, it recognises nothing.
-pub(crate) fn witness(app: &App, repository: &Repository) -> Machine {
+pub(crate) fn witness(global: &Global, out: &Output, repository: &Repository) -> Machine {
     let (id, of_key) = (repository.config().repository, &repository.keys().secrets().witness);
-    let machine = noting(app, repository);
+    let machine = noting(global, out, repository);
     let draw = |bytes: &mut [u8]| SystemEntropy.fill(bytes).map_err(io::Error::other);
     match machine.clone().witnessing(of_key.as_ref(), id, draw) {
         Ok(machine) => machine,
         Err(error) => {
-            warn(app, &error);
+            warn(out, &error);
             machine
         }
     }
 }
 
 /// For passes: a machine that notes what it sees.
-pub(crate) fn noting(app: &App, repository: &Repository) -> Machine {
-    let base = environment::state_dir(&app.global);
+pub(crate) fn noting(global: &Global, out: &Output, repository: &Repository) -> Machine {
+    let base = environment::state_dir(global);
     let folder = base.map(|base| StateFolder::create(&base, repository.config().repository));
-    with(app, folder.transpose())
+    with(out, folder.transpose())
 }
 
 /// For looks at the repository: a machine that remembers, and leaves no trace where there is none.
-pub(crate) fn remembering(app: &App, repository: &Repository) -> Machine {
-    let base = environment::state_dir(&app.global);
+pub(crate) fn remembering(global: &Global, out: &Output, repository: &Repository) -> Machine {
+    let base = environment::state_dir(global);
     let folder = base.map(|base| StateFolder::open(&base, repository.config().repository));
-    with(app, folder.transpose().map(Option::flatten))
+    with(out, folder.transpose().map(Option::flatten))
 }
 
-fn with(app: &App, folder: Result<Option<StateFolder>, StateError>) -> Machine {
+fn with(out: &Output, folder: Result<Option<StateFolder>, StateError>) -> Machine {
     match folder {
         Ok(folder) => folder.map(Machine::with_state).unwrap_or_default(),
         Err(error) => {
-            warn(app, &error);
+            warn(out, &error);
             Machine::default()
         }
     }
 }
 
-fn warn(app: &App, error: &StateError) {
-    app.out.warn(&format!(
+fn warn(out: &Output, error: &StateError) {
+    out.warn(&format!(
         "the state of this machine cannot be used: {error}. Name another folder with --state, or go without by --no-state"
     ));
 }

@@ -46,6 +46,7 @@ pub mod settings;
 pub mod sketch;
 mod wire;
 pub mod witness;
+pub mod witness_key;
 
 pub use container::ChunkRef;
 pub use error_kind::ErrorKind;

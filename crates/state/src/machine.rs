@@ -7,7 +7,8 @@ use larder_format::ids::{JobId, RepositoryId, SeriesKey};
 use larder_format::keys::Secret;
 use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
-use larder_format::witness::{Witness, WitnessKey};
+use larder_format::witness::Witness;
+use larder_format::witness_key::WitnessKey;
 
 use crate::folder::{StateError, StateFolder};
 use crate::seen::{Seen, SeenIndex};

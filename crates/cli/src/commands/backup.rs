@@ -72,7 +72,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     let started_ms = SystemClock.now_ms();
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
-    let context = JobContext { machine: machine::witness(app, &opened.repository), ..context };
+    let context = JobContext { machine: machine::witness(&app.global, &app.out, &opened.repository), ..context };
     let scan = scan.map(|walk| Scan::start(walk, meter.progress()));
     let result = backup(&context, input, &options);
     drop(scan);

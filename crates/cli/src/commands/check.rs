@@ -44,7 +44,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let options = CheckOptions { read_data, versions: chosen };
     let mut meter = Meter::start(MeterKind::Check, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
-    let context = JobContext { machine: machine::remembering(app, &opened.repository), ..context };
+    let context = JobContext { machine: machine::remembering(&app.global, &app.out, &opened.repository), ..context };
     let mut report = check(&context, &options)?;
     let opens_index = opened.repository.keys().secrets().index.is_some();
     let index = match is_everything && !args.no_index && opens_index {

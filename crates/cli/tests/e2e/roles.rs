@@ -8,6 +8,7 @@ use larder_format::ids::{DomainId, JobId};
 use larder_format::key_file::{MachineKey, Unlock, unwrap};
 use larder_format::keys::Keys;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_format::manifest::{Manifest, Register, Summary};
 
 use crate::support::{Play, Ran, damage, run};
 
@@ -223,6 +224,54 @@ fn a_machine_cannot_close_the_job_of_another() {
     std::fs::write(&register, kept.expect("there")).expect("put back");
     std::fs::write(jobs.join(&victim).join("done"), done).expect("put back");
     roles.play.larder(["check", "--read-data"]).ok();
+}
+
+/// A version with the id of another domain's running job does not settle that job: otherwise, any machine could have the
+/// base of a running backup collected, once that is forgotten.
+#[test]
+fn a_machine_cannot_take_the_id_of_the_job_of_another() {
+    let roles = Roles::new();
+    for name in ["one", "two"] {
+        roles.add(name, &["--role", "backup", "--domain", name]).ok();
+        roles.run(name, &["backup", "src", "--series", name]).ok();
+    }
+    let newest = |key: &str| {
+        let listed = roles.run(key, &["snapshots", "--json"]).ok().json();
+        listed.as_array().expect("a list").last().expect("one")["id"].as_str().expect("an id").to_owned()
+    };
+    let (attacker, base) = (newest("one"), newest("two"));
+    roles.play.write("src/c", "more");
+    roles.run("two", &["backup", "src", "--series", "two"]).ok();
+    let victim = newest("two");
+    assert_ne!(victim, base);
+    // The job runs: its closing mark and its register are not there yet.
+    let repository = roles.play.repository();
+    let register_of = |id: &str| {
+        let named = damage::named(&repository, "versions/").into_iter().find(|name| name.contains(id));
+        repository.join(named.expect("a register"))
+    };
+    let (register, done) = (register_of(&victim), repository.join(format!("jobs/{victim}/done")));
+    let kept = [&register, &done].map(|path| (path.clone(), std::fs::read(path).expect("there")));
+    kept.iter().for_each(|(path, _)| std::fs::remove_file(path).expect("removed"));
+    // The thief of the other machine makes a version of its own with that id.
+    let keys = keys_of(&roles, "one");
+    let (series, id) = (keys.series_key("one"), victim.parse().expect("an id"));
+    let own = std::fs::read(register_of(&attacker)).expect("there");
+    let own = Manifest::decode(&keys, series, attacker.parse().expect("an id"), 0, &own).expect("its own");
+    let Register::Committed(own) = own else { panic!("a version") };
+    let planted = Manifest { summary: Summary { id, ..own.summary.clone() }, ..own };
+    let folder = repository.join(format!("versions/{series}/{victim}"));
+    std::fs::create_dir_all(&folder).expect("made");
+    std::fs::write(folder.join("0"), planted.encode(&keys, series, 0, [7; 32]).expect("seals")).expect("planted");
+    roles.run("restore+operate", &["forget", &base]).ok();
+    roles.run("restore+operate", &["optimize"]).ok();
+    // It comes to its end.
+    for (path, bytes) in &kept {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, bytes).expect("put back");
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    roles.play.larder(["check", "--read-data", "--no-index"]).ok();
 }
 
 /// A pass signs no mark that somebody else asks for: `aborted` at a high number would keep a snapshot from being rewritten

@@ -88,9 +88,14 @@ impl Survey<'_> {
         // names, and no version is read for them.
         let has_first = |generations: &[u32]| generations.first() == Some(&0);
         let committed = registers.iter().filter(|(_, generations)| has_first(generations));
-        before.settled = committed.map(|(pin, _)| pin.job).collect();
-        let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
-        let looks = open.map(|(job, listed)| self.is_settled(*job, listed, &registers, now_ms));
+        let registered: HashSet<JobId> = committed.map(|(pin, _)| pin.job).collect();
+        // Somebody else may take the id of a running job for a version in another series. So only
+        // the register that the job's own lease names settles it, as long as there is a lease.
+        before.settled = registered.iter().filter(|job| !jobs.contains_key(*job)).copied().collect();
+        let looks = jobs.iter().map(|(job, listed)| {
+            let has_register = registered.contains(job);
+            self.is_settled(*job, listed, has_register, &registers, now_ms)
+        });
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
         let (mut fenced, mut committed, mut ended) = (Vec::new(), Vec::new(), BTreeMap::new());
         for look in looks {
@@ -207,12 +212,14 @@ impl Survey<'_> {
         if is_there || !self.repository.keeps(Rule::AskedTwice) { Ok(()) } else { Err(PassError::Overtaken) }
     }
 
-    /// Whether a job without a register can create nothing new. If it is considered dead, the fence
+    /// Whether a job can create nothing new: it has closed or committed. `has_register`: a version
+    /// has its id, in whichever series. If it is considered dead, the fence
     /// ensures this from now on (`Fence`).
     async fn is_settled(
         &self,
         job: JobId,
         listed: &ListedJob,
+        has_register: bool,
         registers: &BTreeMap<Pin, Vec<u32>>,
         now_ms: u64,
     ) -> Result<Settled, PassError> {
@@ -220,15 +227,20 @@ impl Survey<'_> {
             return Ok(Settled::Closed(job, done));
         }
         let SeenLease::Open(lease) = self.repository.see_lease(job, &listed.renewals).await? else {
-            return Ok(Settled::No);
+            // Nobody can replace the first lease object. Without one that opens, the register is
+            // all that is known of the job.
+            return Ok(if has_register { Settled::Yes(job) } else { Settled::No });
         };
+        let own = Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job };
+        let is_committed = || registers.get(&own).is_some_and(|generations| generations.first() == Some(&0));
+        if lease.kind != JobKind::Read && is_committed() {
+            return Ok(Settled::Yes(job));
+        }
         // The key whose creation commits its work. A task that claims an index is over when there
         // is one with that number.
         let register = match lease.kind {
             JobKind::Read => return Ok(Settled::No),
-            JobKind::Backup => {
-                (Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job }, 0)
-            }
+            JobKind::Backup => (own, 0),
             // Only an operator's task makes generations or indexes. Another lease that says so
             // could have a pass sign a mark of its choice.
             JobKind::Task if !lease.is_signed => return Ok(Settled::No),

@@ -52,7 +52,7 @@ pub(crate) enum Has {
     Versions,
     /// Containers whose tables are not true, for these versions.
     LyingTables,
-    /// Closing marks of the client's job, or a version elsewhere with its id. The first takes a key of its domain, the second any.
+    /// Closing marks of the client's job. It takes a key of its domain.
     Settling,
     /// What was removed, from copies.
     OldVersions,
@@ -369,7 +369,7 @@ fn open_a_backup_on_a_signed_generation() {
     breaks(Trust::new(None, &[Has::Versions, Has::Signature]), KEPT);
 }
 
-/// Known: somebody closes a job that runs, or takes its id, and its base is forgotten. Nothing retains what the job takes over.
+/// Known: somebody with a key of the domain closes a job that runs, and its base is forgotten. Nothing retains what the job takes over.
 #[test]
 fn open_a_job_that_another_settled() {
     breaks(Trust::new(None, &[Has::Settling]), KEPT);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use crate::support::*;
 use larder_format::keys::Secret;
 use larder_format::layout::Layout;
-use larder_format::witness::WitnessKey;
+use larder_format::witness_key::WitnessKey;
 use larder_job::{JobContext, Machine, Progress};
 use larder_lnode::{BackupOptions, BackupReport, Input, WhyBase, backup};
 use larder_store::rules::Rule;

@@ -45,7 +45,7 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
     };
     let mut meter = Meter::start(MeterKind::Repair, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
-    let context = JobContext { machine: machine::witness(app, &opened.repository), ..context };
+    let context = JobContext { machine: machine::witness(&app.global, &app.out, &opened.repository), ..context };
     let result = salvage(&context, &options);
     meter.stop();
     let report = result?;
