@@ -89,8 +89,8 @@ impl Survey<'_> {
         let has_first = |generations: &[u32]| generations.first() == Some(&0);
         let committed = registers.iter().filter(|(_, generations)| has_first(generations));
         let registered: HashSet<JobId> = committed.map(|(pin, _)| pin.job).collect();
-        // Somebody else may take the id of a running job for a version in another series. So only
-        // the register that the job's own lease names settles it, as long as there is a lease.
+        // Somebody else may take the id of a running job for a version in another series. So a
+        // register counts only in the series that the job's lease names, if there is a lease.
         before.settled = registered.iter().filter(|job| !jobs.contains_key(*job)).copied().collect();
         let looks = jobs.iter().map(|(job, listed)| {
             let has_register = registered.contains(job);
