@@ -58,6 +58,7 @@ const INDEX: ObjectType = ObjectType {
 };
 const PARTS: usize = 2;
 /// Of the byte of a version's state.
+const SETTLED: u8 = 8;
 const LIFECYCLE: u8 = 16;
 const ARRANGED: u8 = 32;
 const CARRIED: u8 = 64;
@@ -215,6 +216,9 @@ pub struct IndexedVersion {
     /// Whether a pass proved this generation, so that it supersedes lower ones. Generation 0 needs
     /// no proof.
     pub is_proved: bool,
+    /// Whether a pass saw that the job with this id closed, or that its own lease names this
+    /// register. Nobody else may have taken the id of a running job for it.
+    pub is_settled: bool,
     /// When the store first had its generation 0, as far as passes saw: milliseconds since the
     /// epoch by the store's clock, the earliest that any pass saw. 0: unknown. Retention compares
     /// the time that the version claims with it.
@@ -341,7 +345,8 @@ impl IndexManifest {
             let arranged = if version.is_arranged { ARRANGED } else { 0 };
             let carried = if version.is_carried { CARRIED } else { 0 };
             let proved = if version.is_proved { PROVED } else { 0 };
-            rows.put_u8(state | layout | arranged | carried | proved);
+            let settled = if version.is_settled { SETTLED } else { 0 };
+            rows.put_u8(state | layout | arranged | carried | proved | settled);
             rows.put_u64(version.seen_ms);
         }
         rows.put_varint(self.runs.len() as u64);
@@ -388,7 +393,7 @@ impl IndexManifest {
             let job = places.job(job, &reader)?;
             let generation = reader.varint_u32()?;
             let flags = reader.u8()?;
-            let state = match flags & !(LIFECYCLE | ARRANGED | CARRIED | PROVED) {
+            let state = match flags & !(LIFECYCLE | ARRANGED | CARRIED | PROVED | SETTLED) {
                 0 => VersionState::Retained,
                 1 => VersionState::Forgotten,
                 2 => VersionState::Collected,
@@ -396,7 +401,7 @@ impl IndexManifest {
             };
             let layout = if flags & LIFECYCLE == 0 { Layout::Standard } else { Layout::Lifecycle };
             let (is_arranged, is_carried) = (flags & ARRANGED != 0, flags & CARRIED != 0);
-            let is_proved = flags & PROVED != 0;
+            let (is_proved, is_settled) = (flags & PROVED != 0, flags & SETTLED != 0);
             versions.push(IndexedVersion {
                 number,
                 series,
@@ -407,6 +412,7 @@ impl IndexManifest {
                 is_arranged,
                 is_carried,
                 is_proved,
+                is_settled,
                 seen_ms: reader.u64()?,
             });
         }

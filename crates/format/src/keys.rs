@@ -252,6 +252,15 @@ impl Keys {
         Self { secrets: Arc::new(secrets), opening: Arc::new(opening), signing }
     }
 
+    /// The same keys, whose own domain is another one: what is made with them belongs there. `None`
+    /// for keys of some domains only.
+    pub fn in_domain(&self, name: &str) -> Option<Self> {
+        let DomainSecrets::All(_) = &self.secrets.domains else { return None };
+        let secrets =
+            Secrets { domain: self.domain_id(name, 0), domain_name: name.to_owned(), ..Secrets::clone(&self.secrets) };
+        Some(Self { secrets: Arc::new(secrets), ..self.clone() })
+    }
+
     /// What they were made of.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets

@@ -53,6 +53,8 @@ pub(crate) struct KnownVersions {
     ingested: u64,
     /// Known versions whose generation was proved now.
     newly_proved: u64,
+    /// Known versions whose job was found settled now.
+    newly_settled: u64,
     /// Versions that were dropped, with rows or without.
     dropped: u64,
     /// Containers in manifests that count and were not ingested: several generations, and those
@@ -66,6 +68,8 @@ pub(crate) struct KnownVersions {
     sketches: Sketches,
     /// When the store made generation 0 of versions, as they were listed.
     made_ms: BTreeMap<Pin, u64>,
+    /// Registers whose jobs are settled for certain.
+    settled: HashSet<Pin>,
     /// A version that finds no free number is not ingested; the next pass reads it again.
     is_full: bool,
 }
@@ -125,6 +129,8 @@ impl KnownVersions {
             retained: BTreeSet::new(),
             ingested: 0,
             newly_proved: 0,
+            newly_settled: 0,
+            settled: HashSet::new(),
             dropped: 0,
             held: HashSet::new(),
             counting: PerLayout::default(),
@@ -138,6 +144,16 @@ impl KnownVersions {
     /// Notes when the store made generation 0 of versions; 0: it does not say.
     pub(crate) fn note_made(&mut self, made_ms: BTreeMap<Pin, u64>) {
         self.made_ms = made_ms;
+    }
+
+    /// Notes registers whose jobs are settled for certain.
+    pub(crate) fn note_settled(&mut self, settled: HashSet<Pin>) {
+        for (version, row) in &mut self.versions {
+            if settled.contains(version) && !std::mem::replace(&mut row.is_settled, true) {
+                self.newly_settled += 1;
+            }
+        }
+        self.settled = settled;
     }
 
     /// Bytes of memory of the table of containers. All of it is in memory, for any size of the
@@ -252,6 +268,8 @@ impl KnownVersions {
         let state = VersionState::Retained;
         let (is_arranged, is_carried) = (false, false);
         let seen_ms = self.versions.get(&version).map_or(0, |known| known.seen_ms);
+        let was_settled = self.versions.get(&version).is_some_and(|known| known.is_settled);
+        let is_settled = was_settled || self.settled.contains(&version);
         let row = IndexedVersion {
             number,
             series,
@@ -262,6 +280,7 @@ impl KnownVersions {
             is_arranged,
             is_carried,
             is_proved,
+            is_settled,
             seen_ms,
         };
         self.versions.insert(version, row);
@@ -383,7 +402,7 @@ impl KnownVersions {
 
     /// Whether versions were ingested or proved, which is worth an index.
     pub(crate) fn has_new(&self) -> bool {
-        self.ingested > 0 || self.newly_proved > 0
+        self.ingested > 0 || self.newly_proved > 0 || self.newly_settled > 0
     }
 
     /// The rows, each with the earliest time at which the store or a pass is known to have had the

@@ -300,6 +300,21 @@ impl Repository {
         Err(RepositoryError::KeyLacks { what, has: self.keys.roles().verbs(), needs })
     }
 
+    /// The same repository as a machine of another domain sees it, for settings and series there.
+    ///
+    /// # Errors
+    /// [`RepositoryError::KeyLacks`]: the key in use is of one domain only.
+    pub fn in_domain(&self, name: &str) -> Result<Self, RepositoryError> {
+        match self.keys.in_domain(name) {
+            Some(keys) => Ok(Self { keys: Arc::new(keys), ..self.clone() }),
+            None => Err(RepositoryError::KeyLacks {
+                what: "what is in another domain",
+                has: self.keys.roles().verbs(),
+                needs: Roles::OPERATE,
+            }),
+        }
+    }
+
     /// The objects below.
     pub fn store(&self) -> &Store {
         &self.store

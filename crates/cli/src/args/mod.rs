@@ -32,7 +32,7 @@ pub(crate) use look::{
 pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
-pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};
+pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
 /// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.

@@ -25,7 +25,7 @@ pub(crate) enum SeriesCommand {
     /// List the series, and those that have settings
     List,
     /// Show one series and its settings
-    Show(WhichSeries),
+    Show(ShowSeriesArgs),
     /// Change the settings of a series
     ///
     /// The layout applies to a series without snapshots; an existing series keeps its layout.
@@ -49,6 +49,10 @@ pub(crate) struct ConvertArgs {
     #[arg(value_name = "SERIES")]
     pub(crate) series: String,
 
+    /// Domain of the series, if it is that of a machine with a key file of its own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<String>,
+
     /// New layout: standard, or lifecycle
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) layout: Layout,
@@ -67,12 +71,28 @@ pub(crate) struct WhichSeries {
     pub(crate) default: bool,
 }
 
+/// What to show.
+#[derive(Debug, Args)]
+pub(crate) struct ShowSeriesArgs {
+    /// Which
+    #[command(flatten)]
+    pub(crate) which: WhichSeries,
+
+    /// Domain of the series, if it is that of a machine with a key file of its own
+    #[arg(long, value_name = "NAME", conflicts_with = "default")]
+    pub(crate) domain: Option<String>,
+}
+
 /// What to set.
 #[derive(Debug, Args)]
 pub(crate) struct SetSeriesArgs {
     /// Which
     #[command(flatten)]
     pub(crate) which: WhichSeries,
+
+    /// Domain of the series, if it is that of a machine with a key file of its own
+    #[arg(long, value_name = "NAME", conflicts_with = "default")]
+    pub(crate) domain: Option<String>,
 
     /// Layout of new series: standard, or lifecycle
     #[arg(long, value_name = "LAYOUT")]
@@ -105,6 +125,10 @@ pub(crate) struct LayoutArgs {
     /// Name of the series
     #[arg(value_name = "SERIES")]
     pub(crate) series: String,
+
+    /// Domain of the series, if it is that of a machine with a key file of its own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<String>,
 
     /// Draw a picture into this file
     #[arg(long, value_name = "FILE")]

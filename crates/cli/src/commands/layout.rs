@@ -29,7 +29,9 @@ const COLUMNS_MAX: usize = 10;
 pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     let filter = FilterArgs { series: vec![args.series.clone()], ..FilterArgs::default() };
-    let versions = Versions::load(app, &opened.repository, &filter)?;
+    let mut versions = Versions::load(app, &opened.repository, &filter)?;
+    let domain = args.domain.as_deref().unwrap_or_default();
+    versions.admitted.retain(|version| version.summary.domain_name == domain);
     let Some(key) = versions.admitted.first().map(|version| version.series) else {
         versions.warn_of_damage(app);
         return Err(super::series::no_such(&args.series));

@@ -15,7 +15,7 @@ use larder_store::settings::{Settings, SettingsChange};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::args::{ConvertArgs, FilterArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};
+use crate::args::{ConvertArgs, FilterArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
@@ -26,7 +26,7 @@ use crate::{sizes, time};
 pub(super) fn run(app: &App, args: &SeriesArgs) -> Result<Exit, Failure> {
     match &args.command {
         SeriesCommand::List => list(app),
-        SeriesCommand::Show(which) => show(app, which),
+        SeriesCommand::Show(args) => show(app, args),
         SeriesCommand::Set(args) => set(app, args),
         SeriesCommand::Convert(args) => return convert_series(app, args),
     }?;
@@ -37,7 +37,8 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to convert a series")?;
     let mut meter = Meter::start(MeterKind::Repair, &app.out);
-    let context = app.context(opened.repository, meter.progress());
+    let repository = of_domain(&opened.repository, args.domain.as_deref())?;
+    let context = app.context(repository, meter.progress());
     let converted = convert(&context, &args.series, args.layout, app.compression(), app.scratch());
     meter.stop();
     let Converted { versions, were_already, overtaken, copied_bytes, shared_bytes, stored_bytes, left, unreadable } =
@@ -93,6 +94,14 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// The repository as a machine of the named domain sees it.
+fn of_domain(repository: &Repository, domain: Option<&str>) -> Result<Repository, Failure> {
+    Ok(match domain {
+        Some(name) => repository.in_domain(name)?,
+        None => repository.clone(),
+    })
+}
+
 /// The layout of a backup into this series. A series with versions keeps their layout, whatever the
 /// settings are: the option must not contradict it.
 pub(super) fn layout_of_backup(
@@ -128,7 +137,10 @@ fn contradiction(series: &str, layout: Layout, asked: Layout) -> Failure {
 
 /// The facts about one series.
 struct Known {
+    key: SeriesKey,
     name: String,
+    /// Name of its domain; empty for the default domain.
+    domain: String,
     versions: Vec<Version>,
     set: SeriesSettings,
     holds: Settings,
@@ -163,6 +175,7 @@ impl Known {
         let newest = self.newest_by_time();
         json!({
             "series": self.name,
+            "domain": self.domain,
             "layout": self.layout().name(),
             "needs_rebuild": self.needs_rebuild,
             "holes_percent": self.holds.holes_percent,
@@ -193,22 +206,27 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
     let versions = Versions::load(app, repository, &FilterArgs::default())?;
     let mut all = app.block_on(repository.all_settings())?;
     let default = all.remove(&SettingsOf::Default).unwrap_or_default();
-    let mut series: BTreeMap<String, Vec<Version>> = BTreeMap::new();
-    for version in &versions.admitted {
-        series.entry(version.summary.series.clone()).or_default().push(version.clone());
-    }
-    for set in all.values() {
-        series.entry(set.series.clone()).or_default();
-    }
     let needing_rebuild = series_needing_rebuild(app, repository);
-    let known = series.into_iter().map(|(name, versions)| {
-        let key = SettingsOf::Series(repository.keys().series_key(&name));
-        let set = all.get(&key).cloned().unwrap_or_default();
-        let holds = Settings::of(&set, &default);
-        let needs_rebuild = versions.first().is_some_and(|version| needing_rebuild.contains(&version.series));
-        Known { name, versions, set, holds, needs_rebuild }
-    });
-    Ok((known.collect(), default, versions))
+    let mut known: BTreeMap<SeriesKey, Known> = BTreeMap::new();
+    let new = |key, name: &str, domain: &str| {
+        let set = all.get(&SettingsOf::Series(key)).cloned().unwrap_or_default();
+        let (name, domain) = (name.to_owned(), domain.to_owned());
+        let (holds, needs_rebuild) = (Settings::of(&set, &default), needing_rebuild.contains(&key));
+        Known { key, name, domain, versions: Vec::new(), set, holds, needs_rebuild }
+    };
+    for version in &versions.admitted {
+        let (key, summary) = (version.series, &version.summary);
+        let known = known.entry(key).or_insert_with(|| new(key, &summary.series, &summary.domain_name));
+        known.versions.push(version.clone());
+    }
+    for (of, set) in &all {
+        if let SettingsOf::Series(key) = of {
+            known.entry(*key).or_insert_with(|| new(*key, &set.series, ""));
+        }
+    }
+    let mut known: Vec<_> = known.into_values().collect();
+    known.sort_by(|a, b| (&a.name, &a.domain).cmp(&(&b.name, &b.domain)));
+    Ok((known, default, versions))
 }
 
 /// Series that passes cannot arrange, because the index was rebuilt. Unknown without an index.
@@ -238,6 +256,7 @@ fn list(app: &App) -> Result<(), Failure> {
     } else {
         let mut table = Table::new(&[
             ("Series", Align::Cut),
+            ("Domain", Align::Cut),
             ("Layout", Align::Left),
             ("Snapshots", Align::Right),
             ("Newest", Align::Left),
@@ -250,6 +269,7 @@ fn list(app: &App) -> Result<(), Failure> {
             let size = newest.map(|version| sizes::show(version.summary.statistics.logical_bytes));
             table.row(vec![
                 safe(&known.name),
+                safe(&known.domain),
                 if known.needs_rebuild {
                     format!("{}, not arranged", known.layout())
                 } else {
@@ -260,6 +280,9 @@ fn list(app: &App) -> Result<(), Failure> {
                 size.unwrap_or_default(),
                 sizes::show(known.added()),
             ]);
+        }
+        if all.iter().all(|known| known.domain.is_empty()) {
+            table.leave_out("Domain");
         }
         if all.is_empty() {
             app.out.info("no series")?;
@@ -274,15 +297,23 @@ fn list(app: &App) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(app: &App, which: &WhichSeries) -> Result<(), Failure> {
+fn show(app: &App, args: &ShowSeriesArgs) -> Result<(), Failure> {
     let opened = app.open()?;
-    let Some(name) = &which.series else {
+    let Some(name) = &args.which.series else {
         let set = app.block_on(opened.repository.settings_of(SettingsOf::Default))?;
         return show_default(app, &set);
     };
     let (all, _, versions) = known(app, &opened.repository)?;
-    let Some(known) = all.iter().find(|known| known.name == *name) else {
-        return Err(no_such(name));
+    let key = of_domain(&opened.repository, args.domain.as_deref())?.keys().series_key(name);
+    let named: Vec<_> = all.iter().filter(|known| known.name == *name).collect();
+    let known = match (all.iter().find(|known| known.key == key), &*named) {
+        (Some(known), _) => known,
+        (None, [only]) if args.domain.is_none() => only,
+        (None, [_, _, ..]) if args.domain.is_none() => {
+            return Err(Failure::usage(format!("there is a series {} in several domains", safe(name)))
+                .advise("name one of them with --domain; `larder series list` lists them"));
+        }
+        (None, _) => return Err(no_such(name)),
     };
     if app.out.is_json() {
         app.out.json(&known.json())?;
@@ -307,7 +338,10 @@ fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
     };
     let Settings { holes_percent, arrange_every, .. } = known.holds;
     let mut lines = vec![
-        format!("Series     {}", safe(&known.name)),
+        match known.domain.is_empty() {
+            true => format!("Series     {}", safe(&known.name)),
+            false => format!("Series     {} of domain {}", safe(&known.name), safe(&known.domain)),
+        },
         format!("Layout     {layout}"),
         format!("Holes      up to {holes_percent} %, {}", by(known.set.holes_percent.is_some())),
         format!("Arranged   after every {arrange_every}, {}", by(known.set.arrange_every.is_some())),
@@ -354,7 +388,7 @@ fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
     }
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE, "to change settings")?;
-    let repository = &opened.repository;
+    let repository = &of_domain(&opened.repository, args.domain.as_deref())?;
     let series = args.which.series.as_deref();
     if series == Some("") {
         return Err(Failure::usage("a series needs a name"));

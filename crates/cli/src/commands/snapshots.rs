@@ -176,13 +176,14 @@ fn print_groups(
 
 /// The columns that a narrow terminal leaves out, in this order, and that a compact table does not
 /// have.
-const OPTIONAL: [&str; 4] = ["Stored", "Added", "Tags", "Host"];
+const OPTIONAL: [&str; 5] = ["Stored", "Added", "Tags", "Domain", "Host"];
 
 fn print_table(app: &App, versions: &[Version], known: &Known, is_compact: bool) -> Result<(), Failure> {
     let mut columns = vec![
         ("ID", Align::Left),
         ("Time", Align::Left),
         ("Host", Align::Cut),
+        ("Domain", Align::Cut),
         ("Tags", Align::Cut),
         ("Series", Align::Cut),
         ("Size", Align::Right),
@@ -201,6 +202,7 @@ fn print_table(app: &App, versions: &[Version], known: &Known, is_compact: bool)
             summary.id.short(),
             time::show(summary.time_ms),
             safe(&summary.host),
+            safe(&summary.domain_name),
             safe(&summary.tags.join(",")),
             safe(&summary.series),
             sizes::show(statistics.logical_bytes),
@@ -210,6 +212,9 @@ fn print_table(app: &App, versions: &[Version], known: &Known, is_compact: bool)
         row.extend(known.free.as_ref().map(|_| known.free(version).map_or_else(|| "?".to_owned(), sizes::show)));
         row.extend(any_pinned.then(|| if is_pinned(version) { "pinned".to_owned() } else { String::new() }));
         table.row(row);
+    }
+    if versions.iter().all(|version| version.summary.domain_name.is_empty()) {
+        table.leave_out("Domain");
     }
     if versions.iter().all(|version| names_host(&version.summary)) {
         table.leave_out("Host");

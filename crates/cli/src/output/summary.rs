@@ -18,6 +18,7 @@ pub(crate) fn version(version: &Version) -> Map<String, Value> {
     put("time", json!(time::rfc3339(summary.time_ms)));
     put("series", json!(summary.series));
     put("hostname", json!(summary.host));
+    put("domain", json!(summary.domain_name));
     put("username", json!(summary.user));
     put("tags", json!(summary.tags));
     put("program_version", json!(summary.program));

@@ -467,3 +467,34 @@ fn a_config_of_another_repository_is_not_used() {
     roles.run("backup", &["repair", "config"]).ok();
     roles.run("restore", &["snapshots"]).ok();
 }
+
+/// Series of several domains may have the same name. An operator shows, sets and converts each.
+#[test]
+fn series_of_other_domains_have_settings_too() {
+    let roles = Roles::new();
+    for name in ["one", "two"] {
+        roles.add(name, &["--role", "backup", "--domain", name]).ok();
+        roles.run(name, &["backup", "src", "--series", "same"]).ok();
+    }
+    let play = &roles.play;
+    let list = play.larder(["series", "list", "--json"]).ok().json();
+    let of_same = |known: &&serde_json::Value| known["series"] == "same";
+    let domains: Vec<_> =
+        list.as_array().expect("a list").iter().filter(of_same).map(|known| known["domain"].clone()).collect();
+    assert_eq!(domains, ["one", "two"]);
+    shows(play.larder(["series", "list"]).ok(), "Domain");
+    shows(play.larder(["snapshots"]).ok(), "Domain");
+    let operator = |args: &[&str]| roles.run("restore+operate", args);
+    operator(&["series", "show", "same"]).code(2).says("in several domains");
+    operator(&["series", "set", "same", "--domain", "one", "--holes", "7"]).ok();
+    let holes = |domain: &str| operator(&["series", "show", "same", "--domain", domain, "--json"]).ok().json();
+    assert_eq!((&holes("one")["holes_percent"], &holes("two")["holes_percent"]), (&7.into(), &20.into()));
+    // The machine itself reads what was set for it.
+    assert_eq!(roles.run("one", &["series", "show", "same", "--json"]).ok().json()["holes_percent"], 7);
+    operator(&["series", "convert", "same", "--domain", "two", "--layout", "lifecycle"]).ok();
+    assert_eq!((&holes("one")["layout"], &holes("two")["layout"]), (&"standard".into(), &"lifecycle".into()));
+    operator(&["layout", "same", "--domain", "two"]).ok();
+    roles.run("two", &["backup", "src", "--series", "same"]).ok();
+    play.larder(["check", "--read-data"]).ok();
+    roles.run("one", &["series", "show", "same", "--domain", "two"]).code(12).says("another domain");
+}

@@ -42,6 +42,7 @@ fn version(number: u32, state: VersionState) -> IndexedVersion {
         is_arranged: false,
         is_carried: false,
         is_proved: false,
+        is_settled: number % 2 == 1,
         seen_ms: if number == 0 { 0 } else { 1_790_000_000_000 + u64::from(number) },
     }
 }
@@ -196,8 +197,16 @@ fn any_version() -> impl Strategy<Value = (u32, IndexedVersion)> {
     let state = prop_oneof![Just(VersionState::Retained), Just(VersionState::Forgotten), Just(VersionState::Collected)];
     let of_lifecycle = (any::<bool>(), any::<bool>()).prop_map(|(is, carried)| (Layout::Lifecycle, is, is && carried));
     let arranged = prop_oneof![Just((Layout::Standard, false, false)), of_lifecycle];
-    (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state, arranged, any::<(bool, u64)>()).prop_map(
-        |(step, series, job, generation, state, (layout, is_arranged, is_carried), (is_proved, seen_ms))| {
+    (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state, arranged, any::<(bool, bool, u64)>()).prop_map(
+        |(
+            step,
+            series,
+            job,
+            generation,
+            state,
+            (layout, is_arranged, is_carried),
+            (is_proved, is_settled, seen_ms),
+        )| {
             let (series, job) = (SeriesKey([series; 16]), JobId([job; 16]));
             (
                 step,
@@ -211,6 +220,7 @@ fn any_version() -> impl Strategy<Value = (u32, IndexedVersion)> {
                     is_arranged,
                     is_carried,
                     is_proved,
+                    is_settled,
                     seen_ms,
                 },
             )

@@ -100,6 +100,7 @@ pub fn index_manifest() -> IndexManifest {
         is_arranged: false,
         is_carried: false,
         is_proved: false,
+        is_settled: true,
         seen_ms: 1_790_000_000_000,
     };
     let run = |table, age| RunRef {

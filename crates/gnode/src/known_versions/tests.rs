@@ -17,6 +17,8 @@ fn pass(rows: &[IndexedVersion], made_ms: &[(Pin, u64)]) -> KnownVersions {
         retained: BTreeSet::new(),
         ingested: 0,
         newly_proved: 0,
+        newly_settled: 0,
+        settled: Default::default(),
         dropped: 0,
         held: HashSet::new(),
         counting: PerLayout::default(),

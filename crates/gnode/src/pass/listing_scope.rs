@@ -133,6 +133,7 @@ mod tests {
             is_arranged: false,
             is_carried: false,
             is_proved: false,
+            is_settled: true,
             seen_ms: 0,
         });
         let container = ContainerId { kind: ContainerKind::Data, job: job(9), seq: 0 };

@@ -153,6 +153,7 @@ impl Pass<'_> {
         stop_if_asked(cancel)?;
         let mut known_versions = KnownVersions::load(self.index_work(), &self.base).await?;
         known_versions.note_made(made_ms);
+        known_versions.note_settled(seen.settled);
         proposal.note_recorded(|container| known_versions.has_record(container));
         let prover = Prover::new(copying(self.context, options.threads), self.index_work(), options.prove_max);
         let Versions { manifests_read, unproved } =

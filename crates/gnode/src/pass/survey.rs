@@ -60,6 +60,8 @@ pub(super) struct SeenJobs {
     pub(super) fenced: Vec<AbortedJob>,
     /// Those that ended and whose uploads wait until this time.
     ended: BTreeMap<JobId, u64>,
+    /// Registers that the job's own lease or closing mark names.
+    pub(super) settled: HashSet<Pin>,
 }
 
 impl Survey<'_> {
@@ -92,18 +94,30 @@ impl Survey<'_> {
         // Somebody else may take the id of a running job for a version in another series. So a
         // register counts only in the series that the job's lease names, if there is a lease.
         before.settled = registered.iter().filter(|job| !jobs.contains_key(*job)).copied().collect();
-        let looks = jobs.iter().map(|(job, listed)| {
+        // One look at each is enough.
+        let rows = self.base.manifest.versions.iter().filter(|row| row.is_settled);
+        let rows = rows.map(|row| Pin { series: row.series, job: row.job });
+        let known = rows.filter(|pin| registers.get(pin).is_some_and(|generations| has_first(generations)));
+        before.settled.extend(known.map(|pin| pin.job));
+        let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
+        let looks = open.map(|(job, listed)| {
             let has_register = registered.contains(job);
             self.is_settled(*job, listed, has_register, &registers, now_ms)
         });
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
         let (mut fenced, mut committed, mut ended) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut settled = HashSet::new();
         for look in looks {
             match look? {
                 Settled::No => {}
                 Settled::Ended(job, until_ms) => drop(ended.insert(job, until_ms)),
                 Settled::Yes(job) => drop(before.settled.insert(job)),
+                Settled::Registered(register) => {
+                    settled.insert(register);
+                    before.settled.insert(register.job);
+                }
                 Settled::Closed(job, done) => {
+                    settled.extend(done.series.map(|series| Pin { series, job }));
                     before.dones.insert(job, done);
                     before.settled.insert(job);
                 }
@@ -143,7 +157,7 @@ impl Survey<'_> {
         }
         before.pins = repository.list_pins().await?;
         (before.indexes, before.runs) = self.index.clone();
-        Ok((before, SeenJobs { jobs, now_ms, fenced, ended }))
+        Ok((before, SeenJobs { jobs, now_ms, fenced, ended, settled }))
     }
 
     /// Step 3: containers, all or those that no index may know.
@@ -234,7 +248,7 @@ impl Survey<'_> {
         let own = Pin { series: self.repository.keys().series_key_in(lease.domain, &lease.series), job };
         let is_committed = || registers.get(&own).is_some_and(|generations| generations.first() == Some(&0));
         if lease.kind != JobKind::Read && is_committed() {
-            return Ok(Settled::Yes(job));
+            return Ok(Settled::Registered(own));
         }
         // The key whose creation commits its work. A task that claims an index is over when there
         // is one with that number.
@@ -576,6 +590,8 @@ enum Settled {
     /// Its process ended without a commit; it is aborted at this time.
     Ended(JobId, u64),
     Yes(JobId),
+    /// By the register that its lease names.
+    Registered(Pin),
     /// By its closing mark.
     Closed(JobId, Done),
     Fenced(AbortedJob),

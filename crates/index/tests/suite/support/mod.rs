@@ -59,6 +59,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         is_arranged: false,
         is_carried: false,
         is_proved: false,
+        is_settled: true,
         seen_ms: 0,
     };
     let head = IndexHead {
