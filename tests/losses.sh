@@ -15,7 +15,7 @@ larder() { "$larder" -q "$@"; }
 begin() {
     here=$work/$1
     rm -rf "$here"; mkdir -p "$here"; cd "$here"
-    export LARDER_REPOSITORY=$here/repository
+    export LARDER_REPOSITORY=$here/repository LARDER_STATE=$here/state
     larder init --insecure-kdf
 }
 
@@ -305,7 +305,7 @@ stuck() {
     larder optimize
     first=$(cat id1) second=$(cat id2)
     cp -a repository base
-    reset() { chmod -R u+w repository; rm -rf repository; cp -a base repository; }
+    reset() { chmod -R u+w repository; rm -rf repository "$LARDER_STATE"; cp -a base repository; }
     flip() { chmod u+w "$1"; python3 -c 'import sys; p = sys.argv[1]; b = bytearray(open(p, "rb").read()); b[60] ^= 1; open(p, "wb").write(b)' "$1"; }
     # A manifest that an index knows is lost.
     rm "$(find repository/versions -path "*$first/0")"

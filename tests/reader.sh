@@ -6,6 +6,19 @@ export LARDER_REPOSITORY=$work/repository
 "$larder" -q init --insecure-kdf
 tree "$work/source" 4
 "$larder" -q backup "$work/source"
-python3 "$root/tools/larder_read.py" "$work/repository" restore latest "$work/restored"
-diff -r --no-dereference "$work/source" "$work/restored$work/source"
-echo "reader: both repositories read"
+# By password, by the paper key alone, and by key files that may read contents.
+"$larder" -q key export --output "$work/paper"
+for role in restore all; do "$larder" -q key add --role "$role" --file "$work/$role.key"; done
+read_by() {
+    rm -rf "$work/restored"
+    env -u LARDER_PASSWORD "$@" python3 "$root/tools/larder_read.py" "$work/repository" restore latest "$work/restored"
+    diff -r --no-dereference "$work/source" "$work/restored$work/source"
+}
+read_by LARDER_PASSWORD="$LARDER_PASSWORD"
+read_by LARDER_PAPER_KEY="$work/paper"
+read_by LARDER_KEY_FILE="$work/restore.key"
+read_by LARDER_KEY_FILE="$work/all.key"
+# A key that may back up only opens no contents.
+"$larder" -q key add --role backup --domain elsewhere --file "$work/backup.key"
+! read_by LARDER_KEY_FILE="$work/backup.key" > /dev/null 2>&1 || fail "a backup key restored"
+echo "reader: both repositories read, by every kind of key"

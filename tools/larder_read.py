@@ -239,7 +239,7 @@ class Keys:
 
 def paper_key(text):
     """Repository id and master key of a paper key (key_file/paper.rs)."""
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     need(len(lines) == 6, "a paper key has 6 lines")
     secret = b""
     for number, line in enumerate(lines):
