@@ -13,7 +13,7 @@
 //! | row     | fields |
 //! |---------|--------|
 //! | series  | 16 bytes of key, in order of first use |
-//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state, plus 8 when its job is settled, plus 16 in the layout `lifecycle`, plus 32 when arranged, plus 64 when carried, plus 128 when proved; u64 when it was first seen |
+//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state, plus 8 when its job was seen to be over, plus 16 in the layout `lifecycle`, plus 32 when arranged, plus 64 when carried, plus 128 when proved; u64 when it was first seen |
 //! | run     | 1 byte table, varint age, varint job, varint seq, u64 first, u64 last; varints: records, tombstones, bytes of object, tail, filter |
 //! | queue   | 1 byte what, its fields (`queue.rs`), 1 byte why, varint index number with which it was decided |
 //!
