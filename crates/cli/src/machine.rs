@@ -74,7 +74,8 @@ pub(crate) fn remembering(global: &Global, out: &Output, repository: &Repository
 }
 
 fn with(out: &Output, folder: Result<Option<StateFolder>, StateError>) -> Machine {
-    match folder {
+    let readable = folder.and_then(|folder| folder.map(|folder| folder.seen().map(|_| folder)).transpose());
+    match readable {
         Ok(folder) => folder.map(Machine::with_state).unwrap_or_default(),
         Err(error) => {
             warn(out, &error);

@@ -18,7 +18,8 @@ pub async fn rolled_back(context: &JobContext) -> Result<Vec<RolledBack>, PassEr
     let mut found = Vec::new();
     if seen.newest().next().is_some() {
         let registers = repository.list_registers().await?;
-        let lost = context.lost_versions(|version| registers.contains_key(version)).await?;
+        let is_there = |version: &Pin| registers.get(version).is_some_and(|all| all.first() == Some(&0));
+        let lost = context.lost_versions(is_there).await?;
         found.extend(lost.into_iter().map(|version| RolledBack::Version { version }));
     }
     if seen.index.is_some() && repository.keys().secrets().index.is_some() {
@@ -40,7 +41,7 @@ pub async fn accept(context: &JobContext, found: &[RolledBack]) -> Result<(), Pa
         RolledBack::Version { version } => Some(*version),
         RolledBack::Index { .. } => None,
     });
-    context.machine.forget_versions(versions.collect::<Vec<Pin>>());
+    context.machine.forget_series(versions.collect::<Vec<Pin>>());
     if found.iter().any(|lost| matches!(lost, RolledBack::Index { .. })) {
         let newest = seen_as(&Current::look(&context.repository).await?.snapshot);
         context.machine.change(|seen| seen.index = Some(newest));

@@ -20,11 +20,11 @@ pub async fn lost_versions(
     for version in versions {
         let is_marked = match repository.forgotten(version).await {
             Ok(mark) => mark.is_some(),
-            // Something is there. Readers of marks report it.
-            Err(error) if error.is_of_object() || error.is_foreign() => true,
+            // Anybody could have planted it.
+            Err(error) if error.is_of_object() || error.is_foreign() => false,
             Err(error) => return Err(error),
         };
-        if !is_marked && repository.next_generation(version).await? == 0 {
+        if !is_marked && !repository.has_register(version, 0).await? {
             lost.push(version);
         }
     }

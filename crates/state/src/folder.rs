@@ -12,6 +12,10 @@ use zeroize::Zeroizing;
 
 use crate::seen::{SEEN_MAX, Seen};
 
+/// How often, and how long, a process waits for another one that changes the state.
+const LOCK_TRIES: u32 = 500;
+const LOCK_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Why a state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -149,8 +153,14 @@ impl StateFolder {
         let mut options = OpenOptions::new();
         options.write(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let lock = options.open(&path).map_err(StateError::io(&path))?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| StateError::io(&path)(error.into()))?;
-        Ok(lock)
+        // Others hold it for milliseconds. One that was stopped must not stop all backups.
+        for _ in 0..LOCK_TRIES {
+            match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_WAIT),
+                taken => return taken.map(|()| lock).map_err(|error| StateError::io(&path)(error.into())),
+            }
+        }
+        Err(StateError::io(&path)(io::ErrorKind::WouldBlock.into()))
     }
 
     /// Puts a file in place, whole or not at all, and durably. Only under the lock.

@@ -30,13 +30,26 @@ pub enum RolledBack {
         version: Pin,
     },
     /// An index is gone.
-    #[error("index {}, which this machine saw, is gone; the newest is {newest}", seen.number)]
+    #[error("index {}, which this machine saw, is gone; {}", seen.number, Newest(seen.number, *newest))]
     Index {
         /// The index that this machine saw.
         seen: SeenIndex,
         /// The newest that is there now; 0: none.
         newest: u64,
     },
+}
+
+/// What there is in the place of an index.
+struct Newest(u64, u64);
+
+impl std::fmt::Display for Newest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self(_, 0) => f.write_str("there is none"),
+            Self(seen, newest) if seen == newest => write!(f, "another index {newest} is in its place"),
+            Self(_, newest) => write!(f, "the newest is {newest}"),
+        }
+    }
 }
 
 impl Machine {
@@ -122,7 +135,14 @@ impl Machine {
         is_lost.then_some(RolledBack::Index { seen, newest: newest.number })
     }
 
-    /// Drops versions that are about to be gone.
+    /// Drops all versions of the series of these. The others may be gone as well.
+    pub fn forget_series(&self, versions: Vec<Pin>) {
+        if !versions.is_empty() {
+            self.change(|seen| versions.iter().for_each(|version| seen.remove_series(version.series)));
+        }
+    }
+
+    /// Drops versions that are about to be gone, or that were forgotten.
     pub fn forget_versions(&self, versions: impl IntoIterator<Item = Pin>) {
         let mut versions = versions.into_iter().peekable();
         if versions.peek().is_some() {

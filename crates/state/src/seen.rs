@@ -1,4 +1,4 @@
-//! The file `seen`: what this machine made and saw, newest first.
+//! The file `seen`: what this machine made and saw.
 
 use larder_format::ids::{JobId, KeyId, SeriesKey};
 use larder_format::lease::Pin;
@@ -39,7 +39,7 @@ impl SeenIndex {
 struct SeenSeries {
     #[n(0)]
     series: SeriesKey,
-    /// The newest first; never empty.
+    /// The last committed first; never empty. Ids follow the clock, which may have been wrong.
     #[n(1)]
     versions: Vec<JobId>,
 }
@@ -69,9 +69,8 @@ impl Seen {
             self.series.len() - 1
         });
         let versions = &mut self.series[at].versions;
-        versions.push(version.job);
-        versions.sort_unstable_by(|a, b| b.cmp(a));
-        versions.dedup();
+        versions.retain(|job| *job != version.job);
+        versions.insert(0, version.job);
         versions.truncate(VERSIONS_MAX);
         if self.series.len() > SERIES_MAX {
             self.series.sort_unstable_by_key(|series| std::cmp::Reverse(series.versions.first().copied()));
@@ -87,12 +86,17 @@ impl Seen {
         self.series.retain(|series| !series.versions.is_empty());
     }
 
+    /// Drops all versions of a series.
+    pub fn remove_series(&mut self, series: SeriesKey) {
+        self.series.retain(|known| known.series != series);
+    }
+
     /// The newest version of each series that this machine made.
     pub fn newest(&self) -> impl Iterator<Item = Pin> {
         self.series.iter().filter_map(|known| Some(Pin { series: known.series, job: *known.versions.first()? }))
     }
 
-    /// All remembered versions of a series, the newest first.
+    /// All remembered versions of a series, the last committed first.
     pub fn of_series(&self, series: SeriesKey) -> &[JobId] {
         self.series.iter().find(|known| known.series == series).map_or(&[], |known| &known.versions)
     }
@@ -111,11 +115,11 @@ mod tests {
     #[test]
     fn the_newest_versions_of_the_newest_series_stay() {
         let mut seen = Seen::default();
-        for job in [3, 1, 2, 3, 9, 8, 7, 6, 5, 4] {
+        for job in [9, 1, 2, 3, 1, 4, 5, 6, 7, 8] {
             seen.add(pin(1, job));
         }
         let jobs: Vec<_> = seen.of_series(pin(1, 0).series).iter().map(|job| job.0[0]).collect();
-        assert_eq!(jobs, [9, 8, 7, 6, 5, 4, 3, 2], "each once, the oldest went");
+        assert_eq!(jobs, [8, 7, 6, 5, 4, 1, 3, 2], "each once in the order of commits, the oldest went");
         for series in 2..=SERIES_MAX as u16 + 1 {
             seen.add(pin(series, 20));
         }

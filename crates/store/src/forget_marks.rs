@@ -13,10 +13,11 @@
 
 use larder_format::ids::{DomainId, JobId, SeriesKey};
 use larder_format::lease::{Done, Pin};
+use larder_format::manifest::Register;
 use larder_format::mark::{Forgotten, MARK_MAX};
 use larder_format::{DecodeError, names};
 
-use crate::repository::{Repository, RepositoryError, random};
+use crate::repository::{Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
 
 /// A damaged or planted object that does not open, and that takes nothing away from the existing
@@ -99,9 +100,29 @@ impl Repository {
     pub(crate) async fn read_done(&self, store: &Store, job: JobId) -> Result<Option<Done>, RepositoryError> {
         let done = read_mark(store, &names::lease_done(job), |bytes| Done::decode(&self.keys, job, bytes)).await?;
         match done {
-            Some(done) if !self.is_of_owner(job, done.domain).await? => Ok(None),
+            Some(done)
+                if !self.is_of_owner(job, done.domain).await? && !self.has_committed_there(job, &done).await? =>
+            {
+                Ok(None)
+            }
             done => Ok(done),
         }
+    }
+}
+
+impl Repository {
+    /// Whether the lease of a job is gone and its register is in the domain of this closing mark. A
+    /// pass removes the lease of a job that it has seen to be over, and may remove the rest later.
+    async fn has_committed_there(&self, job: JobId, done: &Done) -> Result<bool, RepositoryError> {
+        let Some(series) = done.series else { return Ok(false) };
+        if exists(&self.store.without_cache(), &names::lease(job, 0)).await? {
+            return Ok(false);
+        }
+        let register = match self.read_register(Pin { series, job }, 0).await {
+            Err(error) if error.is_of_object() || error.is_foreign() => return Ok(false),
+            register => register?,
+        };
+        Ok(matches!(register, Some(Register::Committed(manifest)) if manifest.summary.domain == done.domain))
     }
 }
 

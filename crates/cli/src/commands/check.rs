@@ -55,18 +55,29 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
         let why = format!("{}; a copy in a key is used, and `larder repair config` restores it", config_words(problem));
         report.damages.push(Damage { object: names::CONFIG.to_owned(), why, affected: Vec::new() });
     }
-    let is_rolled_back = is_everything && find_roll_back(app, &context, args.accept_state, &mut report)?;
+    let rolled_back = match is_everything {
+        true => find_roll_back(app, &context, args.accept_state, &report)?,
+        false => Vec::new(),
+    };
     add_unlisted(app, &mut report);
     meter.stop();
     let requests = opened.repository.store().stats();
-    let ended =
-        Ended { report: &report, index: &index, known: &found, read_data, meter: &meter, requests, is_rolled_back };
+    let ended = Ended {
+        report: &report,
+        index: &index,
+        known: &found,
+        read_data,
+        meter: &meter,
+        requests,
+        rolled_back: &rolled_back,
+    };
     if app.out.is_json() {
         ended.print_json(&app.out)?
     } else {
         ended.print(&app.out)?
     }
-    Ok(if report.damages.is_empty() && index.disagreements() == 0 { Exit::Done } else { Exit::Damage })
+    let is_whole = report.damages.is_empty() && index.disagreements() == 0 && rolled_back.is_empty();
+    Ok(if is_whole { Exit::Done } else { Exit::Damage })
 }
 
 /// Compares the index with the stored objects.
@@ -77,35 +88,27 @@ fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Res
     }
 }
 
-/// Compares the repository with the memory of this machine. Gives whether something is gone that no
-/// other finding names.
+/// Compares the repository with the memory of this machine. Gives what no other finding names.
 fn find_roll_back(
     app: &App,
     context: &JobContext,
     is_accepted: bool,
-    report: &mut CheckReport,
-) -> Result<bool, Failure> {
-    let found = app.block_on(rolled_back(context))?;
+    report: &CheckReport,
+) -> Result<Vec<RolledBack>, Failure> {
+    let mut found = app.block_on(rolled_back(context))?;
     if is_accepted {
         app.block_on(accept(context, &found))?;
-        return Ok(false);
+        return Ok(Vec::new());
     }
-    let before = report.damages.len();
-    for lost in found {
-        let (object, affected) = match &lost {
-            RolledBack::Version { version } => {
-                let affected =
-                    AffectedVersion { id: version.job, series: String::new(), files: Vec::new(), files_count: 0 };
-                (names::version(version.series, version.job, 0), vec![affected])
-            }
-            RolledBack::Index { seen, .. } => (names::index(seen.number), Vec::new()),
+    // The index may know of the same loss.
+    found.retain(|lost| {
+        let object = match lost {
+            RolledBack::Version { version } => names::version(version.series, version.job, 0),
+            RolledBack::Index { seen, .. } => names::index(seen.number),
         };
-        // The index may know of the same loss.
-        if report.damages.iter().all(|damage| damage.object != object) {
-            report.damages.push(Damage { object, why: lost.to_string(), affected });
-        }
-    }
-    Ok(report.damages.len() > before)
+        report.damages.iter().all(|damage| damage.object != object)
+    });
+    Ok(found)
 }
 
 fn index_json(index: &IndexState) -> Value {
@@ -145,7 +148,7 @@ struct Ended<'a> {
     read_data: ReadData,
     meter: &'a Meter,
     requests: StoreStats,
-    is_rolled_back: bool,
+    rolled_back: &'a [RolledBack],
 }
 
 impl Ended<'_> {
@@ -157,7 +160,9 @@ impl Ended<'_> {
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("summary"));
-        put("num_errors", json!(report.damages.len() as u64 + self.index.disagreements()));
+        let errors = (report.damages.len() + self.rolled_back.len()) as u64 + self.index.disagreements();
+        put("num_errors", json!(errors));
+        put("rolled_back", self.rolled_back.iter().map(|lost| json!(lost.to_string())).collect());
         let containers = report.damages.iter().map(|damage| &damage.object);
         let containers: Vec<_> =
             containers.filter(|name| larder_format::names::parse_container(name).is_some()).collect();
@@ -184,6 +189,9 @@ impl Ended<'_> {
         for damage in &report.damages {
             self.print_damage(out, damage)?;
         }
+        for lost in self.rolled_back {
+            out.line(format!("ROLLED BACK  {lost}"))?;
+        }
         let versions = sizes::count(report.versions, "snapshot");
         let containers = sizes::count(report.containers, "container");
         let duration = time::show_duration(self.meter.elapsed());
@@ -205,7 +213,7 @@ impl Ended<'_> {
         }
         self.print_index(out)?;
         let disagreements = self.index.disagreements();
-        if report.damages.is_empty() && disagreements == 0 {
+        if report.damages.is_empty() && disagreements == 0 && self.rolled_back.is_empty() {
             let depth = if self.read_data == ReadData::None { "the structure is whole" } else { "no damage was found" };
             return out.info(depth);
         }
@@ -214,7 +222,8 @@ impl Ended<'_> {
         let found = match (report.damages.is_empty(), self.index.disagreements() == 0) {
             (false, false) => format!("{damages} and {disagreements}"),
             (false, true) => damages,
-            (true, _) => disagreements,
+            (true, false) => disagreements,
+            (true, true) => "an earlier state of the repository".to_owned(),
         };
         out.line(format!("{found} found. What to do:"))?;
         self.advice().iter().enumerate().try_for_each(|(number, text)| out.line(format!("  {}. {text}", number + 1)))
@@ -273,8 +282,8 @@ impl Ended<'_> {
         if self.index.wants_rebuild() {
             advice.push(ADVICE_INDEX);
         }
-        if self.is_rolled_back {
-            advice.push(ADVICE_ROLLED_BACK);
+        if !self.rolled_back.is_empty() {
+            advice.extend(ADVICE_ROLLED_BACK);
         }
         advice
     }
@@ -315,7 +324,10 @@ impl Ended<'_> {
 }
 
 /// Advice on what this machine remembers.
-const ADVICE_ROLLED_BACK: &str = "If the repository was put back on purpose, or another machine collected the snapshot, `larder check --accept-state` makes this machine forget it.";
+const ADVICE_ROLLED_BACK: [&str; 2] = [
+    "The storage may show an earlier state of the repository. Look at the location first, and whether it is an old copy. Do not run passes elsewhere.",
+    "If the repository was put back on purpose, or another machine collected the snapshot, `larder check --accept-state` makes this machine forget it.",
+];
 
 /// Remedies for damage to snapshots, in the order in which to try them.
 const ADVICE_DAMAGE: [&str; 5] = [

@@ -22,6 +22,7 @@ use crate::args::{FilterArgs, ForgetArgs};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::machine;
 use crate::output::{Align, Table, absolute, names_host, safe, summary};
 use crate::refs::{Versions, split_tags};
 use crate::{sizes, time};
@@ -33,6 +34,7 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let versions = Versions::load(app, &opened.repository, &filter)?;
     let policy = policy(app, args, &versions)?;
     let mut context = app.reading(opened.repository.clone());
+    context.machine = machine::remembering(&app.global, &app.out, &opened.repository);
     // The decision must use the objects in the store, not cached copies.
     context.repository = context.repository.through(context.repository.store().without_cache());
     let chosen = if args.ids.is_empty() {
@@ -246,10 +248,14 @@ impl Selection {
     fn apply(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
         let gone = gone.map(|judged| OwnedVersion::from(&judged.version));
-        let gone = gone.chain(self.unreadable.iter().copied().map(OwnedVersion::from));
+        let gone: Vec<_> = gone.chain(self.unreadable.iter().copied().map(OwnedVersion::from)).collect();
         let mark =
             Forgotten { time_ms: context.clock.now_ms(), host: environment::host(), reason: self.reason.clone() };
-        let forgot = app.block_on(create_marks(&context.repository, gone.map(|owned| (owned, mark.clone())).collect()));
+        let marks = gone.iter().map(|owned| (*owned, mark.clone())).collect();
+        let forgot = app.block_on(create_marks(&context.repository, marks));
+        // A pass elsewhere may collect them, and then nothing says any more that they were forgotten.
+        let done = gone.iter().map(|owned| owned.version).filter(|version| forgot.done.contains(&version.job));
+        context.machine.forget_versions(done);
         if !app.out.is_json() {
             app.out.info(format!("forgot {}", sizes::count(forgot.done.len() as u64, "snapshot")))?;
         }

@@ -226,3 +226,84 @@ fn the_last_key_is_tried_first() {
     run(remove.env("LARDER_PASSWORD", "other 1")).ok();
     play.larder(["snapshots"]).code(12);
 }
+
+/// Garbage under the name of a mark, or of a later generation, explains nothing.
+#[test]
+fn planted_objects_do_not_hide_an_earlier_state() {
+    let play = Play::with_repository();
+    write(&play, 'A');
+    back_up(&play, &[]);
+    let kept = keep(&play);
+    let newest = back_up(&play, &[])["snapshot_id"].as_str().expect("an id").to_owned();
+    let register = crate::support::damage::named(&play.repository(), "versions/");
+    let register = register.into_iter().find(|name| name.contains(&newest)).expect("a register");
+    let version = register.strip_suffix("/0").expect("a register");
+    put_back(&play, &kept);
+    for planted in [version.replacen("versions/", "forgotten/", 1), format!("{version}/1")] {
+        let path = play.repository().join(planted);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(&path, b"garbage").expect("planted");
+        let ran = play.larder(["check", "--no-index"]).code(13);
+        assert!(ran.text().contains("ROLLED BACK"), "{}", ran.text());
+        play.larder(["optimize"]).code(13);
+        fs::remove_file(&path).expect("removed");
+    }
+    // One word is enough, whatever else this machine remembers of the series.
+    play.larder(["check", "--accept-state"]).ok();
+    play.larder(["check"]).ok();
+    play.larder(["optimize"]).ok();
+}
+
+/// A storage that hides the index may hide more.
+#[test]
+fn a_hidden_index_is_not_rebuilt_without_a_word() {
+    let play = Play::with_repository();
+    write(&play, 'A');
+    back_up(&play, &[]);
+    play.larder(["optimize"]).ok();
+    for hidden in [&["index"][..], &["index", "indexed"]] {
+        for folder in hidden {
+            fs::remove_dir_all(play.repository().join(folder)).expect("own folder");
+        }
+        play.larder(["optimize"]).code(13).says("which this machine saw, is gone").says("--accept-state");
+        play.larder(["repair", "index"]).ok();
+        play.larder(["optimize"]).ok();
+        play.larder(["check"]).ok();
+    }
+}
+
+/// What another machine made last is not the same as what this one made before.
+#[test]
+fn an_older_snapshot_is_no_reason_to_skip() {
+    let play = Play::with_repository();
+    write(&play, 'A');
+    back_up(&play, &[]);
+    poison(&play);
+    let summary = back_up(&play, &["--skip-if-unchanged"]);
+    assert!(summary["snapshot_id"].is_string() && holds(&play, 'A'), "{summary}");
+    assert!(back_up(&play, &["--skip-if-unchanged"])["snapshot_id"].is_null(), "now it is the newest");
+}
+
+/// This machine forgets, another one collects.
+#[test]
+fn snapshots_that_were_forgotten_here_are_not_missed() {
+    let play = Play::with_repository();
+    write(&play, 'A');
+    back_up(&play, &[]);
+    play.larder(["forget", "latest"]).ok();
+    run(play.command(["optimize"]).env("LARDER_STATE", play.path("elsewhere"))).ok();
+    play.larder(["check"]).ok();
+    play.larder(["optimize"]).ok();
+}
+
+#[test]
+fn a_memory_that_cannot_be_read_is_named() {
+    let play = Play::with_repository();
+    write(&play, 'A');
+    back_up(&play, &[]);
+    let folder = fs::read_dir(play.path("state")).expect("made").next().expect("one").expect("readable").path();
+    fs::write(folder.join("seen"), b"garbage").expect("own file");
+    for verb in [&BACKUP[..], &["check"], &["optimize"]] {
+        play.larder(verb).ok().says("seen cannot be read; delete it to begin again");
+    }
+}

@@ -498,3 +498,27 @@ fn series_of_other_domains_have_settings_too() {
     play.larder(["check", "--read-data"]).ok();
     roles.run("one", &["series", "show", "same", "--domain", "two"]).code(12).says("another domain");
 }
+
+/// Passes remove leases, and later everything that is left of forgotten snapshots.
+#[test]
+fn nothing_is_left_of_forgotten_snapshots_of_a_machine() {
+    let roles = Roles::new();
+    roles.add("one", &["--role", "backup", "--domain", "one"]).ok();
+    for number in 0..4 {
+        roles.play.write("src/a", format!("edition {number}"));
+        roles.run("one", &["backup", "src", "--series", "s"]).ok();
+    }
+    let operator = |args: &[&str]| roles.run("restore+operate", args).ok();
+    operator(&["optimize"]);
+    operator(&["forget", "--keep-last", "1", "--series", "s"]);
+    operator(&["optimize"]);
+    operator(&["optimize"]);
+    let left = |prefix: &str| damage::named(&roles.play.repository(), prefix).len();
+    // The snapshot of the password, and the newest of the machine.
+    assert_eq!((left("versions/"), left("forgotten/")), (2, 0));
+    let jobs: std::collections::BTreeSet<_> = damage::named(&roles.play.repository(), "jobs/")
+        .into_iter()
+        .filter_map(|name| name.split('/').nth(1).map(str::to_owned))
+        .collect();
+    assert!(jobs.len() <= 2, "{jobs:?}");
+}

@@ -9,7 +9,7 @@
 //! there.
 
 use larder_index::{Current, State};
-use larder_job::JobContext;
+use larder_job::{JobContext, RolledBack};
 use larder_store::Repository;
 use larder_store::rules::Rule;
 
@@ -43,6 +43,12 @@ pub(super) async fn begin(
     }
     if options.dry_run {
         return Err(PassError::LostIndex);
+    }
+    // What an index that this machine knows says about others is lost with it, and a storage that
+    // hides it may hide their snapshots as well.
+    if let Some(seen) = context.machine.seen().index.filter(|_| !options.accept_state) {
+        let newest = current.snapshot.number;
+        return Err(PassError::RolledBack(RolledBack::Index { seen, newest }));
     }
     match &current.state {
         State::Lost { number } => {

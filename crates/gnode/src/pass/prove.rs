@@ -19,9 +19,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use larder_format::ChunkRef;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::lease::Pin;
-use larder_format::manifest::Manifest;
+use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::recipe::{ContainerUse, Recipe, SegmentRef};
 use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
@@ -93,7 +93,7 @@ impl<'a> Prover<'a> {
             return Ok(Some(WhyUnproved::Refuted { why: NOT_A_GENERATION.to_string() }));
         }
         let held = holdings(&known.truth.containers);
-        let about = about(candidate, &held);
+        let about = about(candidate, &known.truth, &held);
         if about > self.left {
             return Ok(Some(WhyUnproved::Waiting { bytes: about }));
         }
@@ -109,9 +109,12 @@ impl<'a> Prover<'a> {
     }
 }
 
-/// The bytes to read for a proof, as far as the container table tells.
-fn about(candidate: &Manifest, held: &HashMap<ContainerId, ContainerTotals>) -> u64 {
-    let new = candidate.containers.iter().filter(|usage| !held.contains_key(&usage.container));
+/// The bytes to read for a proof, as far as the container tables tell: what is in new containers,
+/// and the recipes of both generations.
+fn about(candidate: &Manifest, truth: &Manifest, held: &HashMap<ContainerId, ContainerTotals>) -> u64 {
+    let is_meta = |usage: &ContainerUsage| usage.container.kind == ContainerKind::Meta;
+    let is_read = |usage: &&ContainerUsage| !held.contains_key(&usage.container) || is_meta(usage);
+    let new = candidate.containers.iter().filter(is_read).chain(truth.containers.iter().filter(|usage| is_meta(usage)));
     let nodes = [&candidate.data, &candidate.metadata].into_iter().flat_map(|recipe| &recipe.nodes);
     let nodes = nodes.map(|node| u64::from(node.chunk.size));
     new.map(|usage| usage.bytes_used).chain(nodes).fold(0, u64::saturating_add)

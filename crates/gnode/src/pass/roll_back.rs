@@ -32,6 +32,7 @@ pub(super) fn expect_index(
     match lost {
         _ if options.dry_run => {}
         Some(_) => machine.change(|seen| seen.index = Some(newest)),
+        None if is_rebuilt => machine.change(|seen| seen.index = Some(newest)),
         None if newest.number > 0 => machine.note_index(newest),
         None => {}
     }
@@ -52,7 +53,7 @@ pub(super) async fn expect_versions(
             return Err(PassError::RolledBack(RolledBack::Version { version: *version }));
         }
         Some(_) if options.dry_run => {}
-        Some(_) => context.machine.forget_versions(lost),
+        Some(_) => context.machine.forget_series(lost),
     }
     Ok(())
 }

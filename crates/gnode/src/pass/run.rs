@@ -159,7 +159,8 @@ impl Pass<'_> {
         let Versions { manifests_read, unproved } =
             survey.versions(&registers, prover, &mut known_versions, &mut proposal).await?;
         roll_back::expect_versions(self.context, options, |version| {
-            registers.contains_key(version) || proposal.is_marked(version)
+            registers.get(version).is_some_and(|generations| generations.first() == Some(&0))
+                || proposal.is_marked(version)
         })
         .await?;
         ask_for_forwards(repository, &known_versions, &mut proposal).await?;

@@ -224,13 +224,17 @@ fn run(
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = uploads.stored_bytes();
     // Without a version of its own, this machine would read all files again and again.
-    let unchanged = bases.first().filter(|base| base.is_trusted).is_some_and(|OpenBase { manifest, why, .. }| {
-        let is_equal = || manifest.data == streams.data && manifest.metadata == streams.metadata;
-        // The folders above the requested paths have their own times, which change with everything
-        // else in them. If nothing is new, nothing is missing when the number of entries is equal.
-        let differs_above = || !streams.differs && entries_of(&manifest.summary.statistics) == entries_of(&statistics);
-        *why != WhyBase::Similar && (is_equal() || differs_above())
-    });
+    // Nor is an older version the newest, which another machine made.
+    let unchanged = bases.first().filter(|base| base.is_trusted && base.why != WhyBase::Own).is_some_and(
+        |OpenBase { manifest, why, .. }| {
+            let is_equal = || manifest.data == streams.data && manifest.metadata == streams.metadata;
+            // The folders above the requested paths have their own times, which change with everything
+            // else in them. If nothing is new, nothing is missing when the number of entries is equal.
+            let differs_above =
+                || !streams.differs && entries_of(&manifest.summary.statistics) == entries_of(&statistics);
+            *why != WhyBase::Similar && (is_equal() || differs_above())
+        },
+    );
     let used = bases.iter().map(|OpenBase { manifest, why, .. }| {
         let Summary { id, series, .. } = &manifest.summary;
         Base { id: *id, series: series.clone(), why: *why }

@@ -20,7 +20,7 @@ use larder_format::compress::Compression;
 use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::lease::{Done, JobKind, Lease};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
 use larder_job::{Activity, Ending, JobContext, LeaseKeeper, Problem};
@@ -267,7 +267,12 @@ fn save_announced(
         return Ok((SalvageOutcome::Unreadable(why), None));
     };
     match context.executor.block_on(repository.commit(version.series, &manifest)) {
-        Ok(created) => Ok((SalvageOutcome::Saved(job), Some(created))),
+        Ok(created) => {
+            if manifest.summary.witness.is_some() {
+                context.machine.note_version(Pin { series: version.series, job });
+            }
+            Ok((SalvageOutcome::Saved(job), Some(created)))
+        }
         Err(CommitError::Fenced) => {
             Ok((SalvageOutcome::Unreadable("this repair was taken for dead while it ran; run it again".into()), None))
         }

@@ -58,6 +58,9 @@ pub(super) fn rebuild_index(app: &App) -> Result<Exit, Failure> {
     // The repository is taken as it is, so this machine misses nothing any more.
     let gone = app.block_on(rolled_back(&context))?;
     app.block_on(accept(&context, &gone))?;
+    for lost in &gone {
+        app.out.warn(&format!("{lost}; this machine no longer expects it"));
+    }
     let Rebuilt { number, versions, containers, chunks, different_chunks, .. } = rebuilt;
     let problems = problems(&rebuilt);
     if app.out.is_json() {

@@ -68,6 +68,8 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
             failure.get_or_insert(failed);
         }
         forgot = done.done;
+        let gone = found.iter().map(|version| OwnedVersion::from(version).version);
+        context.machine.forget_versions(gone.filter(|version| forgot.contains(&version.job)));
     }
     let forgot: Vec<String> = forgot.iter().map(ToString::to_string).collect();
     if app.out.is_json() {
