@@ -11,6 +11,7 @@ mod diffing;
 mod full_vision;
 mod index_model;
 mod layouts_model;
+mod lengths;
 mod lies_model;
 mod moved;
 mod neighbours;
