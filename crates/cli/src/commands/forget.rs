@@ -253,7 +253,7 @@ impl Selection {
             Forgotten { time_ms: context.clock.now_ms(), host: environment::host(), reason: self.reason.clone() };
         let marks = gone.iter().map(|owned| (*owned, mark.clone())).collect();
         let forgot = app.block_on(create_marks(&context.repository, marks));
-        // A pass elsewhere may collect them, and then nothing says any more that they were forgotten.
+        // A pass elsewhere may collect them, and then no mark says that they were forgotten.
         let done = gone.iter().map(|owned| owned.version).filter(|version| forgot.done.contains(&version.job));
         context.machine.forget_versions(done);
         if !app.out.is_json() {

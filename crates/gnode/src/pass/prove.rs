@@ -210,11 +210,16 @@ impl<'a> Walk<'a> {
     }
 
     fn run(mut self, left: &mut u64) -> Result<Option<WhyUnproved>, PassError> {
+        let allowed = *left;
         let walked = self.streams(left).and_then(|()| self.table());
         match walked {
             Ok(()) => Ok(None),
             Err(Stop::Refuted(why)) => Ok(Some(WhyUnproved::Refuted { why })),
-            Err(Stop::Spent) => Ok(Some(WhyUnproved::Waiting { bytes: about(self.candidate, &self.held) })),
+            // More than was allowed, and how much more is not known.
+            Err(Stop::Spent) => {
+                let bytes = about(self.candidate, &self.known.truth, &self.held).max(allowed.saturating_mul(2));
+                Ok(Some(WhyUnproved::Waiting { bytes }))
+            }
             Err(Stop::Failed(error)) => Err(error),
         }
     }

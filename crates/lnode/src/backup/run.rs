@@ -228,8 +228,9 @@ fn run(
     let unchanged = bases.first().filter(|base| base.is_trusted && base.why != WhyBase::Own).is_some_and(
         |OpenBase { manifest, why, .. }| {
             let is_equal = || manifest.data == streams.data && manifest.metadata == streams.metadata;
-            // The folders above the requested paths have their own times, which change with everything
-            // else in them. If nothing is new, nothing is missing when the number of entries is equal.
+            // The folders above the requested paths have their own times, which change with
+            // everything else in them. If nothing is new, nothing is missing when the number of
+            // entries is equal.
             let differs_above =
                 || !streams.differs && entries_of(&manifest.summary.statistics) == entries_of(&statistics);
             *why != WhyBase::Similar && (is_equal() || differs_above())
