@@ -5,6 +5,7 @@ use larder_gnode::defragment::DefragmentError;
 use larder_gnode::maintenance::MaintenanceError;
 use larder_gnode::pass::PassError;
 use larder_index::IndexError;
+use larder_job::RolledBack;
 use larder_lifecycle::convert_layout::ConvertError;
 use larder_lnode::{BackupError, RestoreError};
 use larder_reader::ReadError;
@@ -47,7 +48,10 @@ fn advice_on_pass(error: &PassError) -> Option<&'static str> {
         PassError::LostManifest { .. } => {
             Some("put the object back from a copy, or drop the snapshot with `larder repair index`")
         }
-        PassError::RolledBack(_) => Some(
+        PassError::RolledBack(RolledBack::Index { .. }) => Some(
+            "look for missing snapshots first; then `larder repair index` rebuilds a lost index, and --accept-state takes an earlier state as it is",
+        ),
+        PassError::RolledBack(RolledBack::Version { .. }) => Some(
             "if the repository was put back on purpose, or another machine collected the snapshot, repeat this with --accept-state",
         ),
         PassError::ForeignIndex { .. } => {
