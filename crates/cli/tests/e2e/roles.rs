@@ -504,7 +504,10 @@ fn series_of_other_domains_have_settings_too() {
 fn nothing_is_left_of_forgotten_snapshots_of_a_machine() {
     let roles = Roles::new();
     roles.add("one", &["--role", "backup", "--domain", "one"]).ok();
-    let left = |prefix: &str| damage::named(&roles.play.repository(), prefix).len();
+    // The newest may have a later generation.
+    let is_first = |name: &String| !name.starts_with("versions/") || name.ends_with("/0");
+    let left =
+        |prefix: &str| damage::named(&roles.play.repository(), prefix).iter().filter(|name| is_first(name)).count();
     let before = left("versions/");
     for number in 0..4 {
         roles.play.write("src/a", format!("edition {number}"));
