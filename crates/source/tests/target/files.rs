@@ -434,7 +434,9 @@ fn a_missing_root_is_made_and_a_file_as_root_is_refused() {
 #[test]
 fn a_running_program_is_replaced() {
     let place = Place::new();
-    std::fs::copy("/bin/sleep", place.path("program")).expect("copied");
+    // By a process of its own: a program that is open for writing does not start.
+    let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(place.path("program")).status();
+    assert!(copied.expect("cp runs").success());
     std::fs::set_permissions(place.path("program"), PermissionsExt::from_mode(0o755)).expect("set");
     let mut child = loop {
         match std::process::Command::new(place.path("program")).arg("100").spawn() {

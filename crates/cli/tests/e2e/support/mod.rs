@@ -150,7 +150,10 @@ impl Play {
     fn binary_for_all(&self) -> PathBuf {
         let binary = self.path("larder");
         if !binary.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_larder"), &binary).expect("the binary is copied");
+            // By a process of its own: a program that is open for writing does not start, and another test's child may have
+            // inherited the open file.
+            let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_larder")).arg(&binary).status().expect("cp runs");
+            assert!(status.success());
         }
         binary
     }
