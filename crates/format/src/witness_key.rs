@@ -5,8 +5,10 @@
 //! of somebody else. Each machine has a secret of its own, in its key file or its state folder. It
 //! puts a MAC under this secret into the summary of each version that it makes.
 //!
-//! ```text W       = BLAKE3 derive_key("Larder format 2: witness", secret) witness = id (8):
-//! keyed(W, "id")  |  mac (16): keyed(W, "summary\0" repository id, domain, summary)
+//! ```text
+//! W       = BLAKE3 derive_key("Larder format 2: witness", secret)
+//! witness = id (8): keyed(W, "id")
+//!         | mac (16): keyed(W, "summary\0" repository id, domain, summary)
 //! ```
 //!
 //! The summary is hashed as its CBOR without the witness, and without the fields in which a later
