@@ -1,3 +1,5 @@
+//! The witness covers what tells the contents, and nothing in which later generations differ.
+
 use super::*;
 use crate::content::ContentRoots;
 use crate::ids::{ContentDigest, DomainId, JobId};

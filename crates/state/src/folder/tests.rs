@@ -1,3 +1,5 @@
+//! The state folder: one secret, changes that stay, and nothing that others may open.
+
 use std::os::unix::fs::PermissionsExt;
 
 use larder_format::ids::{JobId, SeriesKey};
