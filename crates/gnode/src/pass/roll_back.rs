@@ -3,13 +3,14 @@
 //! A pass over an earlier state decides rightly about that state. But if the storage shows the
 //! newer one again, what the newer one needs is gone.
 
-use super::options::PassOptions;
-use crate::error::PassError;
-use crate::roll_back::seen_as;
 use larder_format::lease::Pin;
 use larder_index::IndexSnapshot;
 use larder_job::{JobContext, RolledBack};
 use larder_state::SeenIndex;
+
+use super::options::PassOptions;
+use crate::error::PassError;
+use crate::roll_back::seen_as;
 
 /// Compares the index that the pass builds on with the one that this machine saw last, and notes
 /// it.
@@ -22,19 +23,20 @@ pub(super) fn expect_index(
     let newest = SeenIndex { is_own: is_rebuilt || options.accept_state, ..seen_as(newest) };
     let machine = &context.machine;
     let lost = machine.lost_index(newest).filter(|_| !is_rebuilt);
-    if let Some(lost) = lost.clone().filter(|_| !options.accept_state) {
-        return Err(PassError::RolledBack(lost));
+    if let (Some(lost), false) = (&lost, options.accept_state) {
+        return Err(PassError::RolledBack(lost.clone()));
     }
     let is_own = || newest.is_own || machine.seen().index.is_some_and(|seen| seen.is_own && seen.is(&newest));
     if options.own_index_only && newest.number > 0 && !is_own() {
         return Err(PassError::ForeignIndex { number: newest.number });
     }
-    match lost {
-        _ if options.dry_run => {}
-        Some(_) => machine.change(|seen| seen.index = Some(newest)),
-        None if is_rebuilt => machine.change(|seen| seen.index = Some(newest)),
-        None if newest.number > 0 => machine.note_index(newest),
-        None => {}
+    if options.dry_run {
+        return Ok(());
+    }
+    if lost.is_some() || is_rebuilt {
+        machine.change(|seen| seen.index = Some(newest));
+    } else if newest.number > 0 {
+        machine.note_index(newest);
     }
     Ok(())
 }
