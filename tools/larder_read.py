@@ -222,9 +222,9 @@ class Keys:
             return self.some_domains[domain]
         return keyed(self.secret("domains"), domain)
 
-    def domain_id(self, name):
-        """The id of a domain at epoch 0; that of the default domain, which has no name, is zeros."""
-        return keyed(self.secret("names"), b"domain\0" + u32(0) + name)[:16] if name else bytes(16)
+    def domain_id(self, name, epoch=0):
+        """The id of a domain; that of the default domain, which has no name, is zeros."""
+        return keyed(self.secret("names"), b"domain\0" + u32(epoch) + name)[:16] if name else bytes(16)
 
     def series(self, domain, name):
         return keyed(self.secret("names"), b"series\0" + domain + name)[:16]
@@ -588,13 +588,38 @@ class Repository:
 
     def versions(self):
         """Id, name of the manifest and summary of all versions, oldest first."""
-        found = []
+        found, closed = [], self.closed_domains()
         for folder in (self.root / "versions").glob("*/*"):
             series, job = folder.parts[-2:]
             if not self.is_forgotten(series, job):
                 generations = sorted((int(path.name) for path in folder.iterdir()), reverse=True)
-                found.extend(self.newest(series, job, [f"versions/{series}/{job}/{number}" for number in generations]))
+                names = [f"versions/{series}/{job}/{number}" for number in generations]
+                found.extend(version for version in self.newest(series, job, names) if self.counts(version, closed))
         return sorted(found, key=lambda version: (version[2][3], version[0]))
+
+    def closed_domains(self):
+        """Of each closed domain the ids of the versions that count."""
+        closed = {}
+        for path in sorted((self.root / "closed").glob("*")):
+            name = f"closed/{path.name}"
+            try:
+                fields = record(self.object(name, b"LCLS")[0])
+                domain = self.keys.domain_id(fields[3].encode(), fields[4])
+                need(fields[3] and domain.hex() == path.name, f"{name} names another domain")
+                need(len(fields[5]) % 16 == 0, f"{name}: an id is cut off")
+                closed[domain] = [fields[5][at : at + 16].hex() for at in range(0, len(fields[5]), 16)]
+            except Damaged as error:
+                print(f"{name} is ignored: {error}", file=sys.stderr)
+        return closed
+
+    def counts(self, version, closed):
+        """Whether its domain is open, or was closed with it."""
+        job, name, summary = version
+        domain = self.keys.domain_id((summary.get(19) or "").encode(), summary.get(20) or 0)
+        if job in closed.get(domain, [job]):
+            return True
+        print(f"{name} does not count: its domain was closed without it", file=sys.stderr)
+        return False
 
     def is_forgotten(self, series, job):
         """Whether there is a genuine mark; anyone can put something else there."""
@@ -638,7 +663,7 @@ class Repository:
                 # The witness (18) tells the machine that made the version, and only that one, that it did.
                 witness, domain_name = summary.get(18), summary.get(19) or ""
                 need(witness is None or type(witness) is bytes and len(witness) == 24, f"{name}: its witness has another length")
-                own = not domain_name or domain == self.keys.domain_id(domain_name.encode())
+                own = not domain_name or domain == self.keys.domain_id(domain_name.encode(), summary.get(20) or 0)
                 need(own, f"{name} names another domain than its own")
                 return [(job, name, summary)]
             except Damaged as error:

@@ -1,6 +1,7 @@
 //! How users name snapshots: `latest`, `latest~2`, the beginning or the end of an id, and
 //! `SNAPSHOT:PATH`.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -16,6 +17,7 @@ use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::output::{absolute, safe};
+use crate::sizes;
 
 /// A snapshot as it was named, and a path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +64,9 @@ pub(crate) fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
     })
 }
 
+/// Refused snapshots that one warning names.
+const REFUSED_NAMED: usize = 5;
+
 /// Tags of one `--tag`.
 pub(crate) fn split_tags(tags: &str) -> Vec<String> {
     tags.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect()
@@ -75,6 +80,8 @@ pub(crate) struct Versions {
     others: Vec<Version>,
     damaged: Vec<DamagedVersion>,
     faulty: Vec<FaultyObject>,
+    /// Those that do not count, because their domain was closed without them.
+    refused: Vec<Version>,
     has_unreadable: bool,
     /// The text of the filter; empty without one.
     filter: String,
@@ -95,7 +102,7 @@ impl Versions {
             damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
         }
         let filter = filter_text(args);
-        Ok(Self { admitted, others, damaged, faulty: catalog.faulty, has_unreadable, filter })
+        Ok(Self { admitted, others, damaged, faulty: catalog.faulty, refused: catalog.refused, has_unreadable, filter })
     }
 
     /// All readable versions, with or without a match of the filter, oldest first.
@@ -121,6 +128,24 @@ impl Versions {
         for object in &self.faulty {
             let (name, why) = (safe(&object.name), chain(&object.error));
             app.out.warn(&format!("{name} is ignored: {why}; `larder check` says more"));
+        }
+        self.warn_of_refused(app);
+    }
+
+    /// Names the snapshots that a closed domain refuses, a line a domain.
+    fn warn_of_refused(&self, app: &App) {
+        let mut domains: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for version in &self.refused {
+            domains.entry(&version.summary.domain_name).or_default().push(version.id().short());
+        }
+        for (domain, ids) in domains {
+            let (count, domain) = (sizes::count(ids.len() as u64, "snapshot"), safe(domain));
+            let (verb, them) = if ids.len() == 1 { ("does", "it") } else { ("do", "them") };
+            let more = if ids.len() > REFUSED_NAMED { ", …" } else { "" };
+            let named = ids[..ids.len().min(REFUSED_NAMED)].join(", ");
+            app.out.warn(&format!(
+                "domain {domain} is closed, and {count} of it came later and {verb} not count ({named}{more}); the next pass (`larder optimize`) forgets {them}"
+            ));
         }
     }
 

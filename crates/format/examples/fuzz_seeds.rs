@@ -46,6 +46,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = support::settings().encode(&keys, of, 2, RANDOM)?;
     write("settings", "sealed", &settings)?;
     write("settings", "fields", &support::open(&names::settings(of, 2), &settings)[0])?;
+    let closed = support::closed_domain().encode(&keys, RANDOM)?;
+    let closed_name = names::closed(keys.domain_id(support::CLOSED_DOMAIN, 0));
+    write("closed_domain", "sealed", &closed)?;
+    write("closed_domain", "fields", &support::open(&closed_name, &closed)[0])?;
     write("manifest", "sealed", &support::manifest().encode(&keys, SERIES, 0, RANDOM)?)?;
     let [summary, body] = support::manifest_parts();
     write("manifest", "parts", &[part(&summary), body].concat())?;
@@ -104,6 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("index", names::index(10)),
         ("indexed", names::indexed(10)),
         ("run", names::run(support::RUN)),
+        ("closed", closed_name),
         ("settings", names::settings(SettingsOf::Series(SERIES), 10)),
         ("settings_default", names::settings(SettingsOf::Default, 10)),
     ] {

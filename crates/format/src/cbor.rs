@@ -15,6 +15,11 @@ pub(crate) fn encode<T: minicbor::Encode<()>>(value: &T) -> Vec<u8> {
     }
 }
 
+/// For fields that are left out at 0.
+pub(crate) fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 pub(crate) fn decode<'b, T: minicbor::Decode<'b, ()>>(bytes: &'b [u8], what: &'static str) -> Result<T, DecodeError> {
     let mut decoder = minicbor::Decoder::new(bytes);
     let value = decoder.decode().map_err(|_| DecodeError::invalid(what, "its fields cannot be read"))?;

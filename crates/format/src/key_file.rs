@@ -139,6 +139,9 @@ pub struct KeyFields {
     /// Name of the domain of its holder's jobs; empty: the default domain.
     #[n(6)]
     pub domain: String,
+    /// How often domains of this name were closed before (`closed_domain.rs`).
+    #[n(8)]
+    pub epoch: u32,
 }
 
 impl KeyFields {
@@ -152,6 +155,7 @@ impl KeyFields {
             created_ms: 0,
             roles: Roles::ALL,
             domain: String::new(),
+            epoch: 0,
         }
     }
 }
@@ -178,12 +182,16 @@ struct Fields {
     /// The bytes of `config`, so that its loss costs nothing.
     #[n(7)]
     config: ByteVec,
+    /// Left out at 0.
+    #[n(8)]
+    #[cbor(default, skip_if = "cbor::is_zero")]
+    epoch: u32,
 }
 
 impl Fields {
     fn shown(self) -> KeyFields {
-        let Self { cost, salt, user, host, created_ms, roles, domain, config: _ } = self;
-        KeyFields { cost, salt, user, host, created_ms, roles, domain }
+        let Self { cost, salt, user, host, created_ms, roles, domain, config: _, epoch } = self;
+        KeyFields { cost, salt, user, host, created_ms, roles, domain, epoch }
     }
 }
 
@@ -280,9 +288,9 @@ pub fn wrap(
 ) -> Result<Vec<u8>, EncodeError> {
     let mut out = MAGIC.to_vec();
     out.put_u32(u32::from(VERSION));
-    let KeyFields { cost, salt, user, host, created_ms, roles, domain } = fields.clone();
+    let KeyFields { cost, salt, user, host, created_ms, roles, domain, epoch } = fields.clone();
     let config = config.to_vec().into();
-    let encoded = cbor::encode(&Fields { cost, salt, user, host, created_ms, roles, domain, config });
+    let encoded = cbor::encode(&Fields { cost, salt, user, host, created_ms, roles, domain, config, epoch });
     if encoded.len() > FIELDS_MAX {
         return Err(EncodeError::new(WHAT, "its user and host are too long"));
     }
@@ -377,7 +385,7 @@ pub fn unwrap(bytes: &[u8], unlock: Unlock<'_>, id: KeyId, repository: Repositor
     if !verify(&secrets.operator_public, &signed, parts.signature) {
         return Err(DecodeError::NotAuthentic { what: WHAT }.into());
     }
-    Ok(Secrets { domain_name: fields.domain, ..secrets })
+    Ok(Secrets { domain_name: fields.domain, domain_epoch: fields.epoch, ..secrets })
 }
 
 #[cfg(test)]

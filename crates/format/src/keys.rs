@@ -96,6 +96,8 @@ pub struct Secrets {
     pub domain: DomainId,
     /// Its name; empty for the default domain.
     pub domain_name: String,
+    /// How often domains of this name were closed before.
+    pub domain_epoch: u32,
     /// Only the role `all`.
     pub master: Option<MasterKey>,
     /// Keys the chunks' fingerprints.
@@ -148,6 +150,7 @@ impl Secrets {
             roles: Roles::ALL,
             domain: DomainId::DEFAULT,
             domain_name: String::new(),
+            domain_epoch: 0,
             master: Some(master.clone()),
             fingerprints: key("Larder format 2: chunk fingerprints"),
             cuts: Some(CutSecrets {
@@ -254,11 +257,22 @@ impl Keys {
 
     /// The same keys, whose own domain is another one: what is made with them belongs there. `None`
     /// for keys of some domains only.
-    pub fn in_domain(&self, name: &str) -> Option<Self> {
-        let DomainSecrets::All(_) = &self.secrets.domains else { return None };
-        let secrets =
-            Secrets { domain: self.domain_id(name, 0), domain_name: name.to_owned(), ..Secrets::clone(&self.secrets) };
+    pub fn in_domain(&self, name: &str, epoch: u32) -> Option<Self> {
+        if !self.is_for_all_domains() {
+            return None;
+        }
+        let secrets = Secrets {
+            domain: self.domain_id(name, epoch),
+            domain_name: name.to_owned(),
+            domain_epoch: epoch,
+            ..Secrets::clone(&self.secrets)
+        };
         Some(Self { secrets: Arc::new(secrets), ..self.clone() })
+    }
+
+    /// Whether they open the metadata of every domain.
+    pub fn is_for_all_domains(&self) -> bool {
+        matches!(self.secrets.domains, DomainSecrets::All(_))
     }
 
     /// What they were made of.

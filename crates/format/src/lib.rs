@@ -8,6 +8,7 @@
 //! Above this crate: `store`. Below: `chunking` (the [`Fingerprint`] type).
 
 mod cbor;
+pub mod closed_domain;
 pub mod compress;
 pub mod config;
 pub mod container;

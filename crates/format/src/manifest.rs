@@ -217,6 +217,10 @@ pub struct Summary {
     #[n(19)]
     #[cbor(default, skip_if = "String::is_empty")]
     pub domain_name: String,
+    /// How often domains of this name were closed before (`closed_domain.rs`); left out at 0.
+    #[n(20)]
+    #[cbor(default, skip_if = "cbor::is_zero")]
+    pub domain_epoch: u32,
     /// The domain of the job: in the header, not among the fields.
     #[cbor(skip)]
     pub domain: DomainId,
@@ -452,7 +456,7 @@ impl Summary {
             return Err(DecodeError::invalid(MANIFEST.what, "it is of another series than its name says"));
         }
         // The name is for people, who would believe it.
-        if !self.domain_name.is_empty() && keys.domain_id(&self.domain_name, 0) != self.domain {
+        if !self.domain_name.is_empty() && keys.domain_id(&self.domain_name, self.domain_epoch) != self.domain {
             return Err(DecodeError::invalid(MANIFEST.what, "it names another domain than its own"));
         }
         Ok(())

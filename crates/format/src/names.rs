@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey, SettingsOf};
+use crate::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RunId, SeriesKey, SettingsOf};
 
 /// The repository's configuration.
 pub const CONFIG: &str = "config";
@@ -31,6 +31,8 @@ pub const RUNS: &str = "index/runs/";
 /// Prefix of the marks that say which index counts. Not below [`INDEX`], so that they outlive the
 /// loss of that.
 pub const INDEXED: &str = "indexed/";
+/// Prefix of the ends of domains.
+pub const CLOSED: &str = "closed/";
 
 /// `keys/<key-id>`
 pub fn key(id: KeyId) -> String {
@@ -191,6 +193,16 @@ pub fn parse_indexed(name: &str) -> Option<u64> {
     parse_number(name.strip_prefix(INDEXED)?).filter(|number| *number > 0)
 }
 
+/// `closed/<domain>`: which versions of a domain count, after its key was stolen.
+pub fn closed(domain: DomainId) -> String {
+    format!("{CLOSED}{domain}")
+}
+
+/// Reads a name made by [`closed`].
+pub fn parse_closed(name: &str) -> Option<DomainId> {
+    name.strip_prefix(CLOSED)?.parse().ok()
+}
+
 /// `index/runs/<job-id>/<seq>`
 pub fn run(id: RunId) -> String {
     format!("{}{}", runs_of(id.job), id.seq)
@@ -220,6 +232,7 @@ pub fn is_object(name: &str) -> bool {
         || parse_index(name).is_some()
         || parse_indexed(name).is_some()
         || parse_run(name).is_some()
+        || parse_closed(name).is_some()
 }
 
 /// A decimal number in its only spelling: no sign, no leading zero.
@@ -270,6 +283,9 @@ mod tests {
         assert_eq!(parse_run(&run(id)), Some(id));
         assert_eq!(parse_run(&format!("{}012", runs_of(job))), None);
         assert_eq!(parse_index(&run(id)), None);
+        let domain = DomainId([0xab; 16]);
+        assert_eq!(parse_closed(&closed(domain)), Some(domain));
+        assert_eq!(parse_closed(&format!("{}/1", closed(domain))), None);
         assert_eq!(parse_pin(&pin(series, job, 2)), Some((series, job, 2)));
         assert_eq!(parse_pin(&format!("{}02", pins_of(series, job))), None);
         for of in [SettingsOf::Default, SettingsOf::Series(series)] {

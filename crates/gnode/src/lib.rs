@@ -37,6 +37,7 @@ pub mod maintenance;
 pub mod pass;
 pub mod proof;
 pub mod reclaim;
+pub mod refused;
 pub mod repair;
 pub mod retention;
 mod retries;

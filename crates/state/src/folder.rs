@@ -110,6 +110,8 @@ impl StateFolder {
             return Ok(secret);
         }
         self.replace("secret", &drawn[..])?;
+        // Versions are witnessed with it from now on.
+        self.sync()?;
         drop(lock);
         Ok(Secret(*drawn))
     }
@@ -133,6 +135,13 @@ impl StateFolder {
 
     /// Changes what this machine made and saw: at once for other processes, and durably.
     pub fn change(&self, change: impl FnOnce(&mut Seen)) -> Result<(), StateError> {
+        self.note(change)?;
+        self.sync()
+    }
+
+    /// The same without waiting for the disk. A power cut may take the change back, so it must only
+    /// add: without it fewer roll-backs are noticed, and none by mistake.
+    pub fn note(&self, change: impl FnOnce(&mut Seen)) -> Result<(), StateError> {
         let _lock = self.lock()?;
         let before = self.seen()?;
         let mut seen = before.clone();
@@ -145,6 +154,11 @@ impl StateFolder {
             Ok(()) => self.replace("seen", &bytes),
             Err(_) => unreachable!("memory takes all bytes"),
         }
+    }
+
+    /// Waits until the names in the folder are on disk.
+    fn sync(&self) -> Result<(), StateError> {
+        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(StateError::io(&self.path))
     }
 
     /// Waits until no other process changes the state. The lock ends with the value.
@@ -163,7 +177,7 @@ impl StateFolder {
         Err(StateError::io(&path)(io::ErrorKind::WouldBlock.into()))
     }
 
-    /// Puts a file in place, whole or not at all, and durably. Only under the lock.
+    /// Puts a file in place, whole or not at all, also after a power cut. Only under the lock.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let (path, new) = (self.path.join(name), self.path.join(format!("{name}.new")));
         // One left by a process that was killed.
@@ -171,8 +185,7 @@ impl StateFolder {
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(&new).map_err(StateError::io(&new))?;
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(StateError::io(&new))?;
-        std::fs::rename(&new, &path).map_err(StateError::io(&path))?;
-        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(StateError::io(&self.path))
+        std::fs::rename(&new, &path).map_err(StateError::io(&path))
     }
 }
 

@@ -112,14 +112,21 @@ impl Machine {
         }
     }
 
+    /// Adds to what it saw. Nothing waits for it, because a backup would wait for a disk.
+    fn note(&self, add: impl FnOnce(&mut Seen)) {
+        if let Some(folder) = &self.folder {
+            let _ = folder.note(add).inspect_err(warn);
+        }
+    }
+
     /// Notes a version that this machine has committed.
     pub fn note_version(&self, version: Pin) {
-        self.change(|seen| seen.add(version));
+        self.note(|seen| seen.add(version));
     }
 
     /// Notes an index, if it is newer than the one seen last.
     pub fn note_index(&self, index: SeenIndex) {
-        self.change(|seen| {
+        self.note(|seen| {
             let is_new = |known: SeenIndex| known.number < index.number || (known.is(&index) && index.is_own);
             if seen.index.is_none_or(is_new) {
                 seen.index = Some(index);

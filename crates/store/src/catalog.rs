@@ -3,7 +3,8 @@
 //! A version exists when its commit register holds a manifest and no mark says it is forgotten.
 //! Which of several generations of a manifest counts is in `generations.rs`. One damaged manifest
 //! does not hide the others: it is listed as damaged. Marks and higher generations that do not open
-//! or do not count hide nothing: they are listed as faulty.
+//! or do not count hide nothing: they are listed as faulty. Versions that a closed domain does not
+//! name are listed as refused (`closed_domains.rs`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,6 +16,7 @@ use larder_format::manifest::Summary;
 use larder_format::names;
 use larder_format::sketch::Sketch;
 
+use crate::closed_domains::ClosedDomains;
 use crate::forget_marks::{FaultyObject, OwnedVersion};
 use crate::repository::{Repository, RepositoryError};
 
@@ -72,6 +74,9 @@ pub struct Catalog {
     /// Marks and generations that do not open or do not count, by name. They hide none of the
     /// versions.
     pub faulty: Vec<FaultyObject>,
+    /// Versions that do not count, because their domain was closed without them, oldest first. Only
+    /// a listing of all series by a key for every domain has them.
+    pub refused: Vec<Version>,
 }
 
 /// The objects under the name of one version.
@@ -80,6 +85,7 @@ pub(crate) struct Found {
     pub(crate) version: Option<Version>,
     pub(crate) damaged: Option<DamagedVersion>,
     pub(crate) faulty: Vec<FaultyObject>,
+    pub(crate) refused: Option<Version>,
 }
 
 /// A generation of a manifest as it was listed.
@@ -99,10 +105,12 @@ impl ListedGeneration {
     }
 }
 
-/// The result of listings: generations of every register, and which versions have a mark.
+/// The result of listings: generations of every register, which versions have a mark, and which
+/// domains are closed.
 pub(crate) struct Listed {
     pub(crate) versions: BTreeMap<(SeriesKey, JobId), Vec<ListedGeneration>>,
     pub(crate) forgotten: HashSet<(SeriesKey, JobId)>,
+    pub(crate) closed: ClosedDomains,
 }
 
 /// Which versions are meant.
@@ -211,23 +219,26 @@ impl Repository {
     }
 
     async fn catalog_below(&self, prefix: &str) -> Result<Catalog, RepositoryError> {
-        let Listed { versions, forgotten } = self.listed_below(prefix).await?;
-        let forgotten = &forgotten;
+        let Listed { versions, forgotten, closed } = self.listed_below(prefix).await?;
+        let (forgotten, closed) = (&forgotten, &closed);
         let reads = versions.into_iter().map(|((series, job), generations)| async move {
-            self.find(series, job, generations, forgotten.contains(&(series, job))).await
+            self.find(series, job, generations, forgotten.contains(&(series, job)), closed).await
         });
         let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         let mut catalog = Catalog::default();
         while let Some(found) = reads.next().await {
             let mut found = found?;
-            if let Some(version) = &mut found.version {
+            for version in found.version.iter_mut().chain(&mut found.refused) {
                 version.summary.sketch = Sketch::default();
             }
             catalog.versions.extend(found.version);
+            catalog.refused.extend(found.refused);
             catalog.damaged.extend(found.damaged);
             catalog.faulty.extend(found.faulty);
         }
-        catalog.versions.sort_by_key(|version| (version.summary.time_ms, version.id()));
+        for versions in [&mut catalog.versions, &mut catalog.refused] {
+            versions.sort_by_key(|version| (version.summary.time_ms, version.id()));
+        }
         catalog.damaged.sort_by(|a, b| a.name.cmp(&b.name));
         catalog.faulty.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(catalog)
@@ -239,13 +250,29 @@ impl Repository {
         let marks = self.store.list(names::FORGOTTEN).await?;
         let forgotten = marks.iter().filter_map(|object| names::parse_forgotten(&object.name)).collect();
         let mut versions: BTreeMap<_, Vec<ListedGeneration>> = BTreeMap::new();
-        for object in self.store.list(prefix).await? {
+        let (objects, closed) = futures::try_join!(self.listed_objects(prefix), self.closed_for(prefix))?;
+        for object in objects {
             if let Some((version, generation)) = ListedGeneration::parse(&object) {
                 versions.entry(version).or_default().push(generation);
             }
         }
         versions.retain(|_, generations| exists(generations));
-        Ok(Listed { versions, forgotten })
+        Ok(Listed { versions, forgotten, closed })
+    }
+
+    async fn listed_objects(&self, prefix: &str) -> Result<Vec<crate::Listed>, RepositoryError> {
+        Ok(self.store.list(prefix).await?)
+    }
+
+    /// The closed domains, as far as they matter for what is below `prefix`. A key of one domain
+    /// sees no others, and works only as long as that one is open. The default domain is always
+    /// open.
+    async fn closed_for(&self, prefix: &str) -> Result<ClosedDomains, RepositoryError> {
+        let is_own = prefix != names::VERSIONS && self.keys.domain().is_default();
+        if is_own || !self.keys.is_for_all_domains() {
+            return Ok(ClosedDomains::default());
+        }
+        self.closed_domains().await
     }
 
     /// Finds one version: its newest readable manifest, unless its mark is genuine.
@@ -255,6 +282,7 @@ impl Repository {
         job: JobId,
         generations: Vec<ListedGeneration>,
         is_marked: bool,
+        closed: &ClosedDomains,
     ) -> Result<Found, RepositoryError> {
         let mut found = Found::default();
         if is_marked {
@@ -285,6 +313,7 @@ impl Repository {
                 faulty.next().map(|object| DamagedVersion { name: object.name, id: object.job, error: object.error });
         }
         found.faulty.extend(faulty);
+        found.refused = found.version.take_if(|version| closed.refuses(OwnedVersion::from(&*version)));
         Ok(found)
     }
 }
@@ -327,6 +356,7 @@ mod tests {
             roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
             witness: None,
             domain_name: String::new(),
+            domain_epoch: 0,
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0, made_ms: 0 }
     }

@@ -85,6 +85,7 @@ pub(crate) async fn first_object(store: &Store) -> Result<Option<String>, StoreE
         names::FORGOTTEN,
         names::PINS,
         names::SETTINGS,
+        names::CLOSED,
     ];
     for folder in folders {
         let mut listing = store.list_stream(folder);

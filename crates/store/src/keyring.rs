@@ -39,6 +39,11 @@ impl KeyInfo {
     fn is_full(&self) -> bool {
         self.is_genuine && self.fields.roles.is_all()
     }
+
+    /// Whether its holder backs up in this domain.
+    pub fn is_in(&self, domain: &str, epoch: u32) -> bool {
+        self.fields.roles.holds(Roles::BACKUP) && self.fields.domain == domain && self.fields.epoch == epoch
+    }
 }
 
 /// An object under `keys/` that is no key.
@@ -90,7 +95,8 @@ impl Repository {
         self.require(Roles::ALL, "to make a key")?;
         fields.salt = random(self.entropy())?;
         let witness = Secret(random(self.entropy())?);
-        let domain = self.keys.domain_id(&fields.domain, 0);
+        fields.epoch = self.open_epoch(&fields.domain).await?;
+        let domain = self.keys.domain_id(&fields.domain, fields.epoch);
         // A password is for people, who may have several machines: what a machine wrote itself is
         // told by a file of its own.
         let witness = matches!(unlock, Unlock::File(_)).then_some(witness);

@@ -22,6 +22,7 @@ pub mod byte_lru;
 mod cache;
 pub mod catalog;
 pub mod chunk_reader;
+pub mod closed_domains;
 pub mod config;
 pub mod conformance;
 pub mod container_reader;

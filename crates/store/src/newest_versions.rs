@@ -13,6 +13,7 @@ use larder_format::lease::Pin;
 use larder_format::names;
 
 use crate::catalog::{CONCURRENT_READS, Listed, ListedGeneration, Version};
+use crate::closed_domains::ClosedDomains;
 use crate::repository::{Repository, RepositoryError};
 
 /// Generations of a manifest.
@@ -24,6 +25,7 @@ pub struct ListedSeries {
     /// Of each series its jobs by rising id, with the generations of their manifests.
     series: BTreeMap<SeriesKey, Vec<(JobId, Generations)>>,
     forgotten: HashSet<(SeriesKey, JobId)>,
+    closed: ClosedDomains,
 }
 
 impl ListedSeries {
@@ -61,21 +63,21 @@ impl ListedSeries {
 impl Repository {
     /// Lists the versions of every series.
     pub async fn list_series(&self) -> Result<ListedSeries, RepositoryError> {
-        let Listed { versions, forgotten } = self.listed_below(names::VERSIONS).await?;
+        let Listed { versions, forgotten, closed } = self.listed_below(names::VERSIONS).await?;
         let mut series: BTreeMap<SeriesKey, Vec<_>> = BTreeMap::new();
         for ((key, job), generations) in versions {
             series.entry(key).or_default().push((job, generations));
         }
-        Ok(ListedSeries { series, forgotten })
+        Ok(ListedSeries { series, forgotten, closed })
     }
 
     /// The newest version of each of these series that can be read and is not forgotten, with its
     /// sketch.
     pub async fn newest_of(&self, listed: ListedSeries) -> Result<Vec<Version>, RepositoryError> {
-        let forgotten = &listed.forgotten;
+        let (forgotten, closed) = (&listed.forgotten, &listed.closed);
         let reads = listed.series.into_iter().map(|(series, mut jobs)| async move {
             while let Some((job, generations)) = jobs.pop() {
-                let found = self.find(series, job, generations, forgotten.contains(&(series, job))).await?;
+                let found = self.find(series, job, generations, forgotten.contains(&(series, job)), closed).await?;
                 if found.version.is_some() {
                     return Ok(found.version);
                 }

@@ -301,11 +301,12 @@ impl Repository {
     }
 
     /// The same repository as a machine of another domain sees it, for settings and series there.
+    /// Of domains with one name it is the one that is open.
     ///
     /// # Errors
     /// [`RepositoryError::KeyLacks`]: the key in use is of one domain only.
-    pub fn in_domain(&self, name: &str) -> Result<Self, RepositoryError> {
-        match self.keys.in_domain(name) {
+    pub async fn in_domain(&self, name: &str) -> Result<Self, RepositoryError> {
+        match self.keys.in_domain(name, self.open_epoch(name).await?) {
             Some(keys) => Ok(Self { keys: Arc::new(keys), ..self.clone() }),
             None => Err(RepositoryError::KeyLacks {
                 what: "what is in another domain",

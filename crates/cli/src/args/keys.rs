@@ -46,6 +46,15 @@ pub(crate) enum KeyCommand {
     Remove {
         /// Id prefix of the key, from `larder key list`
         id: String,
+
+        /// Close the domain of the key, because the key was stolen: only the snapshots that the
+        /// domain has now count from now on
+        #[arg(long)]
+        close_domain: bool,
+
+        /// Record why the domain is closed
+        #[arg(long, value_name = "TEXT", requires = "close_domain")]
+        reason: Option<String>,
     },
     /// Change the password
     Passwd(NewKey),

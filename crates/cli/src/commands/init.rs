@@ -87,5 +87,6 @@ pub(super) fn key_fields(host: Option<&str>, user: Option<&str>, insecure_kdf: b
         created_ms: SystemClock.now_ms(),
         roles: Roles::ALL,
         domain: String::new(),
+        epoch: 0,
     }
 }

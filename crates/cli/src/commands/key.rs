@@ -4,12 +4,13 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use larder_format::closed_domain::ClosedDomain;
 use larder_format::ids::KeyId;
 use larder_format::key_file::{MachineKey, Unlock};
 use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
 use larder_secret::SecretBytes;
-use larder_store::keyring::{KeyList, UnreadableKey, open_with_paper};
+use larder_store::keyring::{KeyInfo, KeyList, UnreadableKey, open_with_paper};
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository};
 use serde_json::json;
@@ -24,7 +25,7 @@ use crate::failure::{Failure, chain};
 use crate::key_file::{self, About, write_new};
 use crate::output::{Align, Table, safe};
 use crate::password::PasswordSource;
-use crate::time;
+use crate::{sizes, time};
 
 /// Larger than any paper key with its explanations.
 const PAPER_MAX: usize = 64 << 10;
@@ -33,7 +34,10 @@ pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
     match &args.command {
         KeyCommand::List => list(app),
         KeyCommand::Add { role, domain, file, new } => add(app, *role, domain.as_deref(), file.as_deref(), new),
-        KeyCommand::Remove { id } => remove(app, id),
+        KeyCommand::Remove { id, close_domain, reason } => {
+            let close = close_domain.then(|| reason.as_deref().unwrap_or_default());
+            remove(app, id, close)
+        }
         KeyCommand::Passwd(new) => passwd(app, new),
         KeyCommand::Export { output } => export(app, output.as_deref()),
         KeyCommand::Import { paper, new } => import(app, paper.as_deref(), new),
@@ -137,7 +141,8 @@ fn add(app: &App, roles: Roles, domain: Option<&str>, file: Option<&Path>, new: 
     done(app, "key_added", id, &format!("key {id} added: {} opens the repository (--key-file)", path.display()))
 }
 
-fn remove(app: &App, text: &str) -> Result<(), Failure> {
+/// Removes a key. `close`: also closes its domain, for this reason.
+fn remove(app: &App, text: &str, close: Option<&str>) -> Result<(), Failure> {
     let opened = app.open()?;
     let list = app.block_on(opened.repository.list_keys())?;
     let ids = list.keys.iter().map(|key| key.id).chain(list.unreadable.iter().map(|key| key.id));
@@ -155,8 +160,53 @@ fn remove(app: &App, text: &str) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Failed, format!("key {id} is the one you use; nothing was removed"))
             .advise("use another key to remove it, or `larder key passwd` to replace a password"));
     }
+    if let Some(reason) = close {
+        // First, because nobody can tell the domain of a key that is gone.
+        close_domain(app, &opened.repository, &list, id, reason)?;
+    }
     app.block_on(opened.repository.remove_key(id))?;
     done(app, "key_removed", id, &format!("key {id} removed; who copied it before can still use the copy"))
+}
+
+/// Closes the domain of a key, unless another key works in it.
+fn close_domain(app: &App, repository: &Repository, list: &KeyList, id: KeyId, reason: &str) -> Result<(), Failure> {
+    repository.require(Roles::OPERATE, "to close a domain")?;
+    let refuse = |message: String| Failure::new(Exit::Failed, message + "; nothing was changed");
+    let Some(key) = list.keys.iter().find(|key| key.id == id && key.is_genuine) else {
+        return Err(refuse(format!("{id} is no key of this repository, so it has no domain")));
+    };
+    let (name, epoch) = (&key.fields.domain, key.fields.epoch);
+    if name.is_empty() {
+        return Err(refuse(format!("key {id} has no domain of its own, and the default domain cannot be closed")));
+    }
+    let is_same = |other: &&KeyInfo| other.id != id && other.is_genuine && other.is_in(name, epoch);
+    if let Some(other) = list.keys.iter().find(is_same) {
+        let (other, name) = (other.id, safe(name));
+        return Err(refuse(format!("key {other} backs up as domain {name}, too")).advise(&format!(
+            "`larder key remove {other}` first; a machine that you trust gets a new key afterwards"
+        )));
+    }
+    let end = ClosedDomain {
+        time_ms: SystemClock.now_ms(),
+        host: environment::host(),
+        reason: reason.to_owned(),
+        name: name.clone(),
+        epoch,
+        versions: Vec::new(),
+    };
+    let closed = app.block_on(repository.close_domain(end))?;
+    if app.out.is_json() {
+        let snapshots: Vec<_> = closed.versions.iter().map(ToString::to_string).collect();
+        return app.out.json(&json!({
+            "message_type": "domain_closed",
+            "domain": name,
+            "time": time::rfc3339(closed.time_ms),
+            "snapshots": snapshots,
+        }));
+    }
+    let count = sizes::count(closed.versions.len() as u64, "snapshot");
+    app.out
+        .info(format!("domain {} closed: {count} of it remain, and all others are refused, now and later", safe(name)))
 }
 
 fn passwd(app: &App, new: &NewKey) -> Result<(), Failure> {

@@ -32,7 +32,7 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
     let mut versions = Versions::load(app, &opened.repository, &filter)?;
     let domain = args.domain.as_deref().unwrap_or_default();
     versions.admitted.retain(|version| version.summary.domain_name == domain);
-    let Some(key) = versions.admitted.first().map(|version| version.series) else {
+    let Some(key) = versions.admitted.last().map(|version| version.series) else {
         versions.warn_of_damage(app);
         return Err(super::series::no_such(&args.series));
     };

@@ -4,6 +4,7 @@
 mod arrange;
 mod defragment;
 mod reclaim;
+mod refused;
 mod report;
 
 use larder_format::ids::JobId;

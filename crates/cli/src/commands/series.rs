@@ -37,7 +37,7 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to convert a series")?;
     let mut meter = Meter::start(MeterKind::Repair, &app.out);
-    let repository = of_domain(&opened.repository, args.domain.as_deref())?;
+    let repository = of_domain(app, &opened.repository, args.domain.as_deref())?;
     let context = app.context(repository, meter.progress());
     let converted = convert(&context, &args.series, args.layout, app.compression(), app.scratch());
     meter.stop();
@@ -95,9 +95,9 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
 }
 
 /// The repository as a machine of the named domain sees it.
-fn of_domain(repository: &Repository, domain: Option<&str>) -> Result<Repository, Failure> {
+fn of_domain(app: &App, repository: &Repository, domain: Option<&str>) -> Result<Repository, Failure> {
     Ok(match domain {
-        Some(name) => repository.in_domain(name)?,
+        Some(name) => app.block_on(repository.in_domain(name))?,
         None => repository.clone(),
     })
 }
@@ -304,7 +304,7 @@ fn show(app: &App, args: &ShowSeriesArgs) -> Result<(), Failure> {
         return show_default(app, &set);
     };
     let (all, _, versions) = known(app, &opened.repository)?;
-    let key = of_domain(&opened.repository, args.domain.as_deref())?.keys().series_key(name);
+    let key = of_domain(app, &opened.repository, args.domain.as_deref())?.keys().series_key(name);
     let named: Vec<_> = all.iter().filter(|known| known.name == *name).collect();
     let known = match (all.iter().find(|known| known.key == key), &*named) {
         (Some(known), _) => known,
@@ -388,7 +388,7 @@ fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
     }
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE, "to change settings")?;
-    let repository = &of_domain(&opened.repository, args.domain.as_deref())?;
+    let repository = &of_domain(app, &opened.repository, args.domain.as_deref())?;
     let series = args.which.series.as_deref();
     if series == Some("") {
         return Err(Failure::usage("a series needs a name"));

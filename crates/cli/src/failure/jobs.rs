@@ -111,6 +111,7 @@ impl From<DefragmentError> for Failure {
 impl From<MaintenanceError> for Failure {
     fn from(error: MaintenanceError) -> Self {
         match error {
+            MaintenanceError::Refused(error) => error.into(),
             MaintenanceError::Defragment(error) => error.into(),
             MaintenanceError::Pass(error) => error.into(),
         }

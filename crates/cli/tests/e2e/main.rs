@@ -2,6 +2,7 @@
 
 mod arranging;
 mod backing_up;
+mod closed_domain;
 mod collecting;
 mod command_line;
 mod damaged;

@@ -1,7 +1,7 @@
 //! What the keys of roles can do and what they cannot, and bad key files.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use larder_format::config::UnverifiedConfig;
 use larder_format::ids::{DomainId, JobId};
@@ -10,57 +10,8 @@ use larder_format::keys::Keys;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, Summary};
 
-use crate::support::{Play, Ran, damage, run};
-
-/// Keys of every role beside a repository with one snapshot, which the password made.
-struct Roles {
-    play: Play,
-    first: String,
-}
-
-const ALL: [&str; 5] = ["backup", "restore", "operate", "restore+operate", "all"];
-
-impl Roles {
-    fn new() -> Self {
-        let play = Play::with_repository();
-        play.write("src/a", "the first");
-        play.write("src/b", vec![7; 50_000]);
-        let first = play.backup(["src", "--series", "s"]);
-        let roles = Self { play, first };
-        for role in ALL {
-            roles.add(role, &["--role", role]).ok();
-        }
-        roles
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.play.path(format!("{name}.key"))
-    }
-
-    fn add(&self, name: &str, args: &[&str]) -> Ran {
-        let file = self.file(name);
-        let mut command = self.play.command(["key", "add", "--file"]);
-        run(command.arg(file).args(args))
-    }
-
-    /// Runs with a key file and without a password.
-    fn run(&self, key: &str, args: &[&str]) -> Ran {
-        self.run_with(&self.file(key), args)
-    }
-
-    fn run_with(&self, file: &Path, args: &[&str]) -> Ran {
-        // Each file is on a machine of its own.
-        let state = file.with_extension("state");
-        let mut command = self.play.command(args);
-        run(command.env_remove("LARDER_PASSWORD").env("LARDER_KEY_FILE", file).env("LARDER_STATE", state))
-    }
-}
-
-/// Standard output has a text.
-#[track_caller]
-fn shows(ran: Ran, text: &str) {
-    assert!(ran.text().contains(text), "{text:?} is not in:\n{}", ran.text());
-}
+use crate::support::roles::{ALL, Roles, shows};
+use crate::support::{Play, damage, run};
 
 /// Every verb says by name which role it needs, before it does anything.
 #[test]

@@ -140,6 +140,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Secrets, DecodeError> {
         roles,
         domain,
         domain_name: String::new(),
+        domain_epoch: 0,
         master: None,
         fingerprints: needed(payload.fingerprints)?,
         cuts,

@@ -30,6 +30,7 @@ fn fields(cost: Option<KdfCost>, roles: Roles) -> KeyFields {
         created_ms: 1_790_000_000_000,
         roles,
         domain: "laptop".to_owned(),
+        epoch: 0,
     }
 }
 

@@ -55,6 +55,7 @@ fn manifest() -> Manifest {
         roots: ContentRoots::of(&data, &Recipe::default()),
         witness: None,
         domain_name: String::new(),
+        domain_epoch: 0,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };

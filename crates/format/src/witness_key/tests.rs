@@ -31,6 +31,7 @@ fn summary() -> Summary {
         roots: ContentRoots { data: ContentDigest([5; 32]), metadata: ContentDigest([6; 32]) },
         witness: None,
         domain_name: String::new(),
+        domain_epoch: 0,
         domain: DomainId::DEFAULT,
         is_signed: false,
     }

@@ -123,6 +123,14 @@ proptest! {
     }
 
     #[test]
+    fn of_the_end_of_a_domain(damages in damages()) {
+        let sealed = support::closed_domain().encode(&keys(), RANDOM).expect("fits");
+        checks::closed_domain(&damaged(&sealed, &damages));
+        let name = names::closed(keys().domain_id(support::CLOSED_DOMAIN, 0));
+        checks::closed_domain_fields(&damaged(&support::open(&name, &sealed)[0], &damages));
+    }
+
+    #[test]
     fn of_settings(damages in damages()) {
         let of = SettingsOf::Series(SERIES);
         let sealed = support::settings().encode(&keys(), of, 2, RANDOM).expect("fits");

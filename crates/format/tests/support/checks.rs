@@ -1,6 +1,7 @@
 //! What must hold whatever a decoder is given: an error, or a value that survives being encoded again and keeps the promises
 //! of its type. Nothing here may panic but the checks themselves. Used by the tests of any damage and by the fuzz targets.
 
+use larder_format::closed_domain::ClosedDomain;
 use larder_format::compress::{Codec, Decompressor};
 use larder_format::config::UnverifiedConfig;
 use larder_format::container::ContainerIndex;
@@ -23,7 +24,9 @@ use larder_format::run::{RunBuilder, RunIndex, RunKey, prefix};
 use larder_format::settings::SeriesSettings;
 use larder_format::{key_file, names, recipe, segment};
 
-use super::{CONTAINER, ContainerParts, FILE, Forger, JOB, KEY, REPOSITORY, RUN, RunParts, SERIES, WRAP, keys};
+use super::{
+    CLOSED_DOMAIN, CONTAINER, ContainerParts, FILE, Forger, JOB, KEY, REPOSITORY, RUN, RunParts, SERIES, WRAP, keys,
+};
 
 const RANDOM: [u8; 32] = [3; 32];
 const DOMAIN: DomainId = DomainId::DEFAULT;
@@ -138,6 +141,21 @@ pub fn settings_fields(plain: &[u8]) {
     for of in [SettingsOf::Default, SettingsOf::Series(SERIES)] {
         settings(&Forger::new().object(&names::settings(of, 2), b"LSET", &[plain]));
     }
+}
+
+/// The end of a domain as it lies in the store.
+pub fn closed_domain(object: &[u8]) {
+    let domain = keys().domain_id(CLOSED_DOMAIN, 0);
+    let Ok(closed) = ClosedDomain::decode(&keys(), domain, object) else { return };
+    assert!(closed.versions.iter().all(|version| closed.admits(*version)));
+    let again = closed.encode(&keys(), RANDOM).expect("it was read");
+    assert_eq!(ClosedDomain::decode(&keys(), domain, &again), Ok(closed));
+}
+
+/// The same before it is sealed.
+pub fn closed_domain_fields(plain: &[u8]) {
+    let name = names::closed(keys().domain_id(CLOSED_DOMAIN, 0));
+    closed_domain(&Forger::new().object(&name, b"LCLS", &[plain]));
 }
 
 /// A container as it lies in the store.
@@ -350,6 +368,9 @@ pub fn object_name(name: &str) {
     }
     if let Some(id) = names::parse_run(name) {
         assert_eq!(names::run(id), name);
+    }
+    if let Some(domain) = names::parse_closed(name) {
+        assert_eq!(names::closed(domain), name);
     }
     if let Some(id) = names::parse_key(name) {
         assert_eq!(names::key(id), name);

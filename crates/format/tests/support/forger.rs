@@ -121,7 +121,9 @@ impl Forger {
     fn realm(&self, name: &str) -> (&[u8; 32], DomainId) {
         match name {
             _ if name.starts_with("index") => (&self.index, DomainId([0; 16])),
-            _ if name.starts_with("settings/default/") => (&self.common, DomainId([0; 16])),
+            _ if name.starts_with("settings/default/") || name.starts_with("closed/") => {
+                (&self.common, DomainId([0; 16]))
+            }
             _ => (&self.domain_key, self.domain),
         }
     }

@@ -194,6 +194,7 @@ pub fn write() -> Objects {
         created_ms: 1_600_000_000_000,
         roles: Roles::ALL,
         domain: String::new(),
+        epoch: 0,
     };
     let config = config.encode(&keys).expect("valid");
     let unlock = Unlock::Password(PASSWORD.as_bytes());
@@ -284,6 +285,7 @@ pub fn write() -> Objects {
         roots: ContentRoots::of(&data, &metadata),
         witness: None,
         domain_name: String::new(),
+        domain_epoch: 0,
     };
     let manifest = Manifest { summary, data, metadata, containers };
     objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 32]).expect("valid"));

@@ -14,6 +14,7 @@ use std::sync::{Arc, LazyLock};
 pub use forger::{ContainerParts, Forger, RunParts, WRAP};
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::Fingerprint;
+use larder_format::closed_domain::ClosedDomain;
 use larder_format::config::Config;
 use larder_format::container::ChunkRef;
 use larder_format::content::ContentRoots;
@@ -44,6 +45,8 @@ pub const SERIES: SeriesKey =
 pub const JOB: JobId = JobId([7; 16]);
 /// Random bytes for salts.
 pub const RANDOM: [u8; 32] = [9; 32];
+/// The name of a domain that was closed.
+pub const CLOSED_DOMAIN: &str = "laptop";
 pub const BASE: JobId = JobId([5; 16]);
 
 pub fn keys() -> Keys {
@@ -226,6 +229,17 @@ pub fn forgotten() -> Forgotten {
     Forgotten { time_ms: 1_790_000_000_000, host: "host".to_owned(), reason: "alice: not among the last 7".to_owned() }
 }
 
+pub fn closed_domain() -> ClosedDomain {
+    ClosedDomain {
+        time_ms: 1_790_000_000_000,
+        host: "host".to_owned(),
+        reason: "the laptop was stolen".to_owned(),
+        name: CLOSED_DOMAIN.to_owned(),
+        epoch: 0,
+        versions: vec![JobId([7; 16]), JobId([8; 16])],
+    }
+}
+
 pub fn settings() -> SeriesSettings {
     SeriesSettings {
         layout: Some(Layout::Lifecycle),
@@ -375,6 +389,7 @@ pub fn manifest() -> Manifest {
         roots: ContentRoots::of(&data, &metadata),
         witness: None,
         domain_name: String::new(),
+        domain_epoch: 0,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
@@ -407,6 +422,7 @@ pub fn key_fields(cost: Option<KdfCost>, roles: Roles) -> KeyFields {
         created_ms: 1_790_000_000_000,
         roles,
         domain: String::new(),
+        epoch: 0,
     }
 }
 

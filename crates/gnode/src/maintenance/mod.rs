@@ -1,5 +1,6 @@
 //! One round of maintenance: all tasks in their order, with retries, one time limit and one budget.
 //!
+//! 0. Versions that a closed domain refuses are forgotten, so that the pass collects them.
 //! 1. Defragmentation rewrites newest versions. It is first, so that the pass deletes what they
 //!    leave.
 //! 2. A pass indexes, arranges, reclaims and deletes. If another pass is faster, it starts again.
@@ -28,11 +29,13 @@ use std::time::Duration;
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_job::JobContext;
+use larder_store::RepositoryError;
 
 use crate::defragment::DefragmentError;
 use crate::error::PassError;
 use crate::pass::cost::Requests;
 use crate::pass::{Outcome, PassReport, run as run_pass};
+use crate::refused::{Refused, forget_refused};
 use crate::retries::until_won;
 use crate::tables::remembering;
 use deadline::Deadline;
@@ -48,6 +51,9 @@ pub type OnNotRewritten<'a> = &'a dyn Fn(JobId, &NotRewritten);
 /// A round that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaintenanceError {
+    /// Versions of closed domains could not be looked for.
+    #[error(transparent)]
+    Refused(#[from] RepositoryError),
     /// Newest versions could not be examined.
     #[error(transparent)]
     Defragment(#[from] DefragmentError),
@@ -60,6 +66,7 @@ impl MaintenanceError {
     /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Refused(error) => error.kind(),
             Self::Defragment(error) => error.kind(),
             Self::Pass(error) => error.kind(),
         }
@@ -81,6 +88,10 @@ pub fn run(
     let store = context.repository.store();
     let (started_ms, before) = (clock.now_ms(), store.stats());
     let deadline = Deadline::new(clock, started_ms, options.max_duration);
+    let refused = match options.wants_pass() {
+        true => forget_refused(context, options.pass.dry_run)?,
+        false => Refused::default(),
+    };
     // All steps read the same runs of the index.
     let remembering = context.through(&remembering(&context.repository, options.pass.memory));
     let mut defragmentation = Defragmentation::new(context, &remembering, options, &deadline, on_not_rewritten);
@@ -103,6 +114,7 @@ pub fn run(
     let requests = store.stats();
     Ok(MaintenanceReport {
         pass: report,
+        refused,
         defragmented: defragmentation.report,
         elapsed: Duration::from_millis(clock.now_ms().saturating_sub(started_ms)),
         planning: if options.pass.dry_run { Requests::between(&before, &requests) } else { Requests::default() },

@@ -7,12 +7,15 @@ use larder_store::StoreStats;
 use super::DefragmentReport;
 use crate::pass::cost::Requests;
 use crate::pass::{Outcome, PassReport};
+use crate::refused::Refused;
 
 /// A round that came to its end.
 #[derive(Debug)]
 pub struct MaintenanceReport {
     /// The pass, or all passes as one. [`PassReport::without_pass`] if none was wanted.
     pub pass: PassReport,
+    /// Versions of closed domains that were forgotten.
+    pub refused: Refused,
     /// Newest versions that were rewritten.
     pub defragmented: DefragmentReport,
     /// How long the round took.
@@ -66,7 +69,7 @@ impl MaintenanceReport {
         if self.pass.outcome == Outcome::Lost {
             return Ended::Lost;
         }
-        match self.defragmented.failed.is_empty() && self.pass.undeleted.is_empty() {
+        match self.defragmented.failed.is_empty() && self.refused.failed.is_empty() && self.pass.undeleted.is_empty() {
             true => Ended::Done,
             false => Ended::Incomplete,
         }
@@ -85,6 +88,7 @@ mod tests {
     fn report(pass: PassReport) -> MaintenanceReport {
         MaintenanceReport {
             pass,
+            refused: Refused::default(),
             defragmented: DefragmentReport::default(),
             elapsed: Duration::ZERO,
             planning: Requests::default(),

@@ -281,6 +281,7 @@ fn run(
         roots: ContentRoots::of(&streams.data, &streams.metadata),
         witness: None,
         domain_name: repository.keys().secrets().domain_name.clone(),
+        domain_epoch: repository.keys().secrets().domain_epoch,
     };
     let summary = Summary { witness: context.machine.witness(&summary), ..summary };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };

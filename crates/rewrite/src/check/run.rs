@@ -193,6 +193,7 @@ fn faulty(
             let line = context.executor.block_on(context.repository.pin_line(pin))?;
             found.extend(line.faulty.into_iter().map(|object| (object.name, object.error)));
         }
+        found.extend(context.executor.block_on(context.repository.closed_domains())?.faulty);
         let settings = context.executor.block_on(context.repository.faulty_settings())?;
         found.extend(settings.into_iter().map(|entry| (entry.name, entry.error)));
         let keys = context.executor.block_on(context.repository.list_keys())?;

@@ -251,7 +251,7 @@ fn of_entry(name: &str, error: impl Into<io::Error>) -> io::Result<StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_format::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey, SettingsOf};
+    use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RunId, SeriesKey, SettingsOf};
 
     #[test]
     fn every_folder_above_an_object_may_hold_objects() {
@@ -270,6 +270,7 @@ mod tests {
             names::indexed(8),
             names::run(RunId { job, seq: 1 }),
             names::key(KeyId([1; 8])),
+            names::closed(DomainId([1; 16])),
         ] {
             let mut folder = name.as_str();
             while let Some((above, _)) = folder.rsplit_once('/') {

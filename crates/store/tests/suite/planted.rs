@@ -112,6 +112,7 @@ pub(crate) fn manifest(id: u8) -> Manifest {
         roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
         witness: None,
         domain_name: String::new(),
+        domain_epoch: 0,
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }

@@ -6,7 +6,7 @@ use larder_gnode::pass::cost::{Requests, saved_monthly};
 use larder_gnode::pass::{AbortedJob, Kept, OpenUploads, Outcome, PassReport, Unproved, WhyUnproved};
 use serde_json::{Map, Value, json};
 
-use super::{arrange, defragment, reclaim};
+use super::{arrange, defragment, reclaim, refused};
 use crate::args::PassArgs;
 use crate::failure::Failure;
 use crate::output::{Output, safe, summary};
@@ -26,7 +26,7 @@ impl Shown<'_> {
     }
 
     fn json(&self) -> Map<String, Value> {
-        let MaintenanceReport { pass, defragmented, planning, .. } = self.report;
+        let MaintenanceReport { pass, refused, defragmented, planning, .. } = self.report;
         let PassReport { outcome, plan, done, kept, live_jobs, manifests_read, .. } = pass;
         let prices = self.args.prices.unwrap_or_default();
         let requests = Requests::of(plan);
@@ -86,6 +86,7 @@ impl Shown<'_> {
         put("unlisted_containers", json!(reclaim::names(&pass.unlisted)));
         put("index_rebuilt", json!(pass.rebuilt));
         put("table_bytes", json!(pass.table_bytes));
+        put("refused", refused::json(refused));
         put("defragmented", defragment::json(defragmented, &prices));
         put("unfinished", json!(self.report.is_unfinished()));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
@@ -97,8 +98,9 @@ impl Shown<'_> {
     }
 
     fn print(&self, out: &Output) -> Result<(), Failure> {
-        let MaintenanceReport { pass, defragmented, planning, .. } = self.report;
+        let MaintenanceReport { pass, refused, defragmented, planning, .. } = self.report;
         let PassReport { outcome, plan, done, .. } = pass;
+        refused::print(refused, self.options.pass.dry_run, out)?;
         if *outcome == Outcome::Stopped && defragmented.is_empty() {
             return out.info("stopped before a decision: nothing was deleted; the next pass continues");
         }

@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: a folder to play in, runs of the binary, checks of JSON against the published schemas.
 pub(crate) mod damage;
+pub(crate) mod roles;
 pub(crate) mod schema;
 pub(crate) mod server;
 pub(crate) mod tree;

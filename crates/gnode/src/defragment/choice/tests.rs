@@ -50,6 +50,7 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         roots: ContentRoots::of(&Recipe::default(), &Recipe::default()),
         witness: None,
         domain_name: String::new(),
+        domain_epoch: 0,
     };
     let version = Version { summary, series: SeriesKey([number; 16]), generation, made_ms: 0 };
     Newest { version, bytes, containers, metadata: Vec::new() }

@@ -1,0 +1,55 @@
+//! A repository with a key file for every role.
+
+use std::path::{Path, PathBuf};
+
+use super::{Play, Ran, run};
+
+/// Keys of every role beside a repository with one snapshot, which the password made.
+pub(crate) struct Roles {
+    pub(crate) play: Play,
+    pub(crate) first: String,
+}
+
+pub(crate) const ALL: [&str; 5] = ["backup", "restore", "operate", "restore+operate", "all"];
+
+impl Roles {
+    pub(crate) fn new() -> Self {
+        let play = Play::with_repository();
+        play.write("src/a", "the first");
+        play.write("src/b", vec![7; 50_000]);
+        let first = play.backup(["src", "--series", "s"]);
+        let roles = Self { play, first };
+        for role in ALL {
+            roles.add(role, &["--role", role]).ok();
+        }
+        roles
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.play.path(format!("{name}.key"))
+    }
+
+    pub(crate) fn add(&self, name: &str, args: &[&str]) -> Ran {
+        let file = self.file(name);
+        let mut command = self.play.command(["key", "add", "--file"]);
+        run(command.arg(file).args(args))
+    }
+
+    /// Runs with a key file and without a password.
+    pub(crate) fn run(&self, key: &str, args: &[&str]) -> Ran {
+        self.run_with(&self.file(key), args)
+    }
+
+    pub(crate) fn run_with(&self, file: &Path, args: &[&str]) -> Ran {
+        // Each file is on a machine of its own.
+        let state = file.with_extension("state");
+        let mut command = self.play.command(args);
+        run(command.env_remove("LARDER_PASSWORD").env("LARDER_KEY_FILE", file).env("LARDER_STATE", state))
+    }
+}
+
+/// Standard output has a text.
+#[track_caller]
+pub(crate) fn shows(ran: Ran, text: &str) {
+    assert!(ran.text().contains(text), "{text:?} is not in:\n{}", ran.text());
+}

@@ -1,0 +1,50 @@
+//! Versions of closed domains that do not count (`larder_store::closed_domains`): maintenance
+//! forgets them, and passes then collect them as any other forgotten version.
+//!
+//! Forgetting follows the ordinary protocol of marks and pins, so that a reader of such a version
+//! keeps what it reads.
+
+use larder_format::ids::JobId;
+use larder_format::mark::Forgotten;
+use larder_job::JobContext;
+use larder_store::RepositoryError;
+use larder_store::forget_marks::OwnedVersion;
+use larder_store::pins::PinError;
+
+use crate::forget::create_marks;
+
+/// The refused versions that a round found.
+#[derive(Debug, Default)]
+pub struct Refused {
+    /// Those that are forgotten now, or would be in a dry run.
+    pub forgotten: Vec<JobId>,
+    /// Those that could not be forgotten, and why. The next round tries again.
+    pub failed: Vec<(JobId, PinError)>,
+}
+
+/// Forgets all refused versions. `dry_run`: only says which.
+///
+/// # Errors
+/// The repository cannot be listed.
+pub fn forget_refused(context: &JobContext, dry_run: bool) -> Result<Refused, RepositoryError> {
+    let (repository, executor) = (&context.repository, &context.executor);
+    // One listing, as a rule of nothing.
+    let closed = executor.block_on(repository.closed_domains())?;
+    if closed.is_empty() {
+        return Ok(Refused::default());
+    }
+    let refused = executor.block_on(repository.catalog())?.refused;
+    if dry_run {
+        return Ok(Refused { forgotten: refused.iter().map(|version| version.id()).collect(), failed: Vec::new() });
+    }
+    let marks = refused.iter().map(|version| {
+        let mark = Forgotten {
+            time_ms: context.clock.now_ms(),
+            host: context.identity.host.clone(),
+            reason: format!("domain {} was closed without it", version.summary.domain_name),
+        };
+        (OwnedVersion::from(version), mark)
+    });
+    let forgot = executor.block_on(create_marks(repository, marks.collect()));
+    Ok(Refused { forgotten: forgot.done, failed: forgot.failed })
+}
