@@ -26,7 +26,7 @@ pub async fn rolled_back(context: &JobContext) -> Result<Vec<RolledBack>, PassEr
         // One that is known to be missing is another finding.
         let current = Current::look(&repository).await?;
         if matches!(current.state, State::Whole) {
-            found.extend(context.machine.lost_index(seen_as(&current.snapshot)));
+            found.extend(seen.lost_index(seen_as(&current.snapshot)));
         }
     }
     Ok(found)

@@ -17,4 +17,3 @@ pub use activity::{Activity, ItemFate};
 pub use context::{Cancel, Clock, Identity, JobContext, NoProgress, Problem, Progress, SystemClock};
 pub use larder_state::{Machine, RolledBack};
 pub use lease::{Ending, LeaseKeeper};
-pub use roll_back::lost_versions;

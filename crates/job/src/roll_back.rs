@@ -12,7 +12,7 @@ use crate::JobContext;
 
 /// Which of these versions are neither there nor marked as forgotten: asked of the store, never of
 /// a cache.
-pub async fn lost_versions(
+async fn lost_versions(
     repository: &Repository,
     versions: impl IntoIterator<Item = Pin>,
 ) -> Result<Vec<Pin>, RepositoryError> {
@@ -36,6 +36,18 @@ impl JobContext {
     /// of versions and marks has; only others are asked for.
     pub async fn lost_versions(&self, is_there: impl Fn(&Pin) -> bool) -> Result<Vec<Pin>, RepositoryError> {
         let seen = self.machine.seen();
-        lost_versions(&self.repository, seen.newest().filter(|version| !is_there(version))).await
+        self.lost_among(seen.newest().filter(|version| !is_there(version))).await
+    }
+
+    /// Which of these versions, which this machine remembers, are gone. Another process of the
+    /// machine may collect a forgotten one meanwhile. It drops the version from the memory before
+    /// it deletes, so a version that is gone is looked up there once more.
+    pub async fn lost_among(&self, versions: impl IntoIterator<Item = Pin>) -> Result<Vec<Pin>, RepositoryError> {
+        let mut lost = lost_versions(&self.repository, versions).await?;
+        if !lost.is_empty() {
+            let seen = self.machine.seen();
+            lost.retain(|version| seen.of_series(version.series).contains(&version.job));
+        }
+        Ok(lost)
     }
 }

@@ -17,8 +17,10 @@
 
 mod folder;
 mod machine;
+mod rolled_back;
 mod seen;
 
 pub use folder::{StateError, StateFolder};
-pub use machine::{Machine, RolledBack};
+pub use machine::Machine;
+pub use rolled_back::RolledBack;
 pub use seen::{Seen, SeenIndex};

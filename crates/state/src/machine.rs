@@ -20,38 +20,6 @@ pub struct Machine {
     folder: Option<Arc<StateFolder>>,
 }
 
-/// The repository is older than this machine remembers it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RolledBack {
-    /// A version is gone.
-    #[error("snapshot {} was made here and is gone, and nothing says that it was forgotten", version.job.short())]
-    Version {
-        /// The version.
-        version: Pin,
-    },
-    /// An index is gone.
-    #[error("index {}, which this machine saw, is gone; {}", seen.number, Newest(seen.number, *newest))]
-    Index {
-        /// The index that this machine saw.
-        seen: SeenIndex,
-        /// The newest that is there now; 0: none.
-        newest: u64,
-    },
-}
-
-/// What there is in the place of an index.
-struct Newest(u64, u64);
-
-impl std::fmt::Display for Newest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self(_, 0) => f.write_str("there is none"),
-            Self(seen, newest) if seen == newest => write!(f, "another index {newest} is in its place"),
-            Self(_, newest) => write!(f, "the newest is {newest}"),
-        }
-    }
-}
-
 impl Machine {
     /// A machine with a witness that anybody can guess. For tests and benchmarks only.
     pub fn for_tests(repository: RepositoryId) -> Self {
@@ -132,14 +100,6 @@ impl Machine {
                 seen.index = Some(index);
             }
         });
-    }
-
-    /// The index that this machine saw, if the newest one in the repository is older, or another
-    /// one of the same number.
-    pub fn lost_index(&self, newest: SeenIndex) -> Option<RolledBack> {
-        let seen = self.seen().index?;
-        let is_lost = seen.number >= newest.number && !seen.is(&newest);
-        is_lost.then_some(RolledBack::Index { seen, newest: newest.number })
     }
 
     /// Drops all versions of the series of these. The others may be gone as well.

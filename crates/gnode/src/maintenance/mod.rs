@@ -88,7 +88,7 @@ pub fn run(
     let store = context.repository.store();
     let (started_ms, before) = (clock.now_ms(), store.stats());
     let deadline = Deadline::new(clock, started_ms, options.max_duration);
-    let refused = match options.wants_pass() {
+    let refused = match options.wants_pass() && !deadline.is_over() {
         true => forget_refused(context, options.pass.dry_run)?,
         false => Refused::default(),
     };

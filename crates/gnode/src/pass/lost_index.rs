@@ -10,6 +10,7 @@
 
 use larder_index::{Current, State};
 use larder_job::{JobContext, RolledBack};
+use larder_state::Seen;
 use larder_store::Repository;
 use larder_store::rules::Rule;
 
@@ -28,6 +29,7 @@ pub(super) struct Beginning {
 pub(super) async fn begin(
     context: &JobContext,
     options: &PassOptions,
+    seen: &Seen,
     repository: &Repository,
 ) -> Result<Beginning, PassError> {
     let mut current = match options.dry_run {
@@ -46,7 +48,7 @@ pub(super) async fn begin(
     }
     // What an index that this machine knows says about others is lost with it, and a storage that
     // hides it may hide their snapshots as well.
-    if let Some(seen) = context.machine.seen().index.filter(|_| !options.accept_state) {
+    if let Some(seen) = seen.index.filter(|_| !options.accept_state) {
         let newest = current.snapshot.number;
         return Err(PassError::RolledBack(RolledBack::Index { seen, newest }));
     }

@@ -6,27 +6,28 @@
 use larder_format::lease::Pin;
 use larder_index::IndexSnapshot;
 use larder_job::{JobContext, RolledBack};
-use larder_state::SeenIndex;
+use larder_state::{Seen, SeenIndex};
 
 use super::options::PassOptions;
 use crate::error::PassError;
 use crate::roll_back::seen_as;
 
-/// Compares the index that the pass builds on with the one that this machine saw last, and notes
-/// it.
+/// Compares the index that the pass builds on with the one that this machine had seen before it
+/// looked, and notes it.
 pub(super) fn expect_index(
     context: &JobContext,
     options: &PassOptions,
+    seen: &Seen,
     newest: &IndexSnapshot,
     is_rebuilt: bool,
 ) -> Result<(), PassError> {
     let newest = SeenIndex { is_own: is_rebuilt || options.accept_state, ..seen_as(newest) };
     let machine = &context.machine;
-    let lost = machine.lost_index(newest).filter(|_| !is_rebuilt);
+    let lost = seen.lost_index(newest).filter(|_| !is_rebuilt);
     if let (Some(lost), false) = (&lost, options.accept_state) {
         return Err(PassError::RolledBack(lost.clone()));
     }
-    let is_own = || newest.is_own || machine.seen().index.is_some_and(|seen| seen.is_own && seen.is(&newest));
+    let is_own = || newest.is_own || seen.index.is_some_and(|seen| seen.is_own && seen.is(&newest));
     if options.own_index_only && newest.number > 0 && !is_own() {
         return Err(PassError::ForeignIndex { number: newest.number });
     }

@@ -52,14 +52,16 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     let repository = repository.through(repository.store().without_cache());
 
     // Step 1: the index that counts, rebuilt if it was lost. The number comes before everything
-    // else (`PublishFirst`).
-    let Beginning { mut current, rebuilt } = begin(&context, options, &repository).await?;
+    // else (`PublishFirst`). What this machine remembers comes before that: another process of it
+    // may publish meanwhile.
+    let seen = context.machine.seen();
+    let Beginning { mut current, rebuilt } = begin(&context, options, &seen, &repository).await?;
     let turn = current.turn()?;
     let index = (std::mem::take(&mut current.numbers), std::mem::take(&mut current.runs));
     let marks = std::mem::take(&mut current.marks);
     let base = current.base()?;
     let context = context.through(&repository);
-    roll_back::expect_index(&context, options, &base, rebuilt.is_some())?;
+    roll_back::expect_index(&context, options, &seen, &base, rebuilt.is_some())?;
     let mut pass = Pass { context: &context, options, base, index, marks, turn, job: None, ending: Ending::Removed };
 
     // Steps 2 to 7. A dry run leaves no trace; any other pass has a lease from here on.

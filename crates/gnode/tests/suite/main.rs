@@ -28,6 +28,7 @@ mod many_series;
 mod metadata_left;
 mod mfdedup_pitfalls;
 mod one_lie;
+mod one_memory;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]
 mod pipelines;
 mod proportion;

@@ -8,7 +8,7 @@
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
-use larder_job::{JobContext, RolledBack, lost_versions};
+use larder_job::{JobContext, RolledBack};
 use larder_store::catalog::{Catalog, Version};
 use larder_store::rules::Rule;
 use larder_writer::Cutting;
@@ -132,7 +132,7 @@ fn warn_of_roll_back(context: &JobContext, options: &BackupOptions, catalog: &Ca
     if versions.chain(damaged).any(|id| id == job) {
         return Ok(());
     }
-    let lost = context.executor.block_on(lost_versions(&context.repository, [Pin { series, job }]))?;
+    let lost = context.executor.block_on(context.lost_among([Pin { series, job }]))?;
     for version in lost {
         context.progress.note(&RolledBack::Version { version }.to_string());
     }
