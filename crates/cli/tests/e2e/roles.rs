@@ -9,9 +9,10 @@ use larder_format::key_file::{MachineKey, Unlock, unwrap};
 use larder_format::keys::Keys;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, Summary};
+use larder_testkit::data;
 
 use crate::support::roles::{ALL, Roles, shows};
-use crate::support::{Play, damage, run};
+use crate::support::{Play, damage, run, scattered, schema};
 
 /// Every verb says by name which role it needs, before it does anything.
 #[test]
@@ -475,4 +476,23 @@ fn nothing_is_left_of_forgotten_snapshots_of_a_machine() {
         .filter_map(|name| name.split('/').nth(1).map(str::to_owned))
         .collect();
     assert!(jobs.len() <= before + 1, "{jobs:?}");
+}
+
+/// Another process rewrote a snapshot. Whoever reads no contents cannot compare both, and says so.
+#[test]
+fn a_pass_that_reads_no_contents_leaves_what_it_cannot_prove() {
+    let (play, newest, content) = scattered(data::random);
+    let roles = Roles::beside(play, newest);
+    let rewritten = roles.play.larder(["optimize", "--task", "defragment", "--json"]).ok().json();
+    assert_eq!(rewritten["defragmented"]["snapshots"], 1);
+    let left = roles.run("operate", &["optimize", "--json"]).ok().json();
+    schema::check("optimize_summary", &left);
+    assert_eq!(left["unproved"][0]["reason"]["needs_role"], "restore", "{left}");
+    shows(roles.run("operate", &["optimize"]).ok(), "restore+operate");
+    let proved = roles.run("restore+operate", &["optimize", "--json"]).ok().json();
+    assert_eq!(proved["unproved"].as_array().map(Vec::len), Some(0), "{proved}");
+    roles.run("operate", &["optimize"]).ok();
+    let source = format!("{}:{}", roles.first, roles.play.path("source").display());
+    roles.play.larder(["restore", &source, "--target", "restored"]).ok();
+    assert!(std::fs::read(roles.play.path("restored").join("file")).expect("restored") == content);
 }

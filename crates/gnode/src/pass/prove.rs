@@ -41,6 +41,8 @@ pub enum WhyUnproved {
         /// Bytes to read.
         bytes: u64,
     },
+    /// To prove it takes reading contents, which the key of the pass does not open.
+    NeedsContents,
     /// It is not what the version is: forged or damaged.
     Refuted {
         /// What was found.
@@ -126,14 +128,15 @@ enum Stop {
     Refuted(String),
     /// Nothing more may be read.
     Spent,
+    /// The key reads no contents, so it proves nothing.
+    NoContents,
     Failed(PassError),
 }
 
 impl From<RepositoryError> for Stop {
     fn from(error: RepositoryError) -> Self {
-        // A key that reads no contents proves nothing, and leaves all generations.
         if error.is_foreign() {
-            return Self::Spent;
+            return Self::NoContents;
         }
         if error.is_damage() { Self::Refuted(error.to_string()) } else { Self::Failed(error.into()) }
     }
@@ -214,6 +217,7 @@ impl<'a> Walk<'a> {
         let walked = self.streams(left).and_then(|()| self.table());
         match walked {
             Ok(()) => Ok(None),
+            Err(Stop::NoContents) => Ok(Some(WhyUnproved::NeedsContents)),
             Err(Stop::Refuted(why)) => Ok(Some(WhyUnproved::Refuted { why })),
             // More than was allowed, and how much more is not known.
             Err(Stop::Spent) => {

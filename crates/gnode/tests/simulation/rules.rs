@@ -117,3 +117,26 @@ pub fn asked() -> Vec<Rule> {
     let is_asked = |rule: &Rule| asked.split(',').any(|name| name == format!("{rule:?}"));
     RULES.iter().chain(UNSEEN).copied().filter(is_asked).collect()
 }
+
+/// The seeds that found the rules when this was written, where it was not one of the first. Only a matter of time: a change of the
+/// code moves the seeds, and then the others find them.
+const LAST_SEEDS: &[(Rule, u64)] = &[
+    (Rule::CloseOnlyAnswered, 26),
+    (Rule::Fence, 31),
+    (Rule::MarksBeforeLeases, 20),
+    (Rule::LeasesBeforeVersions, 46),
+    (Rule::AdoptedKept, 22),
+    (Rule::VoidOrMarked, 108),
+    (Rule::RemoveOnlyClosed, 26),
+    (Rule::AskedTwice, 48),
+    (Rule::RetireSettled, 25),
+    (Rule::RetireNotAdopted, 678),
+    (Rule::LaterReferencesInherit, 154),
+    (Rule::RebuiltFirst, 34),
+    (Rule::SettledBeforeLeases, 460),
+];
+
+/// The seed to begin with when a rule is searched for.
+pub fn last_seed(rule: Rule) -> u64 {
+    LAST_SEEDS.iter().find(|(one, _)| *one == rule).map_or(0, |(_, seed)| *seed)
+}

@@ -228,6 +228,7 @@ fn unproved_json(unproved: &Unproved) -> Value {
     let name = larder_format::names::version(version.series, version.job, *generation);
     let why = match why {
         WhyUnproved::Waiting { bytes } => json!({ "waits_for_bytes": bytes }),
+        WhyUnproved::NeedsContents => json!({ "needs_role": "restore" }),
         WhyUnproved::Refuted { why } => json!({ "error": why }),
     };
     json!({ "id": version.job.to_string(), "object": name, "reason": why })
@@ -244,6 +245,9 @@ fn print_unproved(pass: &PassReport, out: &Output) -> Result<(), Failure> {
                     "another process rewrote snapshot {id}; its earlier data stays until {bytes} were read (--prove-max)"
                 ))?;
             }
+            WhyUnproved::NeedsContents => out.info(format!(
+                "another process rewrote snapshot {id}; its earlier data stays until a pass with the roles restore+operate compared both"
+            ))?,
             WhyUnproved::Refuted { why } => {
                 let name = larder_format::names::version(version.series, version.job, *generation);
                 out.warn(&format!("{name} is not used, and the earlier data of snapshot {id} stays: {why}"));

@@ -18,6 +18,11 @@ impl Roles {
         play.write("src/a", "the first");
         play.write("src/b", vec![7; 50_000]);
         let first = play.backup(["src", "--series", "s"]);
+        Self::beside(play, first)
+    }
+
+    /// The same beside another repository and a snapshot in it.
+    pub(crate) fn beside(play: Play, first: String) -> Self {
         let roles = Self { play, first };
         for role in ALL {
             roles.add(role, &["--role", role]).ok();
