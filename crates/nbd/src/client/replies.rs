@@ -267,8 +267,16 @@ impl Slot {
 
     /// Takes the end of a chunk. After the last one, a success must be complete.
     fn end(&mut self, done: bool) -> io::Result<()> {
+        if done {
+            self.complete()?;
+        }
         self.done |= done;
-        if !done || self.error.is_some() {
+        Ok(())
+    }
+
+    /// An error unless everything has come that a success must have.
+    fn complete(&self) -> io::Result<()> {
+        if self.error.is_some() {
             return Ok(());
         }
         match self.expected {

@@ -108,7 +108,7 @@ impl Server {
         }
         self.shared.stop();
         let mut result = Ok(());
-        for export in self.shared.served() {
+        for export in self.shared.take_served() {
             let abilities = export.abilities();
             if abilities.flush && !abilities.read_only {
                 result = result.and(export.flush());

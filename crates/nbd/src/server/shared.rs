@@ -106,9 +106,9 @@ impl Shared {
         }
     }
 
-    /// Exports that were served and still exist.
-    pub(super) fn served(&self) -> Vec<Arc<dyn Export>> {
-        self.live.lock().served.iter().filter_map(Weak::upgrade).collect()
+    /// Exports that were served since the last call and still exist.
+    pub(super) fn take_served(&self) -> Vec<Arc<dyn Export>> {
+        self.live.lock().served.drain(..).filter_map(|export| export.upgrade()).collect()
     }
 }
 

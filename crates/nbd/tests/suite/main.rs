@@ -1,0 +1,13 @@
+//! The server and the client, against each other and against peers that break the protocol.
+
+#[allow(unreachable_pub, reason = "the fuzz targets share it")]
+mod checks;
+mod client_checks;
+mod codec;
+mod harm;
+mod listeners;
+mod negotiation;
+mod oracle;
+mod support;
+mod tls;
+mod transmission;
