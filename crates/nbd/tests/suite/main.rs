@@ -1,5 +1,7 @@
 //! The server and the client, against each other and against peers that break the protocol.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
 #[allow(unreachable_pub, reason = "the fuzz targets share it")]
 mod checks;
 mod client_checks;

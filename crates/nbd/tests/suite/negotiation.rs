@@ -206,17 +206,18 @@ fn contexts_are_listed_and_selected_by_queries() {
 
 #[test]
 fn a_selection_counts_for_its_export_only_and_ends_with_the_next_one() {
-    let lose: [(&str, &dyn Fn(&mut Raw)); 4] = [
-        ("of another export", &|raw| {
+    type Lose = fn(&mut Raw);
+    let lose: [(&str, Lose); 4] = [
+        ("of another export", |raw| {
             raw.ask(&ClientOption::SetContexts(queries("other", &["base:allocation"])));
         }),
-        ("of nothing", &|raw| {
+        ("of nothing", |raw| {
             raw.ask(&ClientOption::SetContexts(queries("disk", &[])));
         }),
-        ("refused", &|raw| {
+        ("refused", |raw| {
             raw.ask(&ClientOption::SetContexts(queries("tape", &["base:allocation"])));
         }),
-        ("malformed", &|raw| {
+        ("malformed", |raw| {
             raw.raw_option(code::SET_META_CONTEXT, b"x");
         }),
     ];
