@@ -146,7 +146,7 @@ start "memory:$size" tcp:127.0.0.1:0 --tls "$tls"
 uri="nbds://localhost:${where##*:}/disk?tls-certificates=$tls"
 round "$uri" short
 ! nbdinfo "nbd://$where/disk" > /dev/null 2>&1 || fail "served without TLS"
-qemu-img compare -f raw --object "tls-creds-x509,id=tls,endpoint=client,dir=$tls" --image-opts \
+qemu-img compare --object "tls-creds-x509,id=tls,endpoint=client,dir=$tls" --image-opts \
     "driver=raw,file.driver=file,file.filename=$work/data" \
     "driver=raw,file.driver=nbd,file.host=localhost,file.port=${where##*:},file.export=disk,file.tls-creds=tls" \
     || fail "qemu-img over TLS"

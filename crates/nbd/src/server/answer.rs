@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::spares::Spares;
 use crate::codec::reply::{self, Chunk, DATA_HEADER_LEN};
 use crate::codec::request::{Command, Request, flag};
 use crate::export::{Abilities, BASE_ALLOCATION, ErrorCode, Export, ExportError, Extent, Zeroing};
@@ -26,6 +27,7 @@ pub(super) struct Agreed {
     /// Longest read or write.
     pub(super) maximum: u32,
     pub(super) structured: bool,
+    pub(super) spares: Arc<Spares>,
     /// Selected metadata contexts, and the numbers that they got.
     pub(super) contexts: Vec<(u32, String)>,
 }
@@ -176,8 +178,7 @@ impl Agreed {
         let data = out.len() + header.len();
         let end = data + length as usize;
         if out.is_empty() && out.capacity() < end {
-            // Large memory comes zeroed from the kernel. To extend a vector would zero it again.
-            *out = vec![0; end];
+            *out = self.spares.take(end);
             out[..data].copy_from_slice(header);
         } else {
             out.extend_from_slice(header);

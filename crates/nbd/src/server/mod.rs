@@ -10,6 +10,7 @@ mod outbox;
 mod pool;
 mod session;
 mod shared;
+mod spares;
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};

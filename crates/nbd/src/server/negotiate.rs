@@ -228,6 +228,7 @@ impl Negotiation<'_> {
             minimum,
             maximum,
             structured: self.structured,
+            spares: self.shared.spares.clone(),
             contexts: (1..).zip(contexts).collect(),
         }
     }

@@ -8,6 +8,8 @@ use std::io;
 use parking_lot::{Condvar, Mutex};
 
 use super::budget::Grant;
+use super::input::Stalled;
+use super::spares::Spares;
 use crate::wire::Wire;
 
 /// Bytes of replies, and what they hold until they are sent.
@@ -60,7 +62,7 @@ impl Outbox {
     }
 
     /// Sends replies of requests that [`Outbox::enter`] counted, or leaves them to the writer.
-    pub(super) fn send(&self, wire: &Wire, outgoing: Outgoing, stalled: &dyn Fn(u32) -> io::Result<()>) {
+    pub(super) fn send(&self, wire: &Wire, outgoing: Outgoing, spares: &Spares, stalled: Stalled<'_>) {
         let mut state = self.state.lock();
         state.queue.push(outgoing);
         if state.writing {
@@ -68,7 +70,7 @@ impl Outbox {
         }
         state.writing = true;
         drop(state);
-        self.write_queue(wire, stalled);
+        self.write_queue(wire, spares, stalled);
     }
 
     /// Sends replies of requests that were never counted, and forgets their grants. The bytes and
@@ -78,7 +80,8 @@ impl Outbox {
         wire: &Wire,
         bytes: &mut Vec<u8>,
         grants: &mut Vec<Grant>,
-        stalled: &dyn Fn(u32) -> io::Result<()>,
+        spares: &Spares,
+        stalled: Stalled<'_>,
     ) {
         let mut state = self.state.lock();
         if state.writing {
@@ -93,7 +96,7 @@ impl Outbox {
         bytes.clear();
         grants.clear();
         self.account(wire, result, 1);
-        self.write_queue(wire, stalled);
+        self.write_queue(wire, spares, stalled);
     }
 
     fn account(&self, wire: &Wire, result: io::Result<()>, replies: usize) {
@@ -110,7 +113,7 @@ impl Outbox {
     }
 
     /// Writes the queue until it is empty. Only the writer does so.
-    fn write_queue(&self, wire: &Wire, stalled: &dyn Fn(u32) -> io::Result<()>) {
+    fn write_queue(&self, wire: &Wire, spares: &Spares, stalled: Stalled<'_>) {
         loop {
             let mut state = self.state.lock();
             if state.queue.is_empty() {
@@ -127,7 +130,7 @@ impl Outbox {
                 let parts: Vec<&[u8]> = queue.iter().map(|outgoing| &outgoing.bytes[..]).collect();
                 wire.write_all(&parts, stalled)
             };
-            drop(queue);
+            queue.into_iter().for_each(|outgoing| spares.give(outgoing.bytes));
             self.account(wire, result, replies);
         }
     }

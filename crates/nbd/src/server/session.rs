@@ -128,7 +128,7 @@ impl Session {
         };
         let mut data = Vec::new();
         if request.command == Command::Write {
-            data = vec![0; request.length as usize];
+            data = self.shared.spares.take(request.length as usize);
             if input.arrived() < data.len() {
                 self.send(batch);
             }
@@ -138,6 +138,7 @@ impl Session {
             let start = Instant::now();
             self.agreed.answer(&request, &data, &mut batch.bytes);
             self.took(start);
+            self.shared.spares.give(data);
             batch.grants.push(grant);
         } else {
             self.send(batch);
@@ -167,7 +168,7 @@ impl Session {
     fn took(&self, start: Instant) {
         let took = u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX);
         let cost = self.cost.load(Ordering::Relaxed);
-        self.cost.store(took.max(cost - cost / 16), Ordering::Relaxed);
+        self.cost.store(took.max(cost - cost / 8), Ordering::Relaxed);
     }
 
     fn send(&self, batch: &mut Batch) {
@@ -175,7 +176,7 @@ impl Session {
             return;
         }
         let stalled = |ticks| self.shared.stalled(ticks);
-        self.outbox.send_batch(&self.wire, &mut batch.bytes, &mut batch.grants, &stalled);
+        self.outbox.send_batch(&self.wire, &mut batch.bytes, &mut batch.grants, &self.shared.spares, &stalled);
         if batch.bytes.capacity() > BATCH + BATCH_KEPT {
             batch.bytes = Vec::new();
         }
@@ -225,8 +226,8 @@ impl Session {
         if request.command != Command::Flush {
             self.took(start);
         }
-        drop(data);
+        self.shared.spares.give(data);
         let outgoing = Outgoing { bytes, replies: 1, _grants: vec![grant] };
-        self.outbox.send(&self.wire, outgoing, &|ticks| self.shared.stalled(ticks));
+        self.outbox.send(&self.wire, outgoing, &self.shared.spares, &|ticks| self.shared.stalled(ticks));
     }
 }

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::budget::Budget;
 use super::limits::Limits;
+use super::spares::Spares;
 use crate::export::{Export, Exports};
 use crate::wire::Wire;
 
@@ -18,6 +19,7 @@ pub(super) struct Shared {
     pub(super) exports: Arc<dyn Exports>,
     pub(super) limits: Limits,
     pub(super) budget: Arc<Budget>,
+    pub(super) spares: Arc<Spares>,
     /// Threads that serve requests, of all connections.
     pub(super) workers: AtomicUsize,
     stopping: AtomicBool,
@@ -39,6 +41,7 @@ impl Shared {
         Arc::new(Self {
             exports,
             budget: Budget::new(limits.memory),
+            spares: Arc::new(Spares::new(limits.memory / 8)),
             limits,
             workers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
