@@ -14,3 +14,10 @@ pub fn split(input: &[u8]) -> (&[u8], &[u8]) {
     let Some((len, rest)) = input.split_first_chunk::<2>() else { return (input, &[]) };
     rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*len))))
 }
+
+/// What must hold of the messages of NBD; the crate `larder-nbd` tests the same.
+#[path = "../../crates/nbd/tests/suite/checks.rs"]
+pub mod nbd_checks;
+/// What must hold of whole sessions of NBD.
+#[path = "../../crates/nbd/tests/suite/sessions.rs"]
+pub mod nbd_sessions;

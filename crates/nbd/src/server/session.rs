@@ -25,8 +25,9 @@ use crate::wire::Wire;
 const QUICK: u32 = 30_000;
 /// Only requests up to this length in bytes.
 const QUICK_LENGTH: u32 = 128 << 10;
-/// Replies of a burst are sent once they reach this number of bytes.
-const BATCH: usize = 128 << 10;
+/// Replies of a burst are sent once they reach this number of bytes. The client can then send its
+/// next requests while this side still serves the burst.
+const BATCH: usize = 32 << 10;
 /// The room of the batch that a connection keeps.
 const BATCH_KEPT: usize = 64 << 10;
 /// A write that is refused is skipped up to this length. A longer one ends the session.

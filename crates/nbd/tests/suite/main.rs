@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
+mod any_peer;
 #[allow(unreachable_pub, reason = "the fuzz targets share it")]
 mod checks;
 mod client_checks;
@@ -10,6 +11,9 @@ mod harm;
 mod listeners;
 mod negotiation;
 mod oracle;
+mod recorded;
+#[allow(unreachable_pub, reason = "the fuzz targets share it")]
+mod sessions;
 mod support;
 mod tls;
 mod transmission;

@@ -1,0 +1,8 @@
+//! Messages of an NBD server, as the client decodes them.
+
+#![no_main]
+
+use larder_fuzz::nbd_checks;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| nbd_checks::server_messages(bytes));
