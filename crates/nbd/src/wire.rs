@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustls::Connection;
@@ -19,6 +19,30 @@ const CIPHERTEXT: usize = 32 << 10;
 const PLAINTEXT: usize = 256 << 10;
 /// Buffers that one system call writes.
 const SLICES: usize = 64;
+/// Bytes that count as progress.
+const PIECE: usize = 64 << 10;
+
+/// Decides whether to wait on for the other side. It gets the time since the last piece of 64 KiB
+/// went through; an error of it ends the attempt.
+pub(crate) type Stalled<'a> = &'a dyn Fn(Duration) -> io::Result<()>;
+
+/// Measures how fast bytes go through. One byte now and then is no progress.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    since: Option<Instant>,
+    bytes: usize,
+}
+
+impl Pace {
+    /// Some bytes went through, or none within a tick, and more are to come.
+    pub(crate) fn moved(&mut self, bytes: usize, stalled: Stalled<'_>) -> io::Result<()> {
+        self.bytes += bytes;
+        if self.bytes >= PIECE {
+            *self = Self::default();
+        }
+        stalled(self.since.get_or_insert_with(Instant::now).elapsed())
+    }
+}
 
 /// A stream socket.
 #[derive(Debug)]
@@ -163,11 +187,10 @@ impl Wire {
         }
     }
 
-    /// Writes everything. `stalled` is asked after each tick without progress, with the number of
-    /// ticks since the last progress; an error of it ends the attempt.
+    /// Writes everything. While the other side takes it slowly, `stalled` is asked again and again.
     ///
     /// Only one thread may write at a time.
-    pub(crate) fn write_all(&self, parts: &[&[u8]], stalled: &dyn Fn(u32) -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn write_all(&self, parts: &[&[u8]], stalled: Stalled<'_>) -> io::Result<()> {
         let Some(tls) = self.tls.get() else { return self.write_raw(parts, stalled) };
         for piece in parts.iter().flat_map(|part| part.chunks(PLAINTEXT)) {
             let mut records = Vec::with_capacity(piece.len() + 1024);
@@ -183,7 +206,8 @@ impl Wire {
         Ok(())
     }
 
-    fn write_raw(&self, parts: &[&[u8]], stalled: &dyn Fn(u32) -> io::Result<()>) -> io::Result<()> {
+    fn write_raw(&self, parts: &[&[u8]], stalled: Stalled<'_>) -> io::Result<()> {
+        let mut pace = Pace::default();
         for group in parts.chunks(SLICES) {
             let mut slices = [IoSlice::new(&[]); SLICES];
             for (slice, part) in slices.iter_mut().zip(group) {
@@ -191,19 +215,17 @@ impl Wire {
             }
             let mut left = &mut slices[..group.len()];
             IoSlice::advance_slices(&mut left, 0);
-            let mut ticks = 0;
             while !left.is_empty() {
                 match self.socket.write(left) {
                     Ok(0) => return Err(ErrorKind::WriteZero.into()),
                     Ok(count) => {
                         IoSlice::advance_slices(&mut left, count);
-                        ticks = 0;
+                        if !left.is_empty() {
+                            pace.moved(count, stalled)?;
+                        }
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        ticks += 1;
-                        stalled(ticks)?;
-                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => pace.moved(0, stalled)?,
                     Err(error) => return Err(error),
                 }
             }

@@ -192,8 +192,7 @@ impl Client {
             _ => Expected::Nothing,
         };
         request.handle = self.pending.add(expected, self.structured)?;
-        let ticks = (self.timeout.as_millis() / TICK.as_millis()).max(1) as u32;
-        let stalled = |count| if count < ticks { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) };
+        let stalled = |since| if since < self.timeout { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) };
         let sent = {
             let _sending = self.sending.lock();
             self.wire.write_all(&[&request.encode(), data], &stalled)

@@ -3,13 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use crate::wire::Wire;
+use crate::wire::{Pace, Stalled, Wire};
 
 /// Bytes that are read at once. Data of writes beyond goes directly to its place.
 const AHEAD: usize = 16 << 10;
-
-/// Who decides whether to wait on after a tick without a byte; it gets the number of ticks.
-pub(super) type Stalled<'a> = &'a dyn Fn(u32) -> io::Result<()>;
 
 /// The read half of a connection.
 pub(super) struct Input {
@@ -66,17 +63,19 @@ impl Input {
         let ready = data.len().min(self.arrived());
         data[..ready].copy_from_slice(&self.buffer[self.start..self.start + ready]);
         self.start += ready;
-        let (mut at, mut ticks) = (ready, 0);
+        let (mut at, mut pace) = (ready, Pace::default());
         while at < data.len() {
             wire.set_read_timeout(Some(self.tick))?;
             match wire.read(&mut data[at..]) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => (at, ticks) = (at + read, 0),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    ticks += 1;
-                    stalled(ticks)?;
+                Ok(read) => {
+                    at += read;
+                    if at < data.len() {
+                        pace.moved(read, stalled)?;
+                    }
                 }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => pace.moved(0, stalled)?,
                 Err(error) => return Err(error),
             }
         }

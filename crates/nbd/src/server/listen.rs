@@ -108,9 +108,12 @@ fn remove_dead(path: &Path) -> io::Result<()> {
         Ok(found) if !found.file_type().is_socket() => return in_use("there is a file that is no socket"),
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(_) => in_use("another server listens here"),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) => Err(error),
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        // The second one: it has no time to accept, so it lives.
+        Ok(()) | Err(Errno::AGAIN) => in_use("another server listens here"),
+        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        Err(error) => Err(error.into()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustls::ServerConnection;
 
@@ -102,7 +102,7 @@ impl Negotiation<'_> {
     }
 
     fn option(&mut self, header: OptionHeader, input: &mut Input) -> io::Result<Next> {
-        let in_time = |_: u32| left(self.deadline).map(drop);
+        let in_time = |_: Duration| left(self.deadline).map(drop);
         if header.length as usize > OPTION_MAX {
             if header.length > SKIPPED_MAX || header.code == code::EXPORT_NAME {
                 return Err(io::Error::other("an option is too long"));

@@ -8,9 +8,8 @@ use std::io;
 use parking_lot::{Condvar, Mutex};
 
 use super::budget::Grant;
-use super::input::Stalled;
 use super::spares::Spares;
-use crate::wire::Wire;
+use crate::wire::{Stalled, Wire};
 
 /// Bytes of replies, and what they hold until they are sent.
 pub(super) struct Outgoing {
@@ -84,10 +83,9 @@ impl Outbox {
         stalled: Stalled<'_>,
     ) {
         let mut state = self.state.lock();
-        if state.writing {
-            state.in_flight += 1;
-            state.queue.push(Outgoing { bytes: std::mem::take(bytes), replies: 1, _grants: std::mem::take(grants) });
-            return;
+        // Nothing bounds the number of such replies but that the caller waits here.
+        while state.writing {
+            self.sent.wait(&mut state);
         }
         (state.writing, state.in_flight) = (true, state.in_flight + 1);
         let dead = state.dead;

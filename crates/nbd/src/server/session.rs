@@ -118,7 +118,8 @@ impl Session {
     }
 
     fn accept(self: &Arc<Self>, request: Request, input: &mut Input, batch: &mut Batch) -> io::Result<()> {
-        let memory = self.agreed.memory(&request);
+        // More than there is would never be granted.
+        let memory = self.agreed.memory(&request).min(self.shared.limits.memory / 2);
         let grant = match self.account.try_take(memory) {
             Some(grant) => grant,
             None => {
@@ -133,7 +134,7 @@ impl Session {
             if input.arrived() < data.len() {
                 self.send(batch);
             }
-            input.fill(&self.wire, &mut data, &|ticks| self.shared.stalled(ticks))?;
+            input.fill(&self.wire, &mut data, &|since| self.shared.stalled(since))?;
         }
         if self.is_quick(&request) {
             let start = Instant::now();
@@ -156,7 +157,7 @@ impl Session {
         if input.arrived() < length as usize {
             self.send(batch);
         }
-        input.skip(&self.wire, u64::from(length), &|ticks| self.shared.stalled(ticks))
+        input.skip(&self.wire, u64::from(length), &|since| self.shared.stalled(since))
     }
 
     fn is_quick(&self, request: &Request) -> bool {
@@ -176,7 +177,7 @@ impl Session {
         if batch.bytes.is_empty() {
             return;
         }
-        let stalled = |ticks| self.shared.stalled(ticks);
+        let stalled = |since| self.shared.stalled(since);
         self.outbox.send_batch(&self.wire, &mut batch.bytes, &mut batch.grants, &self.shared.spares, &stalled);
         if batch.bytes.capacity() > BATCH + BATCH_KEPT {
             batch.bytes = Vec::new();
@@ -229,6 +230,6 @@ impl Session {
         }
         self.shared.spares.give(data);
         let outgoing = Outgoing { bytes, replies: 1, _grants: vec![grant] };
-        self.outbox.send(&self.wire, outgoing, &self.shared.spares, &|ticks| self.shared.stalled(ticks));
+        self.outbox.send(&self.wire, outgoing, &self.shared.spares, &|since| self.shared.stalled(since));
     }
 }

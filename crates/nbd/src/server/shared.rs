@@ -62,10 +62,10 @@ impl Shared {
     }
 
     /// An error if a client that makes no progress is to be dropped.
-    pub(super) fn stalled(&self, ticks: u32) -> io::Result<()> {
+    pub(super) fn stalled(&self, since: Duration) -> io::Result<()> {
         let pressure = self.is_stopping() || self.budget.is_wanted();
         let limit = if pressure { self.limits.stalled_under_pressure } else { self.limits.stalled };
-        if self.tick() * ticks >= limit {
+        if since >= limit {
             return Err(io::Error::new(ErrorKind::TimedOut, "the client makes no progress"));
         }
         Ok(())

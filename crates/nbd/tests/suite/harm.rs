@@ -110,6 +110,45 @@ fn a_client_that_sends_half_a_write_gives_its_memory_back() {
 }
 
 #[test]
+fn a_client_that_sends_byte_by_byte_gives_its_memory_back() {
+    let server = server_of(Gated::new(), small());
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            let mut raw = Raw::transmitting(&server, false);
+            raw.request(Command::Write, 0, 0, 60 << 10);
+            // Until the server closes the connection.
+            scope.spawn(move || {
+                while raw.0.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        let well = client(&server);
+        for _ in 0..20 {
+            well.read(0, 60 << 10).unwrap();
+        }
+        // Those that still hold memory end now.
+        server.shutdown().unwrap();
+    });
+}
+
+#[test]
+fn a_client_that_takes_no_replies_cannot_send_requests_without_end() {
+    let limits = Limits { stalled: Duration::from_secs(3600), ..Limits::default() };
+    let server = server_of(Gated::new(), limits);
+    let mut raw = Raw::transmitting(&server, true);
+    // A reply that the socket does not take, from another thread than the one that reads.
+    raw.request(Command::Read, 0, 0, 1 << 20);
+    raw.take(20);
+    raw.0.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let refused =
+        larder_nbd::codec::request::Request { flags: 1 << 15, command: Command::Read, handle: 1, offset: 0, length: 1 };
+    let many = refused.encode().repeat(1000);
+    let sent = (0..1000).take_while(|_| raw.0.write_all(&many).is_ok()).count();
+    assert!(sent < 1000, "the server keeps a reply of every request");
+}
+
+#[test]
 fn memory_in_flight_is_bounded_over_all_connections() {
     let export = Gated::new();
     let server = server_of(export.clone(), Limits { stalled_under_pressure: Duration::from_secs(3600), ..small() });

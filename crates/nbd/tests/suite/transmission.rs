@@ -199,6 +199,18 @@ fn req_one_gives_one_extent() {
 }
 
 #[test]
+fn an_export_with_many_extents_is_told_in_parts() {
+    // Also with less memory than the extents of all contexts might take.
+    let limits = Limits { request: 64 << 10, memory: 128 << 10, ..Limits::default() };
+    let server = server_of(Gated::new(), limits);
+    let mut raw = Raw::transmitting(&server, true);
+    raw.request(Command::BlockStatus, 0, 0, 100_000);
+    assert_eq!(raw.chunk().2.len(), 4 + 4096 * 8);
+    raw.request(Command::BlockStatus, flag::REQ_ONE, 0, 100_000);
+    assert_eq!(raw.chunk().2, [1, 1, 0_u32].map(u32::to_be_bytes).concat());
+}
+
+#[test]
 fn a_request_that_waits_does_not_hold_up_those_behind_it() {
     let export = Gated::new();
     let server = server_of(export.clone(), Limits::default());
