@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # The NBD server against other programs' clients: nbdinfo, nbdcopy, qemu-img, qemu-io and fio.
+# The NBD client against another program's server: qemu-nbd.
 #
 # Over a Unix socket, TCP, and TCP with TLS; with a device in memory and with a file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet -p larder-nbd --example nbd_serve
+cargo build --quiet -p larder-nbd --example nbd_serve --example nbd_read
 serve=${CARGO_TARGET_DIR:-target}/debug/examples/nbd_serve
+read=${CARGO_TARGET_DIR:-target}/debug/examples/nbd_read
 work=$(mktemp -d)
 server=
 on_exit() {
@@ -150,5 +152,38 @@ qemu-img compare --object "tls-creds-x509,id=tls,endpoint=client,dir=$tls" --ima
     "driver=raw,file.driver=file,file.filename=$work/data" \
     "driver=raw,file.driver=nbd,file.host=localhost,file.port=${where##*:},file.export=disk,file.tls-creds=tls" \
     || fail "qemu-img over TLS"
+"$read" "tcp:localhost:${where##*:}" disk data --tls "$tls" | cmp - "$work/data" || fail "our client over TLS"
 stop
+
+echo "== client, qemu-nbd"
+# peer WORDS...: runs qemu-nbd, and waits for its socket.
+peer() {
+    qemu-nbd -r -t "$@" &
+    server=$!
+    for _ in $(seq 500); do "$read" "$where" "$name" data "${secure[@]}" > /dev/null 2>&1 && return; sleep 0.02; done
+    fail "qemu-nbd does not start: $*"
+}
+secure=() name=image
+qemu-img convert -f raw -O qcow2 "$work/data" "$work/image"
+qemu-img bitmap --add -g 65536 -f qcow2 "$work/image" changes
+qemu-io -f qcow2 -c 'write -P 1 3M 100k' -c 'write -P 2 20M 1' "$work/image" > /dev/null
+qemu-img convert -f qcow2 -O raw "$work/image" "$work/changed"
+where=unix:$work/peer
+peer -x image -f qcow2 -B changes -k "$work/peer" "$work/image"
+"$read" "$where" image data | cmp - "$work/changed" || fail "our client reads something else"
+"$read" "$where" image qemu:dirty-bitmap:changes | awk '$3 == 1 { print $1, $2 }' > "$work/dirty"
+printf '%s\n' "3145728 131072" "20971520 65536" | diff - "$work/dirty" || fail "our client sees other changes"
+"$read" "$where" image base:allocation > "$work/ours"
+nbdinfo --map "nbd+unix:///image?socket=$work/peer" | awk '{ print $1, $2, $3 }' | diff - "$work/ours" || fail "another map"
+! "$read" "$where" tape data > /dev/null 2>&1 || fail "an export that is not there"
+kill "$server"
+wait "$server" || true
+port=$(python3 -c "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])")
+where=tcp:localhost:$port secure=(--tls "$tls")
+peer -x image -f qcow2 -b 127.0.0.1 -p "$port" --object "tls-creds-x509,id=tls,endpoint=server,dir=$tls,verify-peer=on" \
+    --tls-creds tls "$work/image"
+"$read" "$where" image data --tls "$tls" | cmp - "$work/changed" || fail "our client over TLS reads something else"
+kill "$server"
+wait "$server" || true
+server=
 echo "passed"

@@ -136,13 +136,26 @@ impl<'a> Greeted<'a> {
             _ => None,
         });
         let listed = listed.collect();
-        // The list is complete; the answer to the farewell does not matter.
-        let _ = self.try_ask(&ClientOption::Abort);
-        self.wire.close(true);
+        self.leave();
         Ok(listed)
     }
 
+    /// Ends the session before any export is in use.
+    fn leave(&self) {
+        // A server may close without an answer.
+        let _ = self.try_ask(&ClientOption::Abort);
+        self.wire.close(true);
+    }
+
     pub(super) fn go(&self, options: &Options) -> Result<Agreed, ClientError> {
+        let agreed = self.agree(options);
+        if matches!(agreed, Err(ClientError::Option(_))) {
+            self.leave();
+        }
+        agreed
+    }
+
+    fn agree(&self, options: &Options) -> Result<Agreed, ClientError> {
         let structured = options.structured && self.try_ask(&ClientOption::StructuredReply)?.is_ok();
         let mut contexts = Vec::new();
         if structured && !options.contexts.is_empty() {

@@ -6,7 +6,7 @@ use std::thread;
 
 use larder_nbd::ErrorCode;
 use larder_nbd::client::{Client, ClientError, Options};
-use larder_nbd::codec::option::{ClientOption, OPTION_HEADER_LEN, OptionHeader, code};
+use larder_nbd::codec::option::{ClientOption, OPTION_HEADER_LEN, OptionHeader, Wish, code};
 use larder_nbd::codec::option_reply::{Info, OptionReply, Refusal};
 use larder_nbd::codec::reply::{self, Chunk};
 use larder_nbd::codec::request::{REQUEST_LEN, Request};
@@ -182,7 +182,13 @@ fn a_refusal_to_serve_has_the_reason() {
         OptionReply::Refused(Refusal::Unsupported, String::new()).encode(code::STRUCTURED_REPLY, &mut bytes);
         OptionReply::Refused(Refusal::Unknown, "no such disk".into()).encode(code::GO, &mut bytes);
         theirs.write_all(&bytes).unwrap();
-        let _ = theirs.read_to_end(&mut Vec::new());
+        let wish = Wish { name: String::new(), infos: vec![2, 3] };
+        let go = ClientOption::Go(wish).encode();
+        theirs.read_exact(&mut vec![0; go.len()]).unwrap();
+        // A client must not leave without a word.
+        let mut farewell = [0; 16];
+        theirs.read_exact(&mut farewell).unwrap();
+        assert_eq!(farewell[..], ClientOption::Abort.encode());
     });
     match Client::over_unix(ours, &Options::default()) {
         Err(ClientError::Option(why)) => assert!(why.contains("no such disk"), "{why}"),
