@@ -47,14 +47,6 @@ impl Outbox {
         state.in_flight += 1;
     }
 
-    /// Waits until all replies are sent or dropped.
-    pub(super) fn wait_until_empty(&self) {
-        let mut state = self.state.lock();
-        while state.in_flight > 0 || state.writing {
-            self.sent.wait(&mut state);
-        }
-    }
-
     /// Whether the client is gone.
     pub(super) fn is_dead(&self) -> bool {
         self.state.lock().dead

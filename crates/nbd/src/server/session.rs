@@ -73,7 +73,7 @@ pub(super) fn run(wire: Arc<Wire>, shared: Arc<Shared>, agreed: Agreed, input: I
     let mut batch = Batch::default();
     let result = session.read_requests(input, &mut batch);
     session.send(&mut batch);
-    session.outbox.wait_until_empty();
+    // The threads end when everything that they were given is answered and sent.
     session.pool.close();
     if let Err(error) = result {
         tracing::debug!("an NBD session ended: {error}");
