@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustls::Connection;
 
 /// Bytes of TLS records that are read at once.
@@ -59,11 +60,14 @@ impl Socket {
         }
     }
 
+    /// Without a signal if the other side is gone, whatever the program does with `SIGPIPE`.
     fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => (&mut &*stream).write_vectored(slices),
-            Self::Tcp(stream) => (&mut &*stream).write_vectored(slices),
-        }
+        let mut control = SendAncillaryBuffer::default();
+        let sent = match self {
+            Self::Unix(stream) => sendmsg(stream, slices, &mut control, SendFlags::NOSIGNAL),
+            Self::Tcp(stream) => sendmsg(stream, slices, &mut control, SendFlags::NOSIGNAL),
+        };
+        Ok(sent?)
     }
 
     fn shut(&self, how: Shutdown) {
