@@ -208,6 +208,14 @@ fn an_export_with_many_extents_is_told_in_parts() {
     assert_eq!(raw.chunk().2.len(), 4 + 4096 * 8);
     raw.request(Command::BlockStatus, flag::REQ_ONE, 0, 100_000);
     assert_eq!(raw.chunk().2, [1, 1, 0_u32].map(u32::to_be_bytes).concat());
+    use larder_nbd::codec::option::{ClientOption, Queries, Wish};
+    let mut raw = Raw::new(&server, 3);
+    raw.ask(&ClientOption::StructuredReply);
+    let queries = ["base:allocation", "test:even", "test:odd"].map(str::to_owned).to_vec();
+    raw.ask(&ClientOption::SetContexts(Queries { name: "disk".into(), queries }));
+    raw.ask(&ClientOption::Go(Wish { name: "disk".into(), infos: vec![] }));
+    raw.request(Command::BlockStatus, 0, 0, 100_000);
+    assert_eq!((0..3).map(|_| raw.chunk().2.len()).collect::<Vec<_>>(), [4 + 4096 * 8, 12, 12]);
 }
 
 #[test]
