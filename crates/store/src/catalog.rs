@@ -18,10 +18,7 @@ use larder_format::sketch::Sketch;
 
 use crate::closed_domains::ClosedDomains;
 use crate::forget_marks::{FaultyObject, OwnedVersion};
-use crate::repository::{Repository, RepositoryError};
-
-/// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
-pub(crate) const CONCURRENT_READS: usize = 32;
+use crate::repository::{CONCURRENT_READS, Repository, RepositoryError};
 
 /// A committed version, known by its summary.
 #[derive(Debug, Clone, PartialEq, Eq)]

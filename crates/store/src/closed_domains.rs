@@ -20,9 +20,8 @@ use larder_format::names;
 use larder_format::roles::Roles;
 
 use crate::StoreErrorKind;
-use crate::catalog::CONCURRENT_READS;
 use crate::forget_marks::{OwnedVersion, read_if_there};
-use crate::repository::{Repository, RepositoryError, random};
+use crate::repository::{CONCURRENT_READS, Repository, RepositoryError, random};
 
 /// The closed domains of a repository.
 #[derive(Debug, Default)]

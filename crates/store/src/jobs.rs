@@ -21,9 +21,8 @@ use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names::{self, LeaseObject};
 
-use crate::catalog::CONCURRENT_READS;
 use crate::forget_marks::{FaultyObject, read_if_there};
-use crate::repository::{Repository, RepositoryError, exists, random};
+use crate::repository::{CONCURRENT_READS, Repository, RepositoryError, exists, random};
 use crate::rules::Rule;
 use crate::{Created, StoreErrorKind};
 

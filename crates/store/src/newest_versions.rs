@@ -12,9 +12,9 @@ use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::names;
 
-use crate::catalog::{CONCURRENT_READS, Listed, ListedGeneration, Version};
+use crate::catalog::{Listed, ListedGeneration, Version};
 use crate::closed_domains::ClosedDomains;
-use crate::repository::{Repository, RepositoryError};
+use crate::repository::{CONCURRENT_READS, Repository, RepositoryError};
 
 /// Generations of a manifest.
 type Generations = Vec<ListedGeneration>;

@@ -22,9 +22,8 @@ use larder_format::mark::{Forgotten, MARK_MAX};
 use larder_format::names;
 use larder_format::pinning::{PinEntry, PinState};
 
-use crate::catalog::CONCURRENT_READS;
 use crate::forget_marks::{FaultyObject, OwnedVersion, read_if_there};
-use crate::repository::{Repository, RepositoryError, exists, random};
+use crate::repository::{CONCURRENT_READS, Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
 
 /// How often a change is tried while others change the same pin, or hold numbers with garbage.

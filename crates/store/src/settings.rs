@@ -24,9 +24,8 @@ use larder_format::names;
 use larder_format::settings::{ARRANGE_EVERY, HOLES_PERCENT, SETTINGS_MAX, SeriesSettings};
 
 use crate::StoreErrorKind;
-use crate::catalog::CONCURRENT_READS;
 use crate::forget_marks::read_if_there;
-use crate::repository::{Repository, RepositoryError, random};
+use crate::repository::{CONCURRENT_READS, Repository, RepositoryError, random};
 
 /// How often a change is tried while others change the same settings, or hold numbers with garbage.
 /// Also how often entries are listed again that others clean up meanwhile.
