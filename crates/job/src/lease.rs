@@ -1,6 +1,7 @@
 //! A lease that is opened, renewed while its job runs, and closed when it ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_format::ids::JobId;
@@ -42,6 +43,10 @@ impl JobContext {
 /// The longest wait of an ending process for its last write of the lease.
 const SAY_ENDED: Duration = Duration::from_secs(3);
 
+/// Renewals that fail in a row before a job that reads stops to rely on its lease. With the usual
+/// interval that is an hour, and passes wait much longer.
+const FAILURES_MAX: u32 = 12;
+
 /// How a job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
@@ -73,6 +78,7 @@ pub struct LeaseKeeper {
     stop: oneshot::Sender<()>,
     /// Returns the lease.
     kept: Task<KeptLease>,
+    is_lost: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for LeaseKeeper {
@@ -90,6 +96,7 @@ impl LeaseKeeper {
     pub fn open(context: &JobContext, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
         let (repository, executor) = (context.repository.clone(), context.executor.clone());
         let mut kept = executor.block_on(KeptLease::open(context, job, lease))?;
+        let is_lost = kept.is_lost.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let kept = executor.spawn(async move {
             // A renewal under way must not delay the end of the job. Abandoning it does no harm.
@@ -100,7 +107,13 @@ impl LeaseKeeper {
             }
             kept
         });
-        Ok(Self { executor, repository, stop, kept })
+        Ok(Self { executor, repository, stop, kept, is_lost })
+    }
+
+    /// Whether the lease of a job that reads does not count any more: many renewals failed, or a
+    /// pass took the job for dead and removed it. Other jobs learn this when they commit.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
     }
 
     /// The job is over.
@@ -149,13 +162,17 @@ struct KeptLease {
     clock: Arc<dyn Clock>,
     every: Duration,
     open: OpenLease,
+    /// Renewals that failed in a row.
+    failures: u32,
+    is_lost: Arc<AtomicBool>,
 }
 
 impl KeptLease {
     async fn open(context: &JobContext, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
         let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
         let open = context.repository.open_lease(job, lease).await?;
-        Ok(Self { repository: context.repository.clone(), clock: context.clock.clone(), every, open })
+        let (repository, clock) = (context.repository.clone(), context.clock.clone());
+        Ok(Self { repository, clock, every, open, failures: 0, is_lost: Arc::default() })
     }
 
     /// Renews the lease until `work` is done. A failed renewal does no harm: the next is soon, and
@@ -167,12 +184,36 @@ impl KeptLease {
                 biased;
                 result = &mut work => return result,
                 () = tokio::time::sleep(self.every) => {
-                    if let Err(error) = self.repository.renew_lease(&mut self.open, self.clock.now_ms()).await {
-                        tracing::warn!(%error, "the lease could not be renewed");
-                    }
+                    let renewed = self.repository.renew_lease(&mut self.open, self.clock.now_ms()).await;
+                    self.note(renewed).await;
                 }
             }
         }
+    }
+
+    async fn note(&mut self, renewed: Result<(), RepositoryError>) {
+        let is_reader = self.open.lease.kind == JobKind::Read;
+        let is_lost = match renewed {
+            // A pass that took the job for dead has removed the first object too.
+            Ok(()) => {
+                self.failures = 0;
+                is_reader && self.is_removed().await
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the lease could not be renewed");
+                self.failures = self.failures.saturating_add(1);
+                is_reader && self.failures >= FAILURES_MAX
+            }
+        };
+        if is_lost {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the first object of the lease is gone, asked twice.
+    async fn is_removed(&self) -> bool {
+        let is_gone = async || matches!(self.repository.has_lease(self.open.job).await, Ok(false));
+        is_gone().await && is_gone().await
     }
 
     async fn end(mut self, ending: Ending) -> Result<(), RepositoryError> {

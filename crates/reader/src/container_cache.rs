@@ -7,7 +7,7 @@
 //! instead of the whole. Restores to files, which go by container, use it as well. Implements
 //! section V-A of SlimStore, with exact knowledge in place of its counting filter.
 
-mod disk_tier;
+pub(crate) mod disk_tier;
 mod eviction;
 mod fetching;
 mod future_uses;
@@ -17,4 +17,5 @@ pub mod read_plan;
 mod reader;
 
 pub use fetching::{FetchCounters, FetchOptions, FetchReport};
+pub(crate) use open_frames::Opened;
 pub(crate) use reader::Containers;

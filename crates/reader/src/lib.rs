@@ -2,6 +2,7 @@
 //! that versions name.
 //!
 //! * [`VersionReader`]: one version, for listings, searches, comparisons and dumps.
+//! * [`RandomReader`]: any offset of a file, for several threads: a snapshot as a device.
 //! * [`Reading`]: the lease of a job that reads contents. Listings need none, and their results are
 //!   hints.
 //! * [`RecipeReader`], [`MetaChunks`]: recipes by segment, over a cache of metadata that several
@@ -26,6 +27,7 @@ mod extent_map;
 mod kind_tests;
 mod missing;
 mod presence;
+mod random;
 mod read_lease;
 mod recipe_reader;
 mod references;
@@ -41,6 +43,7 @@ pub use diff::{Change, diff};
 pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
 pub use missing::missing_containers;
 pub use presence::Missing;
+pub use random::{Hydrated, RandomError, RandomFile, RandomReader, Stretch};
 pub use read_lease::{ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;

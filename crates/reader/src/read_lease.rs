@@ -30,6 +30,12 @@ pub enum ReadError {
         /// Its id.
         id: JobId,
     },
+    /// The lease does not count any more.
+    #[error("the lease of this read was lost, so a pass may delete the data of snapshot {}; start again", id.short())]
+    LeaseLost {
+        /// The version's id.
+        id: JobId,
+    },
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
@@ -40,6 +46,7 @@ impl ReadError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Forgotten { .. } => ErrorKind::Precondition,
+            Self::LeaseLost { .. } => ErrorKind::LostRace,
             Self::Repository(error) => error.kind(),
         }
     }
@@ -142,6 +149,11 @@ impl ReadLease {
         Self { keeper }
     }
 
+    /// Whether the lease does not count any more.
+    pub fn is_lost(&self) -> bool {
+        self.keeper.as_ref().is_some_and(LeaseKeeper::is_lost)
+    }
+
     /// The job is over.
     pub fn close(self) {
         if let Some(keeper) = self.keeper {
@@ -199,6 +211,11 @@ impl Reading {
     /// An error when the version is forgotten by now.
     pub fn expect_there(&self) -> Result<(), ReadError> {
         if self.is_forgotten() { Err(ReadError::Forgotten { id: self.version.id() }) } else { Ok(()) }
+    }
+
+    /// An error when the lease does not count any more. A long read asks now and then.
+    pub fn expect_lease(&self) -> Result<(), ReadError> {
+        if self.lease.is_lost() { Err(ReadError::LeaseLost { id: self.version.id() }) } else { Ok(()) }
     }
 
     /// The version was read: closes the lease.

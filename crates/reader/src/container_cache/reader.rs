@@ -339,13 +339,13 @@ impl Containers {
         let (segments, recipe, sizes) = (&mut self.segments, &mut self.recipe, &self.sizes);
         let wanted = wanted_of(self.schedule.uses(), recipe, segments, sizes, &asked);
         let disk = match &mut self.disk {
-            Some(disk) => Ok(disk),
-            none => DiskTier::new(&self.options.scratch).map(|disk| none.insert(disk)),
+            Some(disk) => Ok(&*disk),
+            none => DiskTier::new(&self.options.scratch).map(|disk| &*none.insert(disk)),
         };
         match disk.and_then(|disk| disk.spill(&container, wanted.as_deref())) {
             Ok(spilled) => {
-                self.counters.disk_written(spilled.bytes);
-                self.schedule.spilled(number, spilled.bytes);
+                self.counters.disk_written(spilled.bytes());
+                self.schedule.spilled(number, spilled.bytes());
                 self.spilled.insert(number, spilled);
             }
             Err(error) => {
@@ -415,7 +415,7 @@ impl Containers {
             }
         }
         self.coming.remove(&number);
-        if let (Some(spilled), Some(disk)) = (self.spilled.remove(&number), &mut self.disk) {
+        if let (Some(spilled), Some(disk)) = (self.spilled.remove(&number), &self.disk) {
             disk.forget(spilled);
         }
     }
