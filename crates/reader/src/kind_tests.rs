@@ -5,16 +5,16 @@ use larder_format::{EncodeError, ErrorKind};
 use larder_store::RepositoryError;
 use larder_testkit::assert_kinds;
 
-use crate::{RandomError, ReadError};
+use crate::{LeaseLost, RandomError, ReadError};
 
 #[test]
 fn every_error_has_its_kind() {
     let repository = || RepositoryError::Unstorable(EncodeError { what: "x", why: "y" });
     assert_kinds!(ReadError {
         ReadError::Forgotten { .. } => ReadError::Forgotten { id: JobId([0; 16]) }, ErrorKind::Precondition;
-        ReadError::LeaseLost { .. } => ReadError::LeaseLost { id: JobId([0; 16]) }, ErrorKind::LostRace;
         ReadError::Repository(_) => ReadError::Repository(repository()), ErrorKind::Bug;
     });
+    assert_eq!(LeaseLost { id: JobId([0; 16]) }.kind(), ErrorKind::LostRace);
     let path = || b"a".to_vec();
     assert_kinds!(RandomError {
         RandomError::NoSuchFile { .. } => RandomError::NoSuchFile { path: path() }, ErrorKind::Precondition;

@@ -30,12 +30,6 @@ pub enum ReadError {
         /// Its id.
         id: JobId,
     },
-    /// The lease does not count any more.
-    #[error("the lease of this read was lost, so a pass may delete the data of snapshot {}; start again", id.short())]
-    LeaseLost {
-        /// The version's id.
-        id: JobId,
-    },
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
@@ -46,9 +40,23 @@ impl ReadError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Forgotten { .. } => ErrorKind::Precondition,
-            Self::LeaseLost { .. } => ErrorKind::LostRace,
             Self::Repository(error) => error.kind(),
         }
+    }
+}
+
+/// The lease of a read does not count any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lease of this read was lost, so a pass may delete the data of snapshot {}; start again", id.short())]
+pub struct LeaseLost {
+    /// The version's id.
+    pub id: JobId,
+}
+
+impl LeaseLost {
+    /// The reaction that a caller can choose.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::LostRace
     }
 }
 
@@ -214,8 +222,8 @@ impl Reading {
     }
 
     /// An error when the lease does not count any more. A long read asks now and then.
-    pub fn expect_lease(&self) -> Result<(), ReadError> {
-        if self.lease.is_lost() { Err(ReadError::LeaseLost { id: self.version.id() }) } else { Ok(()) }
+    pub fn expect_lease(&self) -> Result<(), LeaseLost> {
+        if self.lease.is_lost() { Err(LeaseLost { id: self.version.id() }) } else { Ok(()) }
     }
 
     /// The version was read: closes the lease.

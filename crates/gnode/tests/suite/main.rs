@@ -32,6 +32,7 @@ mod one_memory;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]
 mod pipelines;
 mod proportion;
+mod random_access;
 mod reading_moved;
 mod rebuilt_beside_jobs;
 mod rebuilt_histories;

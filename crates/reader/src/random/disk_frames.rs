@@ -61,13 +61,8 @@ impl State {
 impl DiskFrames {
     /// A tier of at most `budget` bytes in a temporary file without a name in `folder`.
     pub(super) fn new(folder: &Path, budget: u64) -> io::Result<Self> {
-        let state = State {
-            frames: LruCache::unbounded(),
-            tables: HashMap::new(),
-            used: 0,
-            is_pinned: false,
-            failed: None,
-        };
+        let state =
+            State { frames: LruCache::unbounded(), tables: HashMap::new(), used: 0, is_pinned: false, failed: None };
         Ok(Self { tier: DiskTier::new(folder)?, budget, state: Mutex::new(state) })
     }
 

@@ -104,11 +104,7 @@ mod tests {
     fn segments_come_back_as_they_were() {
         let chunk = |seed: u8| ChunkRef {
             fingerprint: Fingerprint([seed; 32]),
-            container: ContainerId {
-                kind: ContainerKind::Data,
-                job: JobId([seed; 16]),
-                seq: u32::from(seed) * 7,
-            },
+            container: ContainerId { kind: ContainerKind::Data, job: JobId([seed; 16]), seq: u32::from(seed) * 7 },
             offset: u32::from(seed) * 1000,
             size: 100,
         };
