@@ -238,13 +238,16 @@ impl RandomReader {
         Ok(())
     }
 
-    /// The holes of a range of the file, and the stretches between them, in order.
-    pub fn stretches(&self, range: Range<u64>) -> Vec<Stretch> {
+    /// The holes of a range of the file, and the stretches between them: at most `most`, in order
+    /// and without gaps.
+    pub fn stretches(&self, range: Range<u64>, most: usize) -> Vec<Stretch> {
         let mut stretches: Vec<Stretch> = Vec::new();
         for piece in self.shared.contents.pieces(range) {
             let (offset, length) = (piece.range.start, piece.range.end - piece.range.start);
+            let are_enough = stretches.len() >= most;
             match stretches.last_mut() {
                 Some(last) if last.is_hole == piece.stored.is_none() => last.length += length,
+                _ if are_enough => break,
                 _ => stretches.push(Stretch { offset, length, is_hole: piece.stored.is_none() }),
             }
         }

@@ -78,6 +78,20 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "serve-block",
+        &[
+            ("larder serve-block latest --series vm", "Serve the newest disk image of a series on a socket"),
+            (
+                "larder serve-block latest:/images/vm.raw --nbd unix:/run/vm.sock --hydrate",
+                "Serve a file of a snapshot, and copy it to this machine meanwhile",
+            ),
+            (
+                "larder serve-block 1a2b3c4d --nbd 0.0.0.0:10809 --tls /etc/larder/tls",
+                "Serve it to other machines that have certificates",
+            ),
+        ],
+    ),
+    (
         "check",
         &[
             ("larder check", "Check the structure of the repository"),

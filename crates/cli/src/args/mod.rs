@@ -15,6 +15,7 @@ mod optimize;
 mod repair;
 mod restore;
 mod series;
+mod serve_block;
 mod tools;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -33,6 +34,7 @@ pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
+pub(crate) use serve_block::ServeBlockArgs;
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
 /// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.
@@ -130,6 +132,8 @@ pub(crate) enum Command {
     Restore(Box<RestoreArgs>),
     /// Write a file, or a folder as an archive, to standard output
     Dump(DumpArgs),
+    /// Serve a file or disk image of a snapshot as a read-only block device
+    ServeBlock(ServeBlockArgs),
     /// Check the repository for errors
     Check(CheckArgs),
     /// Remove snapshots, by name or by a policy
@@ -180,6 +184,7 @@ impl Command {
             Self::Stats(_) => "stats",
             Self::Restore(_) => "restore",
             Self::Dump(_) => "dump",
+            Self::ServeBlock(_) => "serve-block",
             Self::Check(_) => "check",
             Self::Forget(_) => "forget",
             Self::Pin(_) => "pin",

@@ -21,6 +21,7 @@ mod reclaimable;
 mod repair;
 mod restore;
 mod series;
+mod serve_block;
 mod snapshots;
 mod stats;
 mod unlock;
@@ -44,6 +45,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Stats(args) => stats::run(app, &args),
         Command::Restore(args) => restore::run(app, &args),
         Command::Dump(args) => dump::run(app, &args),
+        Command::ServeBlock(args) => serve_block::run(app, &args),
         Command::Check(args) => check::run(app, &args),
         Command::Forget(args) => forget::run(app, &args),
         Command::Pin(args) => pin::pin(app, &args),

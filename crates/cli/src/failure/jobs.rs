@@ -8,7 +8,7 @@ use larder_index::IndexError;
 use larder_job::RolledBack;
 use larder_lifecycle::convert_layout::ConvertError;
 use larder_lnode::{BackupError, RestoreError};
-use larder_reader::ReadError;
+use larder_reader::{LeaseLost, RandomError, ReadError};
 use larder_rewrite::check::CheckError;
 use larder_rewrite::chunk_copier::RewriteError;
 use larder_rewrite::repair::RepairError;
@@ -19,6 +19,40 @@ use crate::text::absolute;
 
 /// Advice when a snapshot was removed while it was read.
 const FORGOTTEN: &str = "nothing is damaged; `larder snapshots` lists what there is";
+
+impl From<LeaseLost> for Failure {
+    fn from(error: LeaseLost) -> Self {
+        Self::of(error.kind(), &error)
+    }
+}
+
+impl From<RandomError> for Failure {
+    fn from(error: RandomError) -> Self {
+        let failure = |error: &RandomError| Self::of(error.kind(), error);
+        let named = |candidates: &[Vec<u8>], has_more: bool| {
+            let mut names: Vec<_> = candidates.iter().map(|path| absolute(path)).collect();
+            names.extend(has_more.then(|| "…".to_owned()));
+            names.join(", ")
+        };
+        match &error {
+            RandomError::Repository(_) => match error {
+                RandomError::Repository(error) => error.into(),
+                error => failure(&error),
+            },
+            RandomError::SeveralFiles { candidates, has_more } => {
+                failure(&error).advise(format!("name one as SNAPSHOT:PATH: {}", named(candidates, *has_more)))
+            }
+            RandomError::Folder { candidates, has_more, .. } if !candidates.is_empty() => {
+                failure(&error).advise(format!("files below it: {}", named(candidates, *has_more)))
+            }
+            RandomError::NoSuchFile { .. } | RandomError::NotAFile { .. } | RandomError::Folder { .. } => {
+                failure(&error).advise("`larder ls` shows what the snapshot has")
+            }
+            RandomError::NotKept { .. } => failure(&error).advise("make room, or use a larger --cache-disk"),
+            _ => failure(&error),
+        }
+    }
+}
 
 impl From<PassError> for Failure {
     fn from(error: PassError) -> Self {

@@ -1,0 +1,53 @@
+//! `larder serve-block`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{FetchArgs, FilterArgs};
+
+/// Serve a file or disk image of a snapshot as a read-only block device.
+///
+/// Clients read it over NBD: mount it, boot a virtual machine from it, or copy it. Only the parts
+/// that a client reads are fetched. The command serves until SIGINT or SIGTERM, and prints what to
+/// type on the client. Snapshots can be forgotten meanwhile: their data stays until the end.
+#[derive(Debug, Args)]
+pub(crate) struct ServeBlockArgs {
+    /// Snapshot (latest, latest~2, or an id prefix), and a file in it; without a path, the only file
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub(crate) snapshot: OsString,
+
+    /// File in the snapshot
+    #[arg(value_name = "PATH")]
+    pub(crate) inside: Option<OsString>,
+
+    /// Address to listen on: unix:/PATH or HOST:PORT [default: a socket in a new private folder]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) nbd: Option<OsString>,
+
+    /// Require TLS on HOST:PORT. The folder has ca-cert.pem, server-cert.pem and server-key.pem
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
+
+    /// Allow HOST:PORT without TLS; only for addresses of this machine
+    #[arg(long, conflicts_with = "tls")]
+    pub(crate) insecure_tcp: bool,
+
+    /// Copy the whole file to the disk cache meanwhile; after that, the repository is not needed.
+    /// Without --cache-disk, the disk cache has no limit
+    #[arg(long)]
+    pub(crate) hydrate: bool,
+
+    /// Show the device as the file DIR/nbd of this machine; needs nbdfuse
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mount_file: Option<PathBuf>,
+
+    /// How contents are fetched
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
+
+    /// Which snapshots `latest` may mean
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}

@@ -1,0 +1,277 @@
+//! `larder serve-block`: a file of a snapshot as a read-only network block device.
+//!
+//! The lease of the read is held while the device is served (`larder_reader::Reading`). It ends
+//! when everything was copied to the disk cache, or with the command.
+
+mod address;
+mod device;
+mod mounted;
+mod usage;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use larder_format::ErrorKind;
+use larder_format::roles::Roles;
+use larder_job::{Cancel, JobContext, Problem, Progress};
+use larder_nbd::{Limits, Server, Single};
+use larder_reader::{Hydrated, RandomError, RandomReader, ReadError, Reading, VersionReader};
+use larder_store::catalog::Version;
+use serde_json::{Value, json};
+
+use self::address::{Address, Place};
+use self::device::Device;
+use self::mounted::Mounted;
+use crate::app::App;
+use crate::args::ServeBlockArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Output, absolute, safe, summary};
+use crate::refs::{self, Versions};
+use crate::sizes;
+
+/// How often the lease is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Bytes of requests and replies of all clients together.
+const IN_FLIGHT: usize = 64 << 20;
+
+pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
+    let reference = refs::parse(&args.snapshot)?;
+    let path = refs::one_path(&reference, args.inside.as_ref())?;
+    let address = Address::of(args)?;
+    if args.mount_file.is_some() {
+        Mounted::check()?;
+    }
+    let opened = app.open()?;
+    opened.repository.require(Roles::RESTORE, "serving a snapshot")?;
+    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let version = versions.find(app, &reference.snapshot)?;
+    let cancel = app.interrupts.job_begins();
+    let damage = Arc::new(Damage { out: app.out.clone(), was_met: AtomicBool::new(false) });
+    let context = JobContext { progress: damage.clone(), ..app.reading(opened.repository) };
+    let (reader, reading) = VersionReader::announce(&context, &version)?;
+    let mut lease = Lease { reading: Some(reading), version: &version };
+    let mut fetch = app.fetching(&args.fetch)?;
+    if args.hydrate && args.fetch.cache_disk.is_none() {
+        fetch.cache_disk = u64::MAX;
+    }
+    let reader = reader.fetching(fetch);
+    let file = reader.random_file(path.as_deref())?;
+    let random = Arc::new(RandomReader::open(reader, &file)?);
+    let export = String::from_utf8_lossy(&file.path).into_owned();
+    let description = refs::shown(&version.summary);
+    let device = Arc::new(Device { random: random.clone(), description });
+    let limits = Limits { memory: IN_FLIGHT, ..Limits::default() };
+    let server = Server::new(Arc::new(Single::new(export.clone(), device)), limits);
+    let place = address.listen(&server, args.tls.as_deref())?;
+    let mounted = match &args.mount_file {
+        Some(folder) => Some(Mounted::start(folder, &place.uri(&export))?),
+        None => None,
+    };
+    let served = Served { app, version: &version, random: &random, export: &export, place: &place };
+    served.announce(mounted.as_ref())?;
+    let ended = served.until_the_end(&mut lease, args.hydrate, &cancel, &damage);
+    // Clients end before what they read.
+    drop(mounted);
+    drop(server.shutdown());
+    let ended = match ended {
+        Err(failure) if failure.exit == Exit::Damage => lease.forgotten().map_or(Err(failure), Err),
+        ended => ended,
+    };
+    lease.close();
+    if damage.was_met.load(Ordering::Relaxed) {
+        app.note_damage();
+    }
+    served.farewell()?;
+    ended
+}
+
+/// The lease of the read, until it is not needed any more.
+struct Lease<'a> {
+    reading: Option<Reading>,
+    version: &'a Version,
+}
+
+impl Lease<'_> {
+    fn close(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            reading.end();
+        }
+    }
+
+    /// The failure when the snapshot is forgotten: missing objects are no damage then.
+    fn forgotten(&self) -> Option<Failure> {
+        let reading = self.reading.as_ref()?;
+        reading.is_forgotten().then(|| ReadError::Forgotten { id: self.version.id() }.into())
+    }
+}
+
+/// Tells of damage that clients meet, and of notes.
+struct Damage {
+    out: Output,
+    was_met: AtomicBool,
+}
+
+impl Progress for Damage {
+    fn note(&self, text: &str) {
+        self.out.remark(&format!("note: {text}"));
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.was_met.store(true, Ordering::Relaxed);
+        self.out.item_error(&safe(&String::from_utf8_lossy(&problem.path)), "read", &problem.message);
+    }
+}
+
+/// Something that ends a wait.
+enum Event {
+    /// A signal came.
+    Stop,
+    Hydrated(Result<Hydrated, RandomError>),
+}
+
+/// A device that is served.
+struct Served<'a> {
+    app: &'a App,
+    version: &'a Version,
+    random: &'a Arc<RandomReader>,
+    export: &'a str,
+    place: &'a Place,
+}
+
+impl Served<'_> {
+    /// Says what is served and what to type on a client.
+    fn announce(&self, mounted: Option<&Mounted>) -> Result<(), Failure> {
+        let (out, uri) = (&self.app.out, self.place.uri(self.export));
+        if out.is_json() {
+            return self.event("serving", |event| {
+                event["snapshot_id"] = json!(self.version.id().to_string());
+                event["path"] = json!(absolute(self.export.as_bytes()));
+                event["export"] = json!(self.export);
+                event["size"] = json!(self.random.size());
+                event["uri"] = json!(uri);
+                event["mounted"] = json!(mounted.map(|mounted| mounted.file.to_string_lossy()));
+            });
+        }
+        let (path, size) = (absolute(self.export.as_bytes()), sizes::show(self.random.size()));
+        out.line(format!("serving {path} of {} ({size}), read-only:", refs::shown(&self.version.summary)))?;
+        out.line(format!("  {uri}"))?;
+        if let Some(mounted) = mounted {
+            out.line(format!("  {}", mounted.file.display()))?;
+        }
+        out.info("")?;
+        for (why, line) in usage::lines(self.place, self.export) {
+            out.info(format!("# {why}\n{line}"))?;
+        }
+        out.info("")?;
+        out.info("Ctrl-C or SIGTERM ends this.")?;
+        out.flush()
+    }
+
+    /// Waits for a signal or a lost lease, and copies everything meanwhile if it shall.
+    fn until_the_end(
+        &self,
+        lease: &mut Lease<'_>,
+        hydrates: bool,
+        cancel: &Cancel,
+        damage: &Damage,
+    ) -> Result<Exit, Failure> {
+        let (sender, events) = channel();
+        let stops = sender.clone();
+        self.app.interrupts.on_cancel(move || drop(stops.send(Event::Stop)));
+        if cancel.is_cancelled() {
+            return Ok(Exit::Done);
+        }
+        std::thread::scope(|scope| {
+            if hydrates {
+                let (random, cancel) = (self.random.clone(), cancel.clone());
+                scope.spawn(move || hydrate(&random, &cancel, &sender));
+            }
+            let ended = self.wait(&events, lease, damage);
+            // The copy ends with the command.
+            cancel.cancel();
+            ended
+        })
+    }
+
+    fn wait(&self, events: &Receiver<Event>, lease: &mut Lease<'_>, damage: &Damage) -> Result<Exit, Failure> {
+        let (mut exit, mut knows_damage) = (Exit::Done, false);
+        loop {
+            match events.recv_timeout(LOOK) {
+                Ok(Event::Stop) => return Ok(exit),
+                Ok(Event::Hydrated(Ok(hydrated))) => {
+                    lease.close();
+                    self.hydrated(&hydrated)?;
+                }
+                Ok(Event::Hydrated(Err(RandomError::Interrupted))) => {}
+                Ok(Event::Hydrated(Err(error))) => {
+                    exit = Exit::Partly;
+                    let is_damage = error.kind() == ErrorKind::Damaged;
+                    let failure = Failure::from(error);
+                    let message = format!("not everything was copied to the disk cache: {}", failure.message);
+                    self.app.out.warn(&message);
+                    if is_damage {
+                        damage.was_met.store(true, Ordering::Relaxed);
+                        exit = Exit::Done;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            if let Some(reading) = &lease.reading {
+                reading.expect_lease()?;
+            }
+            if !knows_damage && damage.was_met.load(Ordering::Relaxed) {
+                knows_damage = true;
+                if let Some(forgotten) = lease.forgotten() {
+                    return Err(forgotten);
+                }
+            }
+        }
+    }
+
+    fn hydrated(&self, hydrated: &Hydrated) -> Result<(), Failure> {
+        if self.app.out.is_json() {
+            return self.event("hydrated", |event| {
+                event["bytes"] = json!(hydrated.bytes);
+                event["bytes_on_disk"] = json!(hydrated.on_disk);
+            });
+        }
+        let (bytes, disk) = (sizes::show(hydrated.bytes), sizes::show(hydrated.on_disk));
+        self.app
+            .out
+            .info(format!("copied {bytes} to the disk cache ({disk}); the repository is not needed any more"))?;
+        self.app.out.flush()
+    }
+
+    /// Says what was fetched.
+    fn farewell(&self) -> Result<(), Failure> {
+        let fetched = self.random.fetched();
+        if self.app.out.is_json() {
+            return self.event("ended", |event| {
+                event["bytes_read"] = json!(fetched.used);
+                if let Some(event) = event.as_object_mut() {
+                    summary::put_fetched(event, &fetched);
+                }
+            });
+        }
+        if self.app.out.verbose() > 0 {
+            self.app.out.remark(&summary::fetched(&fetched));
+        }
+        Ok(())
+    }
+
+    /// One line of JSON.
+    fn event(&self, name: &str, fill: impl FnOnce(&mut Value)) -> Result<(), Failure> {
+        let mut event = json!({ "message_type": "serve_block", "event": name });
+        fill(&mut event);
+        self.app.out.json_now(&event)
+    }
+}
+
+fn hydrate(random: &RandomReader, cancel: &Cancel, sender: &Sender<Event>) {
+    let copied = random.hydrate(cancel, |_, _| ());
+    // Nobody waits at the end of the command.
+    drop(sender.send(Event::Hydrated(copied)));
+}
