@@ -68,7 +68,9 @@ pub fn pin_of(version: &Version) -> Pin {
 /// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is
 /// forgotten.
 pub async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
-    match repository.forgotten(pin_of(version)).await {
+    // The listing only tells which manifest to read below, and that comes after the mark.
+    let (mark, newest) = futures::join!(repository.forgotten(pin_of(version)), repository.newest_generation(version));
+    match mark {
         Ok(None) => {}
         Ok(Some(_)) => return Ok(None),
         // Anyone may create an object with the mark's name. If it counted as a mark, nothing could
@@ -78,7 +80,7 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
     }
     // Not the listed generation: it may have been superseded before the announcement. If none can
     // be read now, that one gives the reason.
-    let newest = repository.newest_generation(version).await?;
+    let newest = newest?;
     let Version { series, generation, summary, .. } = newest.as_ref().unwrap_or(version);
     let store = repository.store().without_cache();
     let name = names::version(*series, version.id(), *generation);

@@ -205,6 +205,10 @@ impl Repository {
         if !exists(&generations) {
             return Ok(None);
         }
+        // There is none above the known one, whose head the caller has. Objects never change.
+        if generations.last().is_some_and(|newest| newest.number == version.generation) {
+            return Ok(Some(version.clone()));
+        }
         let of_version = (version.series, version.id());
         Ok(self.counting_generation(&store, of_version, generations).await?.version)
     }

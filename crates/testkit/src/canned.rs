@@ -41,6 +41,8 @@ pub enum Answer {
     Close,
     /// Nothing happens for this long; then the connection closes.
     Silence(Duration),
+    /// The answer comes after this time.
+    Later(Duration, Box<Answer>),
 }
 
 impl Answer {
@@ -100,7 +102,12 @@ async fn serve(
             requests.push(request.clone());
             requests.len() - 1
         };
-        let (status, headers, announced, body) = match answer(number, &request) {
+        let mut answer = answer(number, &request);
+        while let Answer::Later(time, late) = answer {
+            tokio::time::sleep(time).await;
+            answer = *late;
+        }
+        let (status, headers, announced, body) = match answer {
             Answer::Whole(status, headers, body) => (status, headers, body.len(), body),
             Answer::Announce(status, headers, announced, body) => (status, headers, announced, body),
             Answer::Close => return Ok(()),
@@ -108,6 +115,8 @@ async fn serve(
                 tokio::time::sleep(time).await;
                 return Ok(());
             }
+            // Replaced above.
+            Answer::Later(..) => return Ok(()),
         };
         let mut head = format!("HTTP/1.1 {status} Canned\r\ncontent-length: {announced}\r\n");
         for (name, value) in headers {

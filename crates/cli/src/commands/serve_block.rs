@@ -108,6 +108,12 @@ impl Lease<'_> {
     }
 }
 
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// Tells of damage that clients meet, and of notes.
 struct Damage {
     out: Output,

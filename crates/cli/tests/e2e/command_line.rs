@@ -62,6 +62,7 @@ fn help_lists_verbs_and_exit_codes() {
         "stats",
         "restore",
         "dump",
+        "serve-block",
         "check",
         "key",
         "cat",

@@ -22,6 +22,7 @@ mod restoring;
 mod roles;
 mod secrecy;
 mod series;
+mod serving_blocks;
 mod setting_up;
 mod support;
 mod unreadable;

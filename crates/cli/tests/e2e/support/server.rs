@@ -2,9 +2,13 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use larder_testkit::canned::{Answer, Canned, Request};
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
 use super::{Play, Ran, damage, run};
@@ -28,20 +32,71 @@ impl Bucket {
         Self { canned, _runtime: runtime }
     }
 
+    /// Serves `folder`; every answer takes this long, however many are under way.
+    pub(crate) fn serve_slowly(folder: PathBuf, latency: Duration) -> (Self, Trips) {
+        let runtime = Runtime::new().expect("threads start");
+        let trips = Trips { latency, begun: Arc::default() };
+        let begun = trips.begun.clone();
+        let answer = move |_: usize, request: &Request| {
+            begun.lock().push((Instant::now(), format!("{} {}", request.method, request.target)));
+            Answer::Later(latency, Box::new(answer(&folder, request)))
+        };
+        let canned = runtime.block_on(Canned::start(answer));
+        (Self { canned, _runtime: runtime }, trips)
+    }
+
     /// Runs the binary on the bucket.
     pub(crate) fn larder<A: AsRef<OsStr>>(&self, play: &Play, args: impl IntoIterator<Item = A>) -> Ran {
+        run(&mut self.command(play, args))
+    }
+
+    /// A run of the binary on the bucket that has not begun.
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, play: &Play, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = play.command(args);
         command
             .env("LARDER_REPOSITORY", format!("s3:{}/bucket/some/prefix", self.canned.address()))
             .env("AWS_ACCESS_KEY_ID", "id")
             .env("AWS_SECRET_ACCESS_KEY", "secret")
             .env("AWS_REGION", "us-east-1");
-        run(&mut command)
+        command
     }
 
     /// How many requests came.
     pub(crate) fn requests(&self) -> usize {
         self.canned.requests().len()
+    }
+}
+
+/// The requests of a slow server.
+pub(crate) struct Trips {
+    latency: Duration,
+    begun: Arc<Mutex<Vec<(Instant, String)>>>,
+}
+
+impl Trips {
+    /// The longest chain of requests of which each began after the one before was answered, in order. A client that sends requests
+    /// together waits once for them.
+    pub(crate) fn chain(&self) -> Vec<String> {
+        let begun = self.begun.lock();
+        let mut chains: Vec<(usize, Option<usize>)> = Vec::new();
+        for (number, (start, _)) in begun.iter().enumerate() {
+            let answered = (0..number).filter(|before| begun[*before].0 + self.latency <= *start);
+            let last = answered.max_by_key(|before| chains[*before].0);
+            chains.push((last.map_or(1, |last| chains[last].0 + 1), last));
+        }
+        let mut at = (0..chains.len()).max_by_key(|number| chains[*number].0);
+        let mut chain = Vec::new();
+        while let Some(number) = at {
+            chain.push(begun[number].1.clone());
+            at = chains[number].1;
+        }
+        chain.reverse();
+        chain
+    }
+
+    /// Forgets what came so far.
+    pub(crate) fn clear(&self) {
+        self.begun.lock().clear();
     }
 }
 
