@@ -94,6 +94,11 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
             "Exit code 3: the snapshot was saved, but some items could not be read.\n\
              Exit code 13: the snapshot was saved, but objects of earlier snapshots are missing or damaged.\n"
         }
+        "serve-block" => {
+            "Exit code 3: --hydrate could not copy everything.\n\
+             Exit code 11: the lease was lost.\n\
+             Exit code 13: clients met damage.\n"
+        }
         "optimize" => {
             "Exit code 3: some objects could not be deleted, or some snapshots could not be rewritten.\n\
              Exit code 13: damage was found.\n"

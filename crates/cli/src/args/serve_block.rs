@@ -14,7 +14,8 @@ use super::{FetchArgs, FilterArgs};
 /// type on the client. Snapshots can be forgotten meanwhile: their data stays until the end.
 #[derive(Debug, Args)]
 pub(crate) struct ServeBlockArgs {
-    /// Snapshot (latest, latest~2, or an id prefix), and a file in it; without a path, the only file
+    /// Snapshot (latest, latest~2, or an id prefix), and a file in it; without a path, the only
+    /// file
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: OsString,
 
