@@ -26,6 +26,7 @@ mod hydrate;
 mod kept_places;
 mod places;
 mod read_ahead;
+mod segment;
 mod streams;
 
 use std::collections::HashSet;
@@ -159,6 +160,8 @@ struct Shared {
     queue: Queue,
     counters: Arc<FetchCounters>,
     fingerprinter: Fingerprinter,
+    /// Bytes that are read ahead at most.
+    ahead_max: u64,
     /// Bytes of payload in one request of read-ahead.
     request_max: u64,
     has_workers: bool,
@@ -201,6 +204,7 @@ impl RandomReader {
             queue: Queue::default(),
             counters,
             request_max: (ahead / (threads as u64 + 1)).clamp(FRAME_TARGET as u64, REQUEST_MAX),
+            ahead_max: ahead,
             has_workers: threads > 0,
             named: Mutex::default(),
             version,
@@ -257,7 +261,7 @@ impl RandomReader {
     /// Announces that a range of the file will be read soon. Returns at once; the part that exceeds
     /// the memory for read-ahead is ignored.
     pub fn prefetch(&self, offset: u64, length: u64) {
-        let end = offset.saturating_add(length).min(self.size());
+        let end = offset.saturating_add(length.min(self.shared.ahead_max)).min(self.size());
         for piece in self.shared.contents.pieces(offset..end) {
             if let Some(stored) = piece.stored {
                 self.shared.queue.plan(stored..stored + (piece.range.end - piece.range.start));
@@ -280,37 +284,11 @@ impl Shared {
     /// Reads bytes of the data stream.
     fn read_stored(&self, offset: u64, out: &mut [u8]) -> Result<(), RepositoryError> {
         if self.has_workers && out.len() as u64 > FRAME_TARGET as u64 / 4 {
-            self.ask_for(offset, out.len() as u64)?;
+            self.ask_for(offset..offset.saturating_add(out.len() as u64))?;
         }
         let mut done = 0;
         while done < out.len() {
             done += self.read_chunk(offset + done as u64, &mut out[done..])?;
-        }
-        Ok(())
-    }
-
-    /// Asks for all containers of a large read but the first, which this thread reads itself.
-    fn ask_for(&self, offset: u64, length: u64) -> Result<(), RepositoryError> {
-        let end = offset.saturating_add(length);
-        let (mut at, mut wanted) = (offset, Vec::<(ContainerId, Range<u32>)>::new());
-        while at < end {
-            let Some(segment) = self.places.segment(at)? else { break };
-            let Some(first) = segment.chunk_at(at) else { break };
-            for (number, chunk) in segment.chunks.iter().enumerate().skip(first) {
-                if segment.start_of(number) >= end {
-                    break;
-                }
-                let bytes = chunk.offset..chunk.offset.saturating_add(chunk.size);
-                match wanted.last_mut() {
-                    Some((id, range)) if *id == chunk.container && range.end == bytes.start => range.end = bytes.end,
-                    _ => wanted.push((chunk.container, bytes)),
-                }
-            }
-            at = segment.end();
-        }
-        // Frames of one run are fetched in parallel too.
-        for (id, range) in wanted.into_iter().skip(1) {
-            self.queue.urgent(id, vec![range]);
         }
         Ok(())
     }

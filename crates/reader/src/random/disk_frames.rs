@@ -15,8 +15,10 @@ use larder_format::ids::ContainerId;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::frames::FrameKey;
 use crate::container_cache::disk_tier::{DiskTier, Stored, rounded};
+
+/// A container and the number of a frame in it.
+pub(super) type FrameKey = (ContainerId, u32);
 
 /// See the module header.
 #[derive(Debug)]

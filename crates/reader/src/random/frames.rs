@@ -28,11 +28,8 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::OnceCell;
 
-use super::disk_frames::DiskFrames;
+use super::disk_frames::{DiskFrames, FrameKey};
 use crate::container_cache::{FetchCounters, Opened};
-
-/// A container and the number of a frame in it.
-pub(super) type FrameKey = (ContainerId, u32);
 
 /// Bytes of memory that the tables of a container take, nearly: places of frames and their opener.
 const TABLES_BYTES: usize = 4 << 10;

@@ -10,7 +10,7 @@ use larder_job::Cancel;
 
 use super::frames::KeepError;
 use super::kept_places::KeptPlaces;
-use super::places::Segment;
+use super::segment::Segment;
 use super::{RandomError, RandomReader, Shared};
 
 /// The result of hydration.

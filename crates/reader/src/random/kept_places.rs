@@ -10,7 +10,7 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, Fingerprint};
 use larder_spill::{Row, RowFile, RowReader, RowWriter};
 
-use super::places::Segment;
+use super::segment::Segment;
 use crate::resolved::SegmentNumber;
 
 /// A chunk in a row.

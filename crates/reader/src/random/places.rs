@@ -11,13 +11,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use larder_format::ChunkRef;
 use larder_format::recipe::Recipe;
 use larder_store::RepositoryError;
 use larder_store::byte_lru::ByteLru;
 use parking_lot::Mutex;
 
 use super::kept_places::KeptPlaces;
+use super::segment::Segment;
 use crate::chunk_resolver::Moved;
 use crate::recipe_reader::{MetaChunks, RecipeReader};
 use crate::resolved::{Resolved, SegmentNumber};
@@ -25,54 +25,6 @@ use crate::version::VersionReader;
 
 /// Readers of the recipe that are kept for later questions. Each has a few nodes.
 const IDLE_MAX: usize = 8;
-
-/// The chunks of a segment.
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) number: SegmentNumber,
-    /// Offset in the data stream.
-    pub(super) start: u64,
-    /// How often places had changed when these were found.
-    pub(super) changes: u64,
-    pub(super) chunks: Vec<ChunkRef>,
-    /// Where each chunk begins, relative to the segment.
-    starts: Vec<u64>,
-    end: u64,
-}
-
-impl Segment {
-    pub(super) fn new(number: SegmentNumber, start: u64, changes: u64, chunks: Vec<ChunkRef>) -> Self {
-        let mut at = 0;
-        let starts = chunks.iter().map(|chunk| {
-            let start = at;
-            at += u64::from(chunk.size);
-            start
-        });
-        let starts = starts.collect();
-        Self { number, start, changes, chunks, starts, end: start + at }
-    }
-
-    /// Offset in the data stream of the first byte behind it.
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// The number of the chunk that holds the stream byte at `offset`.
-    pub(super) fn chunk_at(&self, offset: u64) -> Option<usize> {
-        let within = offset.checked_sub(self.start)?;
-        let after = self.starts.partition_point(|start| *start <= within);
-        after.checked_sub(1).filter(|_| offset < self.end)
-    }
-
-    /// Offset in the data stream of a chunk.
-    pub(super) fn start_of(&self, chunk: usize) -> u64 {
-        self.start + self.starts.get(chunk).copied().unwrap_or(0)
-    }
-
-    fn bytes_held(&self) -> usize {
-        size_of::<Self>() + self.chunks.len() * (size_of::<ChunkRef>() + size_of::<u64>())
-    }
-}
 
 /// See the module header.
 pub(super) struct Places {

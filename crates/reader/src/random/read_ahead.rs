@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use larder_format::ids::ContainerId;
+use larder_store::RepositoryError;
 use parking_lot::{Condvar, Mutex};
 
 use super::Shared;
@@ -18,12 +19,15 @@ use super::Shared;
 /// Jobs that wait at most.
 const QUEUE_MAX: usize = 256;
 
+/// Payload bytes of a container, in rising order.
+type Request = (ContainerId, Vec<Range<u32>>);
+
 /// Something to fetch.
 #[derive(Debug)]
 enum Job {
     /// A range of the data stream.
     Plan(Range<u64>),
-    /// Payload bytes of a container, in rising order.
+    /// A request.
     Fetch(ContainerId, Vec<Range<u32>>),
 }
 
@@ -44,11 +48,6 @@ impl Queue {
     /// A range of the data stream will be read soon.
     pub(super) fn plan(&self, range: Range<u64>) {
         self.push(Job::Plan(range), false);
-    }
-
-    /// Payload bytes of a container are needed now.
-    pub(super) fn urgent(&self, id: ContainerId, wanted: Vec<Range<u32>>) {
-        self.push(Job::Fetch(id, wanted), true);
     }
 
     fn push(&self, job: Job, is_urgent: bool) {
@@ -132,37 +131,52 @@ impl Shared {
     }
 
     /// Queues a request for each container of a range.
-    fn plan(&self, range: Range<u64>) -> Result<(), larder_store::RepositoryError> {
+    fn plan(&self, range: Range<u64>) -> Result<(), RepositoryError> {
+        for (id, wanted) in self.by_container(range)? {
+            self.queue.push(Job::Fetch(id, wanted), false);
+        }
+        Ok(())
+    }
+
+    /// Asks for everything that a large read needs, before all that is only read ahead.
+    pub(super) fn ask_for(&self, range: Range<u64>) -> Result<(), RepositoryError> {
+        for (id, wanted) in self.by_container(range)?.into_iter().rev() {
+            self.queue.push(Job::Fetch(id, wanted), true);
+        }
+        Ok(())
+    }
+
+    /// The payload bytes of a range of the data stream, as requests in the order of their first
+    /// use. A container with more than one request may have gets several.
+    fn by_container(&self, range: Range<u64>) -> Result<Vec<Request>, RepositoryError> {
         let mut at = range.start;
-        let mut wanted: Vec<(ContainerId, Vec<Range<u32>>, u64)> = Vec::new();
+        let mut requests: Vec<(Request, u64)> = Vec::new();
         while at < range.end {
             let Some(segment) = self.places.segment(at)? else { break };
             let Some(first) = segment.chunk_at(at) else { break };
-            for number in first..segment.chunks.len() {
+            for (number, chunk) in segment.chunks.iter().enumerate().skip(first) {
                 if segment.start_of(number) >= range.end {
                     break;
                 }
-                let chunk = &segment.chunks[number];
                 let bytes = chunk.offset..chunk.offset.saturating_add(chunk.size);
                 let size = u64::from(chunk.size);
-                // A container with as much as one request may have gets another one.
-                match wanted.iter_mut().rev().find(|(id, ..)| *id == chunk.container) {
-                    Some((_, ranges, sum)) if *sum + size <= self.request_max => {
+                match requests.iter_mut().rev().find(|((id, _), _)| *id == chunk.container) {
+                    Some(((_, wanted), sum)) if *sum + size <= self.request_max => {
                         *sum += size;
-                        match ranges.last_mut() {
+                        match wanted.last_mut() {
                             Some(last) if last.end == bytes.start => last.end = bytes.end,
-                            _ => ranges.push(bytes),
+                            _ => wanted.push(bytes),
                         }
                     }
-                    _ => wanted.push((chunk.container, vec![bytes], size)),
+                    _ => requests.push(((chunk.container, vec![bytes]), size)),
                 }
             }
             at = segment.end();
         }
-        for (id, mut ranges, _) in wanted {
-            ranges.sort_unstable_by_key(|range| range.start);
-            self.queue.push(Job::Fetch(id, ranges), false);
-        }
-        Ok(())
+        let sorted = requests.into_iter().map(|((id, mut wanted), _)| {
+            wanted.sort_unstable_by_key(|range| range.start);
+            (id, wanted)
+        });
+        Ok(sorted.collect())
     }
 }
