@@ -34,6 +34,9 @@ const FRAMES_ONE_IN: usize = 12;
 /// before it.
 const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
+/// How often chunks are looked up again because places changed meanwhile.
+const RESOLVES_MAX: u32 = 3;
+
 /// Reads metadata chunks for plain threads.
 #[derive(Debug, Clone)]
 pub struct MetaChunks {
@@ -334,6 +337,19 @@ impl RecipeReader {
     /// Resolves the chunks of a segment whose containers are gone, together with those of segments
     /// that will be read later.
     fn resolve(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
+        for _ in 0..RESOLVES_MAX {
+            // Another thread may learn of more containers that are gone. Answers that do not
+            // consider them must not count for the new state.
+            let changes = self.chunks.moved.changes();
+            self.resolve_once(resolved, first)?;
+            if self.chunks.moved.changes() == changes {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve_once(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
         let moved = self.chunks.moved.clone();
         let (changes, most) = (moved.changes(), moved.sought_max());
         let (mut sought, mut segments) = (Vec::with_capacity(most), Vec::new());
@@ -368,7 +384,7 @@ impl RecipeReader {
             }
         }
         let found = moved.resolve(&mut sought)?;
-        resolved.put(moved.changes(), most, &segments, &mut sought, &found);
+        resolved.put(changes, most, &segments, &mut sought, &found);
         Ok(())
     }
 

@@ -3,15 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails here")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::reading_moved::{Change, edit, optimize};
 use crate::support::*;
+use larder_format::ids::ContainerKind;
 use larder_format::layout::Layout;
 use larder_format::names;
+use larder_format::recipe::SegmentRef;
+use larder_format::segment::{ChunkRecord, Segment};
 use larder_gnode::defragment::{self, DefragmentOptions, Defragmenter};
 use larder_gnode::pass::PassOptions;
 use larder_gnode::reclaim::Exact;
@@ -251,7 +255,8 @@ fn what_is_at_hand_waits_for_no_fetch() {
         let (random, is_done, bytes) = (&random, &is_done, &bytes);
         let before = faults.count();
         scope.spawn(move || {
-            assert!(read(random, 2_000_000, 4096).unwrap() == bytes[2_000_000..2_004_096]);
+            // In one chunk, so that it has nothing to wait for but its fetch.
+            assert!(read(random, 2_000_000, 1).unwrap() == bytes[2_000_000..2_000_001]);
             is_done.store(true, Ordering::SeqCst);
         });
         while faults.count() == before {
@@ -338,8 +343,14 @@ fn a_hydrated_file_needs_nothing_of_the_repository() {
     let scene = Scene::new();
     let mut bytes = data::mixed(1, 5_000_000);
     bytes[1_000_000..3_000_000].fill(0);
-    let version = image(&scene, &bytes);
-    let context = scene.context();
+    let mut version = image(&scene, &bytes);
+    // Versions share metadata, so that there is more of it than the caches keep.
+    for number in 0..6 {
+        let at = number * 800_000;
+        bytes[at..at + 50_000].copy_from_slice(&data::random(number as u64, 50_000));
+        version = image(&scene, &bytes);
+    }
+    let context = JobContext { memory: 4 << 10, ..scene.context() };
     let (random, reading) = announced(&context, &version, 64 << 20);
     let mut seen = Vec::new();
     let hydrated = random.hydrate(&Cancel::default(), |done, all| seen.push((done, all))).unwrap();
@@ -348,12 +359,64 @@ fn a_hydrated_file_needs_nothing_of_the_repository() {
     assert_eq!(seen.last(), Some(&(bytes.len() as u64, bytes.len() as u64)));
     assert!(seen.is_sorted() && seen.len() > 1);
     reading.end();
-    scene.forget(version.id());
+    scene.versions().iter().for_each(|version| scene.forget(version.id()));
     scene.pass().unwrap();
     scene.pass().unwrap();
     let paths = scene.runtime.block_on(scene.memory.paths());
     assert!(!paths.iter().any(|path| path.starts_with("data/") || path.starts_with("meta/")), "{paths:?}");
     agrees(&random, &bytes, 5, "from the disk");
+}
+
+/// Readers that are open while passes retire their containers, and some that are opened afterwards.
+#[test]
+fn retired_containers_are_found_through_the_index() {
+    let scene = Scene::new();
+    let root = scene.source("s");
+    let path = [&root.as_os_str().as_encoded_bytes()[1..], b"/file"].concat();
+    let mut open = Vec::new();
+    for number in 0..9 {
+        edit(&root, Change::Pages(6), number);
+        backup(&scene.context(), &root, "s").unwrap();
+        let version = scene.versions().pop().unwrap();
+        // Without a lease, and with all of its places known.
+        let random = opened(&scene.context(), &version, &path, 1 << 20, 0);
+        let bytes = std::fs::read(root.join("file")).unwrap();
+        agrees(&random, &bytes, 1, "at first");
+        open.push((random, bytes, version.id()));
+        optimize(&scene);
+    }
+    let (mut redirected, mut later_redirected) = (0, 0);
+    for (random, bytes, id) in open {
+        agrees(&random, &bytes, 2, "open all the time");
+        redirected += random.fetched().redirected;
+        let version = scene.versions().into_iter().find(|version| version.id() == id).unwrap();
+        let later = opened(&scene.context(), &version, &path, 1 << 20, 0);
+        agrees(&later, &bytes, 3, "opened afterwards");
+        later_redirected += later.fetched().redirected;
+    }
+    assert!(redirected > 100 && later_redirected > 100, "{redirected} {later_redirected}");
+}
+
+/// Bytes from a wrong place are noticed, wherever a recipe says they are.
+#[test]
+fn bytes_of_another_place_are_refused() {
+    let scene = Scene::new();
+    let bytes = data::random(1, 600_000);
+    let version = image(&scene, &bytes);
+    let mut beside = |_: &mut SegmentRef, segment: &mut Segment| {
+        let is_data = |record: &&mut ChunkRecord| record.chunk.container.kind == ContainerKind::Data;
+        for record in segment.records.iter_mut().filter(is_data) {
+            record.chunk.offset += 1;
+        }
+    };
+    forge_over(&scene.context(), &version, &HashMap::new(), &mut beside, |_| {});
+    let (context, forged) = (scene.context(), scene.now(&version));
+    assert_eq!(forged.generation, 1);
+    let random = opened(&context, &forged, b"images/disk", 1 << 20, 0);
+    for at in (0..bytes.len() as u64).step_by(10_000) {
+        let error = read(&random, at, 1).unwrap_err();
+        assert!(matches!(&error, RandomError::Repository(error) if error.is_damage()), "{error}");
+    }
 }
 
 #[test]

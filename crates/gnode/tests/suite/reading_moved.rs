@@ -21,7 +21,7 @@ const PAGE: usize = 4 << 10;
 
 /// What changes from version to version.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+pub(crate) enum Change {
     /// One page in so many is written over.
     Pages(u64),
     /// So many runs of bytes come in between.
@@ -33,7 +33,7 @@ enum Change {
 const CHANGES: [Change; 5] =
     [Change::Pages(6), Change::Pages(20), Change::Insertions(60), Change::Insertions(250), Change::Files(5)];
 
-fn edit(root: &Path, change: Change, version: u64) {
+pub(crate) fn edit(root: &Path, change: Change, version: u64) {
     let mut rng = Rng::new(version + 1);
     std::fs::create_dir_all(root).unwrap();
     let path = root.join("file");
@@ -68,7 +68,7 @@ fn edit(root: &Path, change: Change, version: u64) {
 }
 
 /// What `optimize` does.
-fn optimize(scene: &Scene) {
+pub(crate) fn optimize(scene: &Scene) {
     let (context, options) = (scene.context(), DefragmentOptions::default());
     let compact = || {
         let mut compactor = Defragmenter::new(&context, &options);
