@@ -299,8 +299,7 @@ impl RecipeReader {
         {
             let records = &mut whole.records;
             if !resolved.apply(segment, self.chunks.moved.changes(), records) {
-                self.resolve(&resolved, segment)?;
-                resolved.apply(segment, self.chunks.moved.changes(), records);
+                self.resolve(&resolved, segment, records)?;
             }
         }
         Ok(Some(whole))
@@ -321,7 +320,7 @@ impl RecipeReader {
         let known = |at: SegmentNumber| resolved.through(at..segments.end, self.chunks.moved.changes());
         let mut at = known(segments.start);
         if at == segments.start && at < segments.end {
-            self.resolve(&resolved, at)?;
+            self.resolve(&resolved, at, &mut [])?;
             at = resolved.through(at..segments.end, self.chunks.moved.changes());
         }
         Ok(at.max(segments.start.saturating_add(1)).min(segments.end))
@@ -335,13 +334,19 @@ impl RecipeReader {
     }
 
     /// Resolves the chunks of a segment whose containers are gone, together with those of segments
-    /// that will be read later.
-    fn resolve(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
+    /// that will be read later. Sets the records of the first to their places: other threads may
+    /// drop the kept answers at any time.
+    fn resolve(
+        &mut self,
+        resolved: &Resolved,
+        first: SegmentNumber,
+        records: &mut [ChunkRecord],
+    ) -> Result<(), RepositoryError> {
         for _ in 0..RESOLVES_MAX {
             // Another thread may learn of more containers that are gone. Answers that do not
             // consider them must not count for the new state.
             let changes = self.chunks.moved.changes();
-            self.resolve_once(resolved, first)?;
+            self.resolve_once(resolved, first, records)?;
             if self.chunks.moved.changes() == changes {
                 break;
             }
@@ -349,7 +354,12 @@ impl RecipeReader {
         Ok(())
     }
 
-    fn resolve_once(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
+    fn resolve_once(
+        &mut self,
+        resolved: &Resolved,
+        first: SegmentNumber,
+        records: &mut [ChunkRecord],
+    ) -> Result<(), RepositoryError> {
         let moved = self.chunks.moved.clone();
         let (changes, most) = (moved.changes(), moved.sought_max());
         let (mut sought, mut segments) = (Vec::with_capacity(most), Vec::new());
@@ -384,6 +394,11 @@ impl RecipeReader {
             }
         }
         let found = moved.resolve(&mut sought)?;
+        for chunk in sought.iter().filter(|chunk| chunk.group == first) {
+            if let (Some(record), Some(place)) = (records.get_mut(chunk.at as usize), chunk.place(&found)) {
+                (record.chunk.container, record.chunk.offset) = place;
+            }
+        }
         resolved.put(changes, most, &segments, &mut sought, &found);
         Ok(())
     }

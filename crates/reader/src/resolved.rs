@@ -6,7 +6,7 @@
 //! question ([`Moved::sought_max`]) and the kept answers. A stream with more chunks is read in
 //! several windows, each with one question.
 //!
-//! Shared by the readers of one version. Kept answers are of one state of [`Moved`]; a change of it
+//! Shared by the readers of one version, on any threads. Kept answers are of one state of [`Moved`]; a change of it
 //! forgets them all.
 //!
 //! Not here: asking the index (`chunk_resolver`), reading segments (`recipe_reader`).
@@ -116,6 +116,10 @@ impl Resolved {
     ) {
         let mut state = self.0.lock();
         let state = &mut *state;
+        if changes < state.changes {
+            // Another thread knows more.
+            return;
+        }
         if state.changes != changes || state.chunks + sought.len() > chunks_max {
             state.changes = changes;
             state.segments.clear();
