@@ -52,7 +52,8 @@ impl Shared {
         let not_kept = |error: std::io::Error| RandomError::NotKept { reason: error.to_string() };
         let mut kept = KeptPlaces::new(&self.version.options.scratch).map_err(not_kept)?;
         let (all, mut done, mut planned) = (self.contents.stored_bytes(), 0, 0);
-        let window = self.request_max.saturating_mul(4);
+        // Frames that memory drops before they are verified come from the disk.
+        let window = self.ahead_max.saturating_mul(2);
         for run in self.contents.stored() {
             let mut at = run.start;
             while at < run.end {
