@@ -228,7 +228,7 @@ impl Frames {
         let mut opened = Vec::with_capacity(ours.len());
         let mut missing = Vec::new();
         for (frame, landing) in ours.drain(..) {
-            match self.from_disk(tables, &frame) {
+            match self.read_disk(tables, &frame) {
                 Some(raw) => {
                     landing.land(&raw);
                     opened.push(raw);
@@ -256,7 +256,7 @@ impl Frames {
         failed.map_or(Ok(opened), Err)
     }
 
-    fn from_disk(&self, tables: &ContainerIndex, frame: &FrameLocation) -> Option<Arc<Vec<u8>>> {
+    fn read_disk(&self, tables: &ContainerIndex, frame: &FrameLocation) -> Option<Arc<Vec<u8>>> {
         let disk = self.disk.as_ref()?;
         let key = (tables.id, frame.number);
         let mut sealed = Vec::new();

@@ -96,7 +96,6 @@ impl KeptPlaces {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
