@@ -302,14 +302,15 @@ impl Shared {
             let number = segment.chunk_at(offset).ok_or_else(|| self.short())?;
             let chunk = &segment.chunks[number];
             let skip = (offset - segment.start_of(number)) as usize;
+            let is_stale = || segment.changes != moved.changes();
             match self.copy(chunk, skip, out) {
                 Ok(count) => return Ok(count),
                 // It may have been moved, or another copy may be right (`WrongIsAbsent`). Another
-                // thread may have learned this already.
+                // thread may have learned this already, or learn it at the same time.
                 Err(error)
                     if (is_missing(&error) || error.is_damage())
                         && !self.places.are_kept()
-                        && (segment.changes != moved.changes() || moved.learn([chunk.container])?) => {}
+                        && (is_stale() || moved.learn([chunk.container])? || is_stale()) => {}
                 Err(error) => {
                     self.name(chunk, &error);
                     return Err(error);
