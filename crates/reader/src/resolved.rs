@@ -6,8 +6,8 @@
 //! question ([`Moved::sought_max`]) and the kept answers. A stream with more chunks is read in
 //! several windows, each with one question.
 //!
-//! Shared by the readers of one version, on any threads. Kept answers are of one state of [`Moved`]; a change of it
-//! forgets them all.
+//! Shared by the readers of one version, on any threads. Kept answers are of one state of
+//! [`Moved`]; a change of it forgets them all.
 //!
 //! Not here: asking the index (`chunk_resolver`), reading segments (`recipe_reader`).
 
