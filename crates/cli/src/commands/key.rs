@@ -182,9 +182,8 @@ fn close_domain(app: &App, repository: &Repository, list: &KeyList, id: KeyId, r
     let is_same = |other: &&KeyInfo| other.id != id && other.is_genuine && other.is_in(name, epoch);
     if let Some(other) = list.keys.iter().find(is_same) {
         let (other, name) = (other.id, safe(name));
-        return Err(refuse(format!("key {other} backs up as domain {name}, too")).advise(&format!(
-            "`larder key remove {other}` first; a machine that you trust gets a new key afterwards"
-        )));
+        return Err(refuse(format!("key {other} backs up as domain {name}, too"))
+            .advise(format!("`larder key remove {other}` first; a machine that you trust gets a new key afterwards")));
     }
     let end = ClosedDomain {
         time_ms: SystemClock.now_ms(),
