@@ -598,7 +598,7 @@ class Repository:
         return sorted(found, key=lambda version: (version[2][3], version[0]))
 
     def closed_domains(self):
-        """Of each closed domain the ids of the versions that count."""
+        """Of each closed domain the digests of the versions that count."""
         closed = {}
         for path in sorted((self.root / "closed").glob("*")):
             name = f"closed/{path.name}"
@@ -606,8 +606,8 @@ class Repository:
                 fields = record(self.object(name, b"LCLS")[0])
                 domain = self.keys.domain_id(fields[3].encode(), fields[4])
                 need(fields[3] and domain.hex() == path.name, f"{name} names another domain")
-                need(len(fields[5]) % 16 == 0, f"{name}: an id is cut off")
-                closed[domain] = [fields[5][at : at + 16].hex() for at in range(0, len(fields[5]), 16)]
+                need(len(fields[5]) % 16 == 0, f"{name}: a digest is cut off")
+                closed[domain] = [fields[5][at : at + 16] for at in range(0, len(fields[5]), 16)]
             except Damaged as error:
                 print(f"{name} is ignored: {error}", file=sys.stderr)
         return closed
@@ -615,8 +615,11 @@ class Repository:
     def counts(self, version, closed):
         """Whether its domain is open, or was closed with it."""
         job, name, summary = version
-        domain = self.keys.domain_id((summary.get(19) or "").encode(), summary.get(20) or 0)
-        if job in closed.get(domain, [job]):
+        domain = (self.root / name).read_bytes()[8:24]
+        series, time = bytes.fromhex(name.split("/")[1]), summary[3].to_bytes(8, "little")
+        purpose = "Larder format 2: version of a closed domain"
+        digest = blake3(series + bytes.fromhex(job) + time + summary[17], derive_key_context=purpose).digest(length=16)
+        if digest in closed.get(domain, [digest]):
             return True
         print(f"{name} does not count: its domain was closed without it", file=sys.stderr)
         return False

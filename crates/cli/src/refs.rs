@@ -158,7 +158,14 @@ impl Versions {
             versions.extend(self.others.iter().cloned());
         }
         let catalog = Catalog { versions, ..Catalog::default() };
-        match catalog.find(text) {
+        let mut found = catalog.find(text);
+        let admitted;
+        // Somebody may have given another version the same id: then the filter decides.
+        if matches!(found, Err(RefError::Ambiguous { .. })) && !by_time && !self.filter.is_empty() {
+            admitted = Catalog { versions: self.admitted.clone(), ..Catalog::default() };
+            found = admitted.find(text);
+        }
+        match found {
             Ok(version) => {
                 if by_time {
                     self.warn_of_newer_damage(app, version);

@@ -4,7 +4,8 @@
 //! [`ClosedDomain`]. Every role can read it, and only an operator can make one that counts. An
 //! operator creates it when a backup key of the domain was stolen. Any version of the domain that
 //! is not in its list is refused from then on, whenever it was or will be made. So no clock is
-//! involved.
+//! involved. The list has digests of versions, not their ids: a thief knows the ids, and could give
+//! one of them to another version once its name is free.
 //!
 //! | field | content                                                     |
 //! |------:|-------------------------------------------------------------|
@@ -13,14 +14,15 @@
 //! |     2 | why                                                         |
 //! |     3 | the domain's name                                           |
 //! |     4 | the domain's epoch                                          |
-//! |     5 | the ids of the versions that count: 16 bytes each, rising   |
+//! |     5 | the versions that count: 16 bytes of digest each, rising    |
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
-use crate::ids::{DomainId, JobId};
+use crate::ids::{DomainId, SeriesKey};
 use crate::keys::Keys;
+use crate::manifest::Summary;
 use crate::names;
 use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
@@ -38,6 +40,22 @@ const CLOSED: ObjectType = ObjectType {
     pad: Pad::Small,
 };
 
+/// What a version is: its series, its id, its time and its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VersionDigest(pub [u8; 16]);
+
+impl VersionDigest {
+    /// The digest of a version. All its generations have the same.
+    pub fn of(series: SeriesKey, summary: &Summary) -> Self {
+        let mut hash = blake3::Hasher::new_derive_key("Larder format 2: version of a closed domain");
+        hash.update(&series.0).update(&summary.id.0).update(&summary.time_ms.to_le_bytes());
+        hash.update(&summary.roots.data.0).update(&summary.roots.metadata.0);
+        let mut digest = [0; 16];
+        hash.finalize_xof().fill(&mut digest);
+        Self(digest)
+    }
+}
+
 /// The decision that a domain has no more versions than these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosedDomain {
@@ -52,7 +70,7 @@ pub struct ClosedDomain {
     /// Its epoch.
     pub epoch: u32,
     /// The versions that count, rising.
-    pub versions: Vec<JobId>,
+    pub versions: Vec<VersionDigest>,
 }
 
 #[derive(Debug, Encode, Decode)]
@@ -79,18 +97,18 @@ impl ClosedDomain {
     }
 
     /// Whether this version still counts.
-    pub fn admits(&self, version: JobId) -> bool {
+    pub fn admits(&self, version: VersionDigest) -> bool {
         self.versions.binary_search(&version).is_ok()
     }
 
     /// Seals it. `random` must be fresh random bytes.
     ///
     /// # Errors
-    /// Too many versions, ids that do not rise, or the default domain.
+    /// Too many versions, digests that do not rise, or the default domain.
     pub fn encode(&self, keys: &Keys, random: [u8; RANDOM_LEN]) -> Result<Vec<u8>, EncodeError> {
         let domain = self.domain(keys);
         self.check(keys, domain)?;
-        let versions: Vec<u8> = self.versions.iter().flat_map(|id| id.0).collect();
+        let versions: Vec<u8> = self.versions.iter().flat_map(|digest| digest.0).collect();
         let fields = Fields {
             time_ms: self.time_ms,
             host: self.host.clone(),
@@ -106,9 +124,9 @@ impl ClosedDomain {
     pub fn decode(keys: &Keys, domain: DomainId, bytes: &[u8]) -> Result<Self, DecodeError> {
         let opened = open_object(keys, &names::closed(domain), CLOSED, bytes, 1, 1)?;
         let fields: Fields = cbor::decode_padded(&opened.parts[0], CLOSED.what)?;
-        let (ids, rest) = fields.versions.as_chunks::<16>();
+        let (digests, rest) = fields.versions.as_chunks::<16>();
         if !rest.is_empty() {
-            return Err(DecodeError::invalid(CLOSED.what, "the last id is cut off"));
+            return Err(DecodeError::invalid(CLOSED.what, "the last digest is cut off"));
         }
         let closed = Self {
             time_ms: fields.time_ms,
@@ -116,7 +134,7 @@ impl ClosedDomain {
             reason: fields.reason,
             name: fields.name,
             epoch: fields.epoch,
-            versions: ids.iter().map(|id| JobId(*id)).collect(),
+            versions: digests.iter().map(|digest| VersionDigest(*digest)).collect(),
         };
         closed.check(keys, domain)?;
         Ok(closed)
@@ -130,7 +148,7 @@ impl ClosedDomain {
             return Err(DecodeError::invalid(CLOSED.what, "it names another domain"));
         }
         if !self.versions.is_sorted_by(|a, b| a < b) {
-            return Err(DecodeError::invalid(CLOSED.what, "its ids do not rise"));
+            return Err(DecodeError::invalid(CLOSED.what, "its digests do not rise"));
         }
         Ok(())
     }
@@ -154,7 +172,7 @@ mod tests {
             reason: "the laptop was stolen".to_owned(),
             name: "laptop".to_owned(),
             epoch: 0,
-            versions: vec![JobId([7; 16]), JobId([8; 16])],
+            versions: vec![VersionDigest([7; 16]), VersionDigest([8; 16])],
         }
     }
 
@@ -174,8 +192,8 @@ mod tests {
 
     #[test]
     fn only_listed_versions_count() {
-        assert!(closed().admits(JobId([7; 16])) && closed().admits(JobId([8; 16])));
-        assert!(!closed().admits(JobId([6; 16])) && !closed().admits(JobId([9; 16])));
+        assert!(closed().admits(VersionDigest([7; 16])) && closed().admits(VersionDigest([8; 16])));
+        assert!(!closed().admits(VersionDigest([6; 16])) && !closed().admits(VersionDigest([9; 16])));
     }
 
     #[test]
@@ -206,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn ids_rise_and_are_whole() {
-        let falling = ClosedDomain { versions: vec![JobId([8; 16]), JobId([7; 16])], ..closed() };
+    fn digests_rise() {
+        let falling = ClosedDomain { versions: vec![VersionDigest([8; 16]), VersionDigest([7; 16])], ..closed() };
         assert!(falling.encode(&keys(), [9; 32]).is_err());
-        let twice = ClosedDomain { versions: vec![JobId([8; 16]); 2], ..closed() };
+        let twice = ClosedDomain { versions: vec![VersionDigest([8; 16]); 2], ..closed() };
         assert!(twice.encode(&keys(), [9; 32]).is_err());
     }
 
@@ -221,8 +239,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(time_ms: u64, host in ".{0,40}", reason in ".{0,200}", name in ".{1,40}", ids in prop::collection::btree_set(any::<[u8; 16]>(), 0..40)) {
-            let versions = ids.into_iter().map(JobId).collect();
+        fn what_is_encoded_is_decoded(time_ms: u64, host in ".{0,40}", reason in ".{0,200}", name in ".{1,40}", digests in prop::collection::btree_set(any::<[u8; 16]>(), 0..40)) {
+            let versions = digests.into_iter().map(VersionDigest).collect();
             let closed = ClosedDomain { time_ms, host, reason, name, epoch: 0, versions };
             let bytes = closed.encode(&keys(), [3; 32]).expect("fits");
             prop_assert_eq!(ClosedDomain::decode(&keys(), closed.domain(&keys()), &bytes), Ok(closed));

@@ -8,6 +8,7 @@ use larder_format::ids::JobId;
 use larder_format::mark::Forgotten;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
+use larder_store::catalog::Version;
 use larder_store::forget_marks::OwnedVersion;
 use larder_store::pins::PinError;
 
@@ -18,6 +19,9 @@ use crate::forget::create_marks;
 pub struct Refused {
     /// Those that are forgotten now, or would be in a dry run.
     pub forgotten: Vec<JobId>,
+    /// Those that are older than the end of their domain, by the store's clock, or of unknown age:
+    /// it did not see them. They stay until people forget them.
+    pub older: Vec<JobId>,
     /// Those that could not be forgotten, and why. The next round tries again.
     pub failed: Vec<(JobId, PinError)>,
 }
@@ -34,10 +38,13 @@ pub fn forget_refused(context: &JobContext, dry_run: bool) -> Result<Refused, Re
         return Ok(Refused::default());
     }
     let refused = executor.block_on(repository.catalog())?.refused;
+    let is_later = |version: &Version| closed.was_closed_before(version.summary.domain, version.made_ms);
+    let (later, older): (Vec<_>, Vec<_>) = refused.into_iter().partition(is_later);
+    let ids = |versions: &[Version]| versions.iter().map(Version::id).collect();
     if dry_run {
-        return Ok(Refused { forgotten: refused.iter().map(|version| version.id()).collect(), failed: Vec::new() });
+        return Ok(Refused { forgotten: ids(&later), older: ids(&older), failed: Vec::new() });
     }
-    let marks = refused.iter().map(|version| {
+    let marks = later.iter().map(|version| {
         let mark = Forgotten {
             time_ms: context.clock.now_ms(),
             host: context.identity.host.clone(),
@@ -46,5 +53,5 @@ pub fn forget_refused(context: &JobContext, dry_run: bool) -> Result<Refused, Re
         (OwnedVersion::from(version), mark)
     });
     let forgot = executor.block_on(create_marks(repository, marks.collect()));
-    Ok(Refused { forgotten: forgot.done, failed: forgot.failed })
+    Ok(Refused { forgotten: forgot.done, older: ids(&older), failed: forgot.failed })
 }

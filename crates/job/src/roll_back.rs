@@ -46,7 +46,7 @@ impl JobContext {
         let mut lost = lost_versions(&self.repository, versions).await?;
         if !lost.is_empty() {
             let seen = self.machine.seen();
-            lost.retain(|version| seen.of_series(version.series).contains(&version.job));
+            lost.retain(|version| seen.expects(*version));
         }
         Ok(lost)
     }

@@ -29,6 +29,9 @@ use larder_store::RepositoryError;
 use crate::check::CheckError;
 use crate::chunk_copier::RewriteError;
 
+/// Why a version is left alone whose id another one has too.
+const SHARED_ID: &str = "several snapshots have this id, and somebody made one of them on purpose";
+
 /// Tag of versions that hold the saved rest of others.
 pub const TAG_REPAIRED: &str = "repaired";
 

@@ -92,6 +92,12 @@ impl Machine {
         self.note(|seen| seen.add(version));
     }
 
+    /// Notes that a version is gone which this machine made. Passes stop for it until people say
+    /// otherwise.
+    pub fn note_missed(&self, version: Pin) {
+        self.change(|seen| seen.miss(version));
+    }
+
     /// Notes an index, if it is newer than the one seen last.
     pub fn note_index(&self, index: SeenIndex) {
         self.note(|seen| {

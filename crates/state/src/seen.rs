@@ -8,6 +8,8 @@ use minicbor::{Decode, Encode};
 const VERSIONS_MAX: usize = 8;
 /// Series to remember: those with the newest versions. They take about 600 KiB.
 const SERIES_MAX: usize = 4096;
+/// Missed versions to remember.
+const MISSED_MAX: usize = 1024;
 /// Most bytes of the file.
 pub(crate) const SEEN_MAX: u64 = 4 << 20;
 
@@ -58,6 +60,10 @@ pub struct Seen {
     #[n(2)]
     #[cbor(default)]
     series: Vec<SeenSeries>,
+    /// Versions that a backup missed. Newer ones do not make up for them.
+    #[n(3)]
+    #[cbor(default, skip_if = "Vec::is_empty")]
+    missed: Vec<Pin>,
 }
 
 impl Seen {
@@ -78,22 +84,42 @@ impl Seen {
         }
     }
 
-    /// Drops a version that may be gone.
+    /// Drops a version that may be gone, and the older ones of its series: another machine may have
+    /// collected those.
     pub fn remove(&mut self, version: Pin) {
         for series in self.series.iter_mut().filter(|known| known.series == version.series) {
-            series.versions.retain(|job| *job != version.job);
+            let newer = series.versions.iter().position(|job| *job == version.job);
+            series.versions.truncate(newer.unwrap_or(series.versions.len()));
         }
         self.series.retain(|series| !series.versions.is_empty());
+        self.missed.retain(|missed| *missed != version);
     }
 
     /// Drops all versions of a series.
     pub fn remove_series(&mut self, series: SeriesKey) {
         self.series.retain(|known| known.series != series);
+        self.missed.retain(|missed| missed.series != series);
     }
 
-    /// The newest version of each series that this machine made.
+    /// Remembers that a version is missed, whatever this machine makes later.
+    pub fn miss(&mut self, version: Pin) {
+        if !self.missed.contains(&version) && self.missed.len() < MISSED_MAX {
+            self.missed.push(version);
+        }
+    }
+
+    /// Whether this machine still expects a version to be there.
+    pub fn expects(&self, version: Pin) -> bool {
+        self.missed.contains(&version) || self.of_series(version.series).contains(&version.job)
+    }
+
+    /// The versions to ask for: the newest of each series that this machine made, and those that a
+    /// backup missed.
     pub fn newest(&self) -> impl Iterator<Item = Pin> {
-        self.series.iter().filter_map(|known| Some(Pin { series: known.series, job: *known.versions.first()? }))
+        let newest = |known: &SeenSeries| Some(Pin { series: known.series, job: *known.versions.first()? });
+        let newest: Vec<Pin> = self.series.iter().filter_map(newest).collect();
+        let missed: Vec<Pin> = self.missed.iter().filter(|missed| !newest.contains(missed)).copied().collect();
+        newest.into_iter().chain(missed)
     }
 
     /// All remembered versions of a series, the last committed first.
@@ -130,11 +156,26 @@ mod tests {
     #[test]
     fn a_series_without_versions_goes() {
         let mut seen = Seen::default();
-        seen.add(pin(1, 1));
-        seen.add(pin(1, 2));
+        (1..=3).for_each(|job| seen.add(pin(1, job)));
         seen.remove(pin(1, 2));
-        assert_eq!(seen.newest().collect::<Vec<_>>(), [pin(1, 1)]);
+        assert_eq!(seen.newest().collect::<Vec<_>>(), [pin(1, 3)]);
+        assert!(!seen.expects(pin(1, 1)), "another machine may have collected what is older");
+        seen.remove(pin(1, 3));
+        assert_eq!(seen, Seen::default());
+    }
+
+    #[test]
+    fn a_missed_version_is_expected_until_its_series_is_accepted() {
+        let mut seen = Seen::default();
+        seen.add(pin(1, 1));
+        seen.miss(pin(1, 1));
+        (2..20).for_each(|job| seen.add(pin(1, job)));
+        assert_eq!(seen.newest().collect::<Vec<_>>(), [pin(1, 19), pin(1, 1)]);
+        assert!(seen.expects(pin(1, 1)));
         seen.remove(pin(1, 1));
+        assert!(!seen.expects(pin(1, 1)), "it was forgotten");
+        seen.miss(pin(1, 1));
+        seen.remove_series(pin(1, 1).series);
         assert_eq!(seen, Seen::default());
     }
 }

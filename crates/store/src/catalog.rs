@@ -168,6 +168,16 @@ impl RefError {
 }
 
 impl Catalog {
+    /// Ids that several versions have. No program draws an id twice, so somebody gave a version the
+    /// id of another one. Nothing may be decided by such an id alone.
+    pub fn shared_ids(&self) -> HashSet<JobId> {
+        let readable = self.versions.iter().chain(&self.refused).map(|version| (version.series, version.id()));
+        let damaged = self.damaged.iter().filter_map(|version| names::parse_version(&version.name));
+        let mut seen = HashSet::new();
+        let all: HashSet<_> = readable.chain(damaged.map(|(series, job, _)| (series, job))).collect();
+        all.into_iter().map(|(_, job)| job).filter(|job| !seen.insert(*job)).collect()
+    }
+
     /// Leaves only the versions that the filter admits.
     pub fn filtered(mut self, filter: &Filter) -> Self {
         self.versions.retain(|version| filter.admits(&version.summary));
@@ -310,7 +320,7 @@ impl Repository {
                 faulty.next().map(|object| DamagedVersion { name: object.name, id: object.job, error: object.error });
         }
         found.faulty.extend(faulty);
-        found.refused = found.version.take_if(|version| closed.refuses(OwnedVersion::from(&*version)));
+        found.refused = found.version.take_if(|version| closed.refuses(version.series, &version.summary));
         Ok(found)
     }
 }

@@ -5,7 +5,7 @@
 //! says what to do after a leak.
 
 use larder_format::config::UnverifiedConfig;
-use larder_format::ids::KeyId;
+use larder_format::ids::{DomainId, KeyId};
 use larder_format::key_file::{self, KeyFields, MachineKey, PaperError, Unlock};
 use larder_format::keys::{Keys, Secret};
 use larder_format::roles::Roles;
@@ -97,6 +97,7 @@ impl Repository {
         let witness = Secret(random(self.entropy())?);
         fields.epoch = self.open_epoch(&fields.domain).await?;
         let domain = self.keys.domain_id(&fields.domain, fields.epoch);
+        let (domain_of_key, domain_name) = (domain, fields.domain.clone());
         // A password is for people, who may have several machines: what a machine wrote itself is
         // told by a file of its own.
         let witness = matches!(unlock, Unlock::File(_)).then_some(witness);
@@ -118,6 +119,11 @@ impl Repository {
         };
         let name = names::key(id);
         self.store.create(&name, wrapped.clone().into()).await?;
+        // Another operator may have closed the domain meanwhile, without knowing this key.
+        if domain_of_key != DomainId::DEFAULT && self.closed_domain(domain_of_key).await?.is_some() {
+            self.store.delete(&name).await?;
+            return Err(RepositoryError::DomainClosed { name: domain_name });
+        }
         // The key that it replaces may go next, so the store's answer alone is not enough.
         let stored = read_key(&self.store.without_cache(), id).await?;
         if stored.is_none_or(|stored| *stored != *wrapped) {

@@ -93,6 +93,7 @@ fn every_error_has_its_kind() {
         Error::ForeignPaperKey => Error::ForeignPaperKey, ErrorKind::BadKey;
         Error::ForeignKeyFile => Error::ForeignKeyFile, ErrorKind::BadKey;
         Error::KeyRemoved => Error::KeyRemoved, ErrorKind::BadKey;
+        Error::DomainClosed { .. } => Error::DomainClosed { name: String::new() }, ErrorKind::BadKey;
         Error::KeyLacks { .. } =>
             Error::KeyLacks { what: "x", has: "y", needs: Roles::RESTORE }, ErrorKind::BadKey;
         Error::CannotRemoveKey { .. } => Error::CannotRemoveKey { id: text(), why: "x" }, ErrorKind::Precondition;

@@ -70,6 +70,12 @@ pub enum RepositoryError {
     /// The key object that the key file opens is gone.
     #[error("the key that this key file opens was removed from the repository")]
     KeyRemoved,
+    /// An operator closed the domain of the key in use.
+    #[error("domain {name:?} was closed, so a snapshot of it would not count")]
+    DomainClosed {
+        /// Its name.
+        name: String,
+    },
     /// The last key, or a key that does not exist, was to be removed.
     #[error("key {id} cannot be removed: {why}")]
     CannotRemoveKey {
@@ -144,6 +150,7 @@ impl RepositoryError {
             | Self::ForeignPaperKey
             | Self::ForeignKeyFile
             | Self::KeyRemoved
+            | Self::DomainClosed { .. }
             | Self::KeyLacks { .. } => ErrorKind::BadKey,
             Self::Damaged { source, .. } => source.kind(),
             Self::Unstorable(error) => error.kind(),

@@ -10,7 +10,7 @@ use larder_format::key_file::{MachineKey, Unlock};
 use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
 use larder_secret::SecretBytes;
-use larder_store::keyring::{KeyInfo, KeyList, UnreadableKey, open_with_paper};
+use larder_store::keyring::{KeyList, UnreadableKey, open_with_paper};
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository};
 use serde_json::json;
@@ -179,9 +179,13 @@ fn close_domain(app: &App, repository: &Repository, list: &KeyList, id: KeyId, r
     if name.is_empty() {
         return Err(refuse(format!("key {id} has no domain of its own, and the default domain cannot be closed")));
     }
-    let is_same = |other: &&KeyInfo| other.id != id && other.is_genuine && other.is_in(name, epoch);
-    if let Some(other) = list.keys.iter().find(is_same) {
-        let (other, name) = (other.id, safe(name));
+    if key.fields.roles != Roles::BACKUP {
+        let roles = key.fields.roles;
+        return Err(refuse(format!("key {id} has the roles {roles}, so it opens every domain"))
+            .advise("after its loss, make a new repository; the guide says how (keys and roles)"));
+    }
+    if let Some(other) = app.block_on(repository.other_keys_in(name, epoch, id))?.first() {
+        let name = safe(name);
         return Err(refuse(format!("key {other} backs up as domain {name}, too"))
             .advise(format!("`larder key remove {other}` first; a machine that you trust gets a new key afterwards")));
     }
@@ -194,13 +198,16 @@ fn close_domain(app: &App, repository: &Repository, list: &KeyList, id: KeyId, r
         versions: Vec::new(),
     };
     let closed = app.block_on(repository.close_domain(end))?;
+    // Made meanwhile by another operator.
+    for other in app.block_on(repository.other_keys_in(name, epoch, id))? {
+        app.out.warn(&format!("key {other} is of the closed domain, too: its snapshots do not count; remove it"));
+    }
     if app.out.is_json() {
-        let snapshots: Vec<_> = closed.versions.iter().map(ToString::to_string).collect();
         return app.out.json(&json!({
             "message_type": "domain_closed",
             "domain": name,
             "time": time::rfc3339(closed.time_ms),
-            "snapshots": snapshots,
+            "snapshots": closed.versions.len(),
         }));
     }
     let count = sizes::count(closed.versions.len() as u64, "snapshot");

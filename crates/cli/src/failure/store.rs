@@ -28,6 +28,9 @@ impl From<RepositoryError> for Failure {
             RepositoryError::Damaged { name, source } => Some(advice_on_damage(name, source)),
             RepositoryError::Store(error) => return error.into(),
             RepositoryError::ForeignKeyFile => Some("check -r/--repo and --key-file"),
+            RepositoryError::DomainClosed { .. } => {
+                Some("ask an operator for a key that was made later (`larder key add`)")
+            }
             RepositoryError::KeyRemoved => Some("ask an operator for a new one (`larder key add`)"),
             RepositoryError::KeyLacks { .. } => Some("give another key with --key-file, or the password"),
             RepositoryError::WrongPassword { .. }

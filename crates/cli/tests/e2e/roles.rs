@@ -3,15 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use larder_format::config::UnverifiedConfig;
 use larder_format::ids::{DomainId, JobId};
-use larder_format::key_file::{MachineKey, Unlock, unwrap};
 use larder_format::keys::Keys;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, Summary};
 use larder_testkit::data;
 
-use crate::support::roles::{ALL, Roles, shows};
+use crate::support::roles::{ALL, Roles, keys_of, shows};
 use crate::support::{Play, damage, run, scattered, schema};
 
 /// Every verb says by name which role it needs, before it does anything.
@@ -304,16 +302,6 @@ fn a_header_of_another_domain_hides_nothing() {
         roles.run("one", &["forget", "latest", "--series", "other"]).code(12);
         assert_eq!(listed("one"), own, "{name}");
     }
-}
-
-/// The keys that a key file opens.
-fn keys_of(roles: &Roles, key: &str) -> Keys {
-    let text = std::fs::read_to_string(roles.file(key)).expect("a key file");
-    let machine = MachineKey::read_all(&text).expect("a key").remove(0);
-    let object = std::fs::read(roles.play.repository().join(format!("keys/{}", machine.key))).expect("a key object");
-    let secrets = unwrap(&object, Unlock::File(&machine.secret), machine.key, machine.repository).expect("opens");
-    let config = std::fs::read(roles.play.repository().join("config")).expect("a config");
-    UnverifiedConfig::decode(&config).expect("reads").open(secrets).expect("genuine").1
 }
 
 #[test]

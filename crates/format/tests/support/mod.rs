@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 pub use forger::{ContainerParts, Forger, RunParts, WRAP};
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::Fingerprint;
-use larder_format::closed_domain::ClosedDomain;
+use larder_format::closed_domain::{ClosedDomain, VersionDigest};
 use larder_format::config::Config;
 use larder_format::container::ChunkRef;
 use larder_format::content::ContentRoots;
@@ -236,7 +236,7 @@ pub fn closed_domain() -> ClosedDomain {
         reason: "the laptop was stolen".to_owned(),
         name: CLOSED_DOMAIN.to_owned(),
         epoch: 0,
-        versions: vec![JobId([7; 16]), JobId([8; 16])],
+        versions: vec![VersionDigest([7; 16]), VersionDigest([8; 16])],
     }
 }
 

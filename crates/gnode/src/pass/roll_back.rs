@@ -27,7 +27,7 @@ pub(super) fn expect_index(
     if let (Some(lost), false) = (&lost, options.accept_state) {
         return Err(PassError::RolledBack(lost.clone()));
     }
-    let is_own = || newest.is_own || seen.index.is_some_and(|seen| seen.is_own && seen.is(&newest));
+    let is_own = || newest.is_own || machine.seen().index.is_some_and(|seen| seen.is_own && seen.is(&newest));
     if options.own_index_only && newest.number > 0 && !is_own() {
         return Err(PassError::ForeignIndex { number: newest.number });
     }

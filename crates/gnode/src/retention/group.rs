@@ -1,6 +1,5 @@
 //! The common properties of versions of one group.
 
-use larder_format::ids::DomainId;
 use larder_format::manifest::Summary;
 
 /// The properties by which versions are grouped. Without any, all are one group.
@@ -26,8 +25,9 @@ impl Default for GroupBy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
     /// Their domain, always: a machine could otherwise have the snapshots of another forgotten, by
-    /// backups under the same names.
-    pub domain: DomainId,
+    /// backups under the same names. Domains of one name, of which all but the last are closed,
+    /// have one history. A summary without a name of its domain counts by the domain's id.
+    pub domain: String,
     /// Their series.
     pub series: Option<String>,
     /// Their host.
@@ -46,7 +46,10 @@ impl GroupBy {
             paths
         };
         GroupKey {
-            domain: summary.domain,
+            domain: match summary.domain_name.as_str() {
+                "" => summary.domain.to_string(),
+                name => format!("name {name}"),
+            },
             series: self.series.then(|| summary.series.clone()),
             host: self.host.then(|| summary.host.clone()),
             paths: self.paths.then(|| sorted(summary.paths.clone())),

@@ -55,6 +55,7 @@ pub(super) fn find_bases(
     cutting: &Cutting,
 ) -> Result<Bases, BackupError> {
     let repository = &context.repository;
+    context.executor.block_on(repository.expect_open_domain())?;
     let mut catalog = match options.base {
         Some(_) => context.executor.block_on(repository.catalog())?,
         None => context.executor.block_on(repository.catalog_of_series(&options.series))?,
@@ -134,6 +135,7 @@ fn warn_of_roll_back(context: &JobContext, options: &BackupOptions, catalog: &Ca
     }
     let lost = context.executor.block_on(context.lost_among([Pin { series, job }]))?;
     for version in lost {
+        context.machine.note_missed(version);
         context.progress.note(&RolledBack::Version { version }.to_string());
     }
     Ok(())

@@ -295,6 +295,8 @@ fn run(
         let created = context.executor.block_on(repository.store().create(&name, mark.into()));
         created.map_err(RepositoryError::from)?;
     }
+    // It may have been closed while this job ran, and then the version would not count.
+    context.executor.block_on(repository.expect_open_domain())?;
     let created = context.executor.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
     context.machine.note_version(Pin { series, job });

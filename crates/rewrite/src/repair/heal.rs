@@ -35,8 +35,8 @@ use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 use larder_writer::{Cutting, Destination, Packer, Pool, StopUploads, Uploads};
 
-use super::RepairError;
 use super::sharing::PutBack;
+use super::{RepairError, SHARED_ID};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
 use crate::chunk_copier::{ChunkCopier, Placing, RewriteError};
 
@@ -115,6 +115,7 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
+    let shared = context.executor.block_on(context.repository.catalog())?.shared_ids();
     let mut suffering: BTreeMap<JobId, String> = BTreeMap::new();
     for version in report.damages.iter().flat_map(|damage| &damage.affected) {
         suffering.entry(version.id).or_insert_with(|| version.series.clone());
@@ -131,6 +132,7 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
         let mut healed = HealedVersion { id, series, lost: 0, found: 0, lost_metadata, outcome: HealOutcome::NotFound };
         match readable.iter().find(|version| version.id() == id) {
             None => healed.outcome = HealOutcome::Beyond("its manifest cannot be read".into()),
+            Some(_) if shared.contains(&id) => healed.outcome = HealOutcome::Beyond(SHARED_ID.into()),
             Some(version) => match healing.want(version)? {
                 Wanting::Chunks => healable.push((version.clone(), versions.len())),
                 Wanting::Forgotten => healed.outcome = HealOutcome::Overtaken,

@@ -33,7 +33,7 @@ use larder_writer::{ContainerTotals, Destination, Pool, StopUploads, Uploads, co
 
 use super::holes::{Holed, without};
 use super::rewriting::{Rewriting, Rewritten};
-use super::{RepairError, TAG_REPAIRED};
+use super::{RepairError, SHARED_ID, TAG_REPAIRED};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
 
 /// Options of saving.
@@ -117,7 +117,8 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
-    let all = context.executor.block_on(context.repository.catalog())?.versions;
+    let catalog = context.executor.block_on(context.repository.catalog())?;
+    let (shared, all) = (catalog.shared_ids(), catalog.versions);
     let mut affected: BTreeMap<JobId, String> = BTreeMap::new();
     for version in report.damages.iter().flat_map(|damage| &damage.affected) {
         affected.entry(version.id).or_insert_with(|| version.series.clone());
@@ -132,6 +133,8 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
             None => {
                 SalvageOutcome::Unreadable("its manifest cannot be read, and nothing else says what it held".into())
             }
+            // The damage may be that of the other one.
+            Some(_) if shared.contains(&id) => SalvageOutcome::Unreadable(SHARED_ID.into()),
             Some(version) => match saved_before(&all, id) {
                 Some(saved) => SalvageOutcome::SavedBefore(saved),
                 None => save(context, version, &bad, options, &mut losses)?,
@@ -195,6 +198,11 @@ fn save(
     losses: &mut Losses,
 ) -> Result<SalvageOutcome, RepairError> {
     let repository = &context.repository;
+    let domain = version.summary.domain;
+    if !domain.is_default() && context.executor.block_on(repository.closed_domain(domain))?.is_some() {
+        let why = "its domain is closed, so what is saved from it would not count; restore it instead";
+        return Ok(SalvageOutcome::Unreadable(why.into()));
+    }
     let pin = pin_of(version);
     if options.dry_run {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin]);

@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use larder_format::config::UnverifiedConfig;
+use larder_format::key_file::{MachineKey, Unlock, unwrap};
+use larder_format::keys::Keys;
+
 use super::{Play, Ran, run};
 
 /// Keys of every role beside a repository with one snapshot, which the password made.
@@ -57,4 +61,14 @@ impl Roles {
 #[track_caller]
 pub(crate) fn shows(ran: Ran, text: &str) {
     assert!(ran.text().contains(text), "{text:?} is not in:\n{}", ran.text());
+}
+
+/// The keys that a key file opens.
+pub(crate) fn keys_of(roles: &Roles, key: &str) -> Keys {
+    let text = std::fs::read_to_string(roles.file(key)).expect("a key file");
+    let machine = MachineKey::read_all(&text).expect("a key").remove(0);
+    let object = std::fs::read(roles.play.repository().join(format!("keys/{}", machine.key))).expect("a key object");
+    let secrets = unwrap(&object, Unlock::File(&machine.secret), machine.key, machine.repository).expect("opens");
+    let config = std::fs::read(roles.play.repository().join("config")).expect("a config");
+    UnverifiedConfig::decode(&config).expect("reads").open(secrets).expect("genuine").1
 }
