@@ -150,6 +150,6 @@ fn without_a_key_for_contents_all_generations_stay() {
     let context = scene.context_of(opened.unwrap());
     assert!(context.repository.require(Roles::RESTORE, "contents").is_err());
     let report = scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
-    assert!(matches!(report.unproved[..], [Unproved { why: WhyUnproved::Waiting { .. }, .. }]), "{report:?}");
+    assert!(matches!(report.unproved[..], [Unproved { why: WhyUnproved::NeedsContents, .. }]), "{report:?}");
     assert!(all_there(&scene, &old) && !report.found_damage());
 }

@@ -93,25 +93,28 @@ impl DiskFrames {
         self.state.lock().frames.get(key).is_some()
     }
 
-    /// Reads a frame as it was sealed. The bytes may differ from what was written.
-    pub(super) fn read(&self, key: &FrameKey, sealed: &mut Vec<u8>) -> bool {
-        let Some(stored) = self.state.lock().frames.get(key).cloned() else { return false };
+    /// Reads a frame as it was sealed, and says which blocks that were. The bytes may differ from
+    /// what was written.
+    pub(super) fn read(&self, key: &FrameKey, sealed: &mut Vec<u8>) -> Option<Arc<Stored>> {
+        let stored = self.state.lock().frames.get(key).cloned()?;
         match self.tier.read_range(&stored, 0..stored.bytes, sealed) {
-            Ok(()) => true,
+            Ok(()) => Some(stored),
             Err(error) => {
                 tracing::warn!(%error, "the disk cache cannot be read");
-                false
+                None
             }
         }
     }
 
-    /// A frame did not open: it is read from the store again.
-    pub(super) fn remove(&self, key: &FrameKey) {
+    /// A frame did not open: it is read from the store again. One that was written to other blocks
+    /// meanwhile stays.
+    pub(super) fn remove(&self, key: &FrameKey, read: &Arc<Stored>) {
         let mut state = self.state.lock();
-        if let Some(stored) = state.frames.pop(key) {
-            state.removed(key, &stored);
+        if state.frames.peek(key).is_some_and(|stored| Arc::ptr_eq(stored, read)) {
+            state.frames.pop(key);
+            state.removed(key, read);
             drop(state);
-            self.tier.release(&stored);
+            self.tier.release(read);
         }
     }
 
@@ -146,11 +149,12 @@ impl DiskFrames {
         let mut state = self.state.lock();
         match written {
             Ok(stored) => {
-                if let Some(other) = state.frames.put(key, Arc::new(stored)) {
-                    // Another thread wrote the same frame.
-                    state.used -= rounded(other.bytes);
-                    self.tier.release(&other);
+                if state.frames.contains(&key) {
+                    // Another thread wrote the same frame, and others may read that.
+                    state.used -= bytes;
+                    self.tier.release(&stored);
                 } else {
+                    state.frames.put(key, Arc::new(stored));
                     state.tables.entry(tables.id).or_insert_with(|| (tables.clone(), 0)).1 += 1;
                 }
                 Ok(())

@@ -260,9 +260,7 @@ impl Frames {
         let disk = self.disk.as_ref()?;
         let key = (tables.id, frame.number);
         let mut sealed = Vec::new();
-        if !disk.read(&key, &mut sealed) {
-            return None;
-        }
+        let stored = disk.read(&key, &mut sealed)?;
         match self.open(tables, frame, &mut sealed) {
             Ok(raw) => {
                 self.counters.disk_hit(u64::from(frame.entry.sealed_len));
@@ -271,7 +269,7 @@ impl Frames {
             // Its blocks were used again meanwhile, or the file is damaged.
             Err(error) => {
                 tracing::debug!(%error, "a frame in the disk cache does not open");
-                disk.remove(&key);
+                disk.remove(&key, &stored);
                 None
             }
         }

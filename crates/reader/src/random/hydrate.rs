@@ -66,24 +66,25 @@ impl Shared {
                     planned = at.saturating_add(window).min(run.end);
                     self.queue.plan(from..planned);
                 }
-                let segment = self.copy_segment(at..run.end)?;
-                kept.push(&segment).map_err(not_kept)?;
+                let (segment, verified) = self.copy_segment(at..run.end)?;
+                kept.push(&segment, verified).map_err(not_kept)?;
                 let next = segment.end().min(run.end);
                 done += next - at;
                 at = next;
                 progress(done, all);
             }
         }
+        kept.finish().map_err(not_kept)?;
         Ok(kept)
     }
 
     /// Verifies the chunks of one segment in a range and puts their frames on disk. Returns the
-    /// segment with the places that were right.
-    fn copy_segment(&self, range: Range<u64>) -> Result<Arc<Segment>, RandomError> {
+    /// segment and the numbers of these chunks: only their places are known to be right.
+    fn copy_segment(&self, range: Range<u64>) -> Result<(Arc<Segment>, Range<usize>), RandomError> {
         'again: loop {
             let segment = self.places.segment(range.start)?.ok_or_else(|| self.short())?;
             let first = segment.chunk_at(range.start).ok_or_else(|| self.short())?;
-            let mut buffer = Vec::new();
+            let (mut buffer, mut verified) = (Vec::new(), first..first);
             for (number, chunk) in segment.chunks.iter().enumerate().skip(first) {
                 let start = segment.start_of(number);
                 if start >= range.end {
@@ -96,8 +97,9 @@ impl Shared {
                     continue 'again;
                 }
                 self.frames.ensure_on_disk(chunk.container, chunk.offset)?;
+                verified.end = number + 1;
             }
-            return Ok(segment);
+            return Ok((segment, verified));
         }
     }
 }

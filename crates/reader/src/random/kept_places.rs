@@ -4,6 +4,7 @@
 //! another fingerprint.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
@@ -12,6 +13,9 @@ use larder_spill::{Row, RowFile, RowReader, RowWriter};
 
 use super::segment::Segment;
 use crate::resolved::SegmentNumber;
+
+/// The state of places in the temporary file: they never change.
+pub(super) const KEPT: u64 = u64::MAX;
 
 /// A chunk in a row.
 #[derive(Debug, Clone, Copy)]
@@ -55,19 +59,36 @@ pub(super) struct KeptPlaces {
     rows: RowFile<Placed>,
     /// In the order of the stream.
     segments: Vec<Kept>,
+    /// The last segment, not among them yet: later runs of the file may have more of its chunks.
+    last: Option<Segment>,
 }
 
 impl KeptPlaces {
     /// None yet, in a temporary file without a name in `folder`.
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
-        Ok(Self { rows: RowFile::new(larder_spill::unnamed(folder)?), segments: Vec::new() })
+        Ok(Self { rows: RowFile::new(larder_spill::unnamed(folder)?), segments: Vec::new(), last: None })
     }
 
-    /// Adds the next segment in stream order. One that is there already is not added again.
-    pub(super) fn push(&mut self, segment: &Segment) -> io::Result<()> {
-        if self.segments.last().is_some_and(|last| last.number >= segment.number) {
-            return Ok(());
+    /// Adds the places of some chunks of a segment, in stream order. Only these were verified. The
+    /// others of the segment count as long as nothing is said of them.
+    pub(super) fn push(&mut self, segment: &Segment, verified: Range<usize>) -> io::Result<()> {
+        match &mut self.last {
+            Some(last) if last.number == segment.number => {
+                last.chunks[verified.clone()].copy_from_slice(&segment.chunks[verified]);
+                Ok(())
+            }
+            _ => {
+                self.finish()?;
+                let Segment { number, start, changes, .. } = *segment;
+                self.last = Some(Segment::new(number, start, changes, segment.chunks.clone()));
+                Ok(())
+            }
         }
+    }
+
+    /// Nothing more will be added.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        let Some(segment) = self.last.take() else { return Ok(()) };
         let first_row = self.rows.rows();
         self.rows.append(segment.chunks.iter().copied().map(Placed))?;
         let rows = segment.chunks.len() as u64;
@@ -91,7 +112,7 @@ impl KeptPlaces {
         let Some(kept) = self.find(offset) else { return Ok(None) };
         let rows = self.rows.read(kept.first_row..kept.first_row + kept.rows)?;
         let chunks = rows.into_iter().map(|Placed(chunk)| chunk).collect();
-        Ok(Some(Segment::new(kept.number, kept.start, u64::MAX, chunks)))
+        Ok(Some(Segment::new(kept.number, kept.start, KEPT, chunks)))
     }
 }
 
@@ -115,9 +136,10 @@ mod tests {
             Segment::new(8, 9000, 1, (20..30).map(chunk).collect()),
         ];
         for segment in &segments {
-            kept.push(segment).unwrap();
-            kept.push(segment).unwrap();
+            kept.push(segment, 0..1).unwrap();
+            kept.push(segment, 0..segment.chunks.len()).unwrap();
         }
+        kept.finish().unwrap();
         for segment in &segments {
             for offset in [segment.start, segment.end() - 1] {
                 let read = kept.read(offset).unwrap().unwrap();
@@ -128,5 +150,26 @@ mod tests {
             assert!(kept.read(outside).unwrap().is_none(), "{outside}");
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    /// A file with holes has several runs in one segment. Between two of them, chunks may be found
+    /// elsewhere, and each counts where it was verified.
+    #[test]
+    fn every_chunk_is_where_it_was_verified() {
+        let chunk = |seed: u8, container: u8| ChunkRef {
+            fingerprint: Fingerprint([seed; 32]),
+            container: ContainerId { kind: ContainerKind::Data, job: JobId([container; 16]), seq: 1 },
+            offset: 0,
+            size: 100,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = KeptPlaces::new(folder.path()).unwrap();
+        let at = |container| Segment::new(3, 0, 1, (0..6).map(|seed| chunk(seed, container)).collect());
+        kept.push(&at(1), 0..2).unwrap();
+        kept.push(&at(2), 3..5).unwrap();
+        kept.finish().unwrap();
+        let read = kept.read(0).unwrap().unwrap();
+        let containers: Vec<u8> = read.chunks.iter().map(|chunk| chunk.container.job.0[0]).collect();
+        assert_eq!(containers, [1, 1, 1, 2, 2, 1]);
     }
 }

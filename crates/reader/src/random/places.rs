@@ -16,7 +16,7 @@ use larder_store::RepositoryError;
 use larder_store::byte_lru::ByteLru;
 use parking_lot::Mutex;
 
-use super::kept_places::KeptPlaces;
+use super::kept_places::{KEPT, KeptPlaces};
 use super::segment::Segment;
 use crate::chunk_resolver::Moved;
 use crate::recipe_reader::{MetaChunks, RecipeReader};
@@ -73,7 +73,7 @@ impl Places {
     fn read(&self, reader: &mut RecipeReader, offset: u64) -> Result<Option<Arc<Segment>>, RepositoryError> {
         let Some((number, start)) = reader.segment_at(offset)? else { return Ok(None) };
         let changes = self.moved().changes();
-        if let Some(segment) = self.decoded(number, Some(changes)) {
+        if let Some(segment) = self.decoded(number, changes) {
             return Ok(Some(segment));
         }
         let records = reader.segment(number)?;
@@ -84,16 +84,16 @@ impl Places {
 
     fn kept_segment(&self, kept: &KeptPlaces, offset: u64) -> Result<Option<Arc<Segment>>, RepositoryError> {
         let Some(number) = kept.segment_at(offset) else { return Ok(None) };
-        if let Some(segment) = self.decoded(number, None) {
+        // Others may have places that were never copied.
+        if let Some(segment) = self.decoded(number, KEPT) {
             return Ok(Some(segment));
         }
         let segment = kept.read(offset).map_err(|error| scratch_failed(&error))?;
         Ok(segment.map(|segment| self.remember(segment)))
     }
 
-    fn decoded(&self, number: SegmentNumber, changes: Option<u64>) -> Option<Arc<Segment>> {
-        let is_current = |segment: &Arc<Segment>| changes.is_none_or(|changes| segment.changes == changes);
-        self.decoded.lock().get(&number).filter(is_current)
+    fn decoded(&self, number: SegmentNumber, changes: u64) -> Option<Arc<Segment>> {
+        self.decoded.lock().get(&number).filter(|segment| segment.changes == changes)
     }
 
     fn remember(&self, segment: Segment) -> Arc<Segment> {
