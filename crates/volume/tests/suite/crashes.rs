@@ -1,0 +1,225 @@
+//! Crashes anywhere, also during recovery, against an oracle of acknowledged flushes.
+//!
+//! Every sector has the values that it may have: the one of the last acknowledged flush, and all
+//! that were written since. After a crash it must have one of them, and keep it.
+//! `LARDER_VOLUME_SEEDS=FROM..TO` runs other seeds.
+
+use larder_volume::disk::Fault;
+use larder_volume::{Options, Store, VolumeError};
+
+use super::scene::{Random, Scene, options};
+
+const SECTOR: usize = 512;
+const BLOCK: u64 = 64 << 10;
+const SECTORS: usize = 640;
+const SIZE: u64 = (SECTORS * SECTOR) as u64;
+
+/// What each sector may hold.
+struct Oracle(Vec<Vec<Vec<u8>>>);
+
+impl Oracle {
+    fn new() -> Self {
+        Self(vec![vec![vec![0; SECTOR]]; SECTORS])
+    }
+
+    fn wrote(&mut self, offset: u64, data: &[u8]) {
+        for (number, sector) in (offset as usize / SECTOR..).zip(data.chunks(SECTOR)) {
+            self.0[number].push(sector.to_vec());
+        }
+    }
+
+    /// All that was written before is durable.
+    fn flushed(&mut self) {
+        for values in &mut self.0 {
+            values.drain(..values.len() - 1);
+        }
+    }
+
+    /// What the volume holds now. `newest`: without a crash.
+    fn compare(&mut self, store: &Store, volume: u32, newest: bool, seed: u64) -> Result<(), VolumeError> {
+        let mut found = vec![0xee; SIZE as usize];
+        store.read(volume, 0, &mut found)?;
+        for (number, (values, sector)) in self.0.iter_mut().zip(found.chunks(SECTOR)).enumerate() {
+            let allowed = if newest { &values[values.len() - 1..] } else { &values[..] };
+            assert!(allowed.iter().any(|value| value == sector), "seed {seed}: sector {number}");
+            *values = vec![sector.to_vec()];
+        }
+        Ok(())
+    }
+}
+
+struct Run {
+    seed: u64,
+    random: Random,
+    scene: Scene,
+    oracle: Oracle,
+    /// Data that is written again and again.
+    pool: Vec<Vec<u8>>,
+}
+
+impl Run {
+    fn data(&mut self, sectors: usize) -> Vec<u8> {
+        let length = sectors * SECTOR;
+        match self.random.below(5) {
+            0 => vec![0; length],
+            1 | 2 => {
+                let pick = self.random.below(self.pool.len() as u64) as usize;
+                self.pool[pick][..length].to_vec()
+            }
+            3 => {
+                let mut data = self.pool[0][..length].to_vec();
+                data[0] = self.random.next() as u8;
+                data
+            }
+            _ => self.random.bytes(length),
+        }
+    }
+
+    fn step(&mut self, store: &Store, volume: u32) -> Result<(), VolumeError> {
+        match self.random.below(10) {
+            0..=4 => {
+                let (from, sectors) = self.range();
+                let data = self.data(sectors);
+                // A write that fails may have happened or not.
+                self.oracle.wrote(from, &data);
+                store.write(volume, from, &data)
+            }
+            5 => {
+                let block = self.random.below(SIZE / BLOCK) * BLOCK;
+                let data = self.data(BLOCK as usize / SECTOR);
+                self.oracle.wrote(block, &data);
+                store.write(volume, block, &data)
+            }
+            6 => {
+                let (from, sectors) = self.range();
+                self.oracle.wrote(from, &vec![0; sectors * SECTOR]);
+                store.discard(volume, from, (sectors * SECTOR) as u64)
+            }
+            7 | 8 => {
+                store.flush()?;
+                self.oracle.flushed();
+                Ok(())
+            }
+            _ => {
+                let (from, sectors) = self.range();
+                let mut found = vec![0xee; sectors * SECTOR];
+                store.read(volume, from, &mut found)?;
+                for (number, sector) in (from as usize / SECTOR..).zip(found.chunks(SECTOR)) {
+                    assert_eq!(self.oracle.0[number].last().unwrap(), sector, "seed {}: sector {number}", self.seed);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn range(&mut self) -> (u64, usize) {
+        let from = self.random.below(SECTORS as u64) as usize;
+        let most = (SECTORS - from).min(if self.random.below(4) == 0 { 128 } else { 12 });
+        ((from * SECTOR) as u64, 1 + self.random.below(most as u64) as usize)
+    }
+
+    fn options(&mut self) -> Options {
+        // Small tables and buffers, so that everything happens within a few steps.
+        let tables = if self.random.below(3) == 0 { 4 << 10 } else { 1 << 20 };
+        Options { write_buffer: 256 << 10, commit_at: 128 << 10, tables, ..options() }
+    }
+
+    /// Opens the store, with crashes on the way.
+    fn recover(&mut self) -> Store {
+        for attempt in 0.. {
+            let crashes = attempt < 3 && self.random.below(3) == 0;
+            if crashes {
+                self.scene.disk.fail_after(self.random.below(60));
+            }
+            let options = self.options();
+            match self.scene.open_with(options) {
+                Ok((store, _)) => {
+                    if crashes {
+                        // The failure is still to come, in the steps.
+                    }
+                    return store;
+                }
+                Err(error) => assert!(self.scene.disk.has_failed(), "seed {}: {error}", self.seed),
+            }
+            self.crash();
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    fn crash(&mut self) {
+        let fault = if self.random.below(3) == 0 { Fault::Process } else { Fault::Power };
+        self.scene.disk.restart(fault);
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random(seed);
+    let pool = (0..3).map(|_| random.bytes(BLOCK as usize)).collect();
+    let slot_bytes = if random.below(2) == 0 { 1 << 16 } else { 1 << 18 };
+    let scene = Scene::new(seed, slot_bytes);
+    let mut run = Run { seed, random, scene, oracle: Oracle::new(), pool };
+    let (store, _) = run.scene.open();
+    let volume = store.create_volume("disk", SIZE, 0).unwrap().id;
+    let mut store = store;
+    for _ in 0..3 {
+        run.scene.disk.fail_after(run.random.below(150));
+        let steps = run.random.below(30);
+        let mut failed = false;
+        for _ in 0..steps {
+            if let Err(error) = run.step(&store, volume) {
+                assert!(run.scene.disk.has_failed(), "seed {seed}: {error}");
+                failed = true;
+                break;
+            }
+        }
+        if !failed && run.random.below(4) == 0 && store.close().is_ok() {
+            run.oracle.flushed();
+        }
+        drop(store);
+        run.crash();
+        store = run.recover();
+        if run.oracle.compare(&store, volume, false, seed).is_err() {
+            // The power failed while it was compared.
+            assert!(run.scene.disk.has_failed(), "seed {seed}");
+            drop(store);
+            run.crash();
+            store = run.recover();
+            while run.oracle.compare(&store, volume, false, seed).is_err() {
+                drop(store);
+                run.crash();
+                store = run.recover();
+            }
+        }
+        match store.check(true) {
+            Ok(report) if !run.scene.disk.has_failed() => {
+                assert!(report.errors.is_empty(), "seed {seed}: {:?}", report.errors);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let Some(text) = std::env::var("LARDER_VOLUME_SEEDS").ok() else { return 0..1000 };
+    let (from, to) = text.split_once("..").expect("FROM..TO");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}
+
+#[test]
+fn nothing_flushed_is_ever_lost() {
+    let seeds = seeds();
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    run(seed);
+                }
+            });
+        }
+    });
+}
