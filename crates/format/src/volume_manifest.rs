@@ -128,7 +128,7 @@ impl VolumeManifest {
         if self.block_len != BLOCK_LEN {
             return invalid("its blocks have another size than this program knows");
         }
-        if self.slots < 2 || self.log_slot >= self.slots || !(1 << 16..=1 << 40).contains(&self.slot_bytes) {
+        if self.slots < 2 || self.log_slot >= self.slots || !(1 << 14..=1 << 40).contains(&self.slot_bytes) {
             return invalid("its log has no valid form");
         }
         if self.volumes.len() > VOLUMES_MAX || !self.volumes.is_sorted_by(|a, b| a.id < b.id) {

@@ -78,6 +78,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "volume",
+        &[
+            ("larder volume init /srv/store", "Create a volume store in a folder"),
+            ("larder volume create /srv/store/disk1 100GiB", "Create a volume"),
+            ("larder volume serve /srv/store --nbd unix:/run/store.sock", "Serve all volumes on a socket"),
+        ],
+    ),
+    (
         "serve-block",
         &[
             ("larder serve-block latest --series vm", "Serve the newest disk image of a series on a socket"),

@@ -100,6 +100,8 @@ struct World {
     free: u64,
     operations: u64,
     failed: bool,
+    /// Operations until one fails for want of space.
+    until_full: Option<u64>,
 }
 
 impl World {
@@ -113,6 +115,12 @@ impl World {
 
     fn step(&mut self) -> io::Result<()> {
         self.operations += 1;
+        if let Some(left) = self.until_full.take() {
+            match left {
+                0 => return Err(io::ErrorKind::StorageFull.into()),
+                left => self.until_full = Some(left - 1),
+            }
+        }
         match &mut self.left {
             Some(0) => {
                 self.failed = true;
@@ -150,6 +158,11 @@ impl SimulatedDisk {
         self.0.lock().left = Some(operations);
     }
 
+    /// One operation fails for want of space, after this many others.
+    pub fn fail_once_after(&self, operations: u64) {
+        self.0.lock().until_full = Some(operations);
+    }
+
     /// Operations so far.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
@@ -168,7 +181,7 @@ impl SimulatedDisk {
     /// Starts again after a failure. Files that are open stay unusable.
     pub fn restart(&self, fault: Fault) {
         let world = &mut *self.0.lock();
-        (world.left, world.failed) = (None, false);
+        (world.left, world.failed, world.until_full) = (None, false, None);
         world.boot += 1;
         if fault == Fault::Process {
             return;

@@ -30,7 +30,14 @@ pub(super) fn newest(disk: &dyn Disk, keys: &Keys) -> Result<VolumeManifest, Vol
 
 /// The volumes of a store that need not be opened for it. A server may have it open.
 pub fn volumes(disk: &dyn Disk, keys: &Keys) -> Result<Vec<VolumeEntry>, VolumeError> {
-    Ok(newest(disk, keys)?.volumes)
+    // A server may publish another one and remove this one meanwhile.
+    let mut tries = 0;
+    loop {
+        match newest(disk, keys) {
+            Err(_) if tries < 3 => tries += 1,
+            found => return Ok(found?.volumes),
+        }
+    }
 }
 
 /// Creates a manifest, durably.

@@ -4,7 +4,8 @@
 //! that were written since. After a crash it must have one of them, and keep it.
 //! `LARDER_VOLUME_SEEDS=FROM..TO` runs other seeds.
 
-use larder_volume::disk::Fault;
+use larder_format::ErrorKind;
+use larder_volume::disk::{Disk, Fault};
 use larder_volume::{Options, Store, VolumeError};
 
 use super::scene::{Random, Scene, options};
@@ -134,9 +135,6 @@ impl Run {
             let options = self.options();
             match self.scene.open_with(options) {
                 Ok((store, _)) => {
-                    if crashes {
-                        // The failure is still to come, in the steps.
-                    }
                     return store;
                 }
                 Err(error) => assert!(self.scene.disk.has_failed(), "seed {}: {error}", self.seed),
@@ -155,19 +153,26 @@ impl Run {
 fn run(seed: u64) {
     let mut random = Random(seed);
     let pool = (0..3).map(|_| random.bytes(BLOCK as usize)).collect();
-    let slot_bytes = if random.below(2) == 0 { 1 << 16 } else { 1 << 18 };
+    let slot_bytes = if random.below(3) > 0 { 1 << 14 } else { 1 << 18 };
     let scene = Scene::new(seed, slot_bytes);
     let mut run = Run { seed, random, scene, oracle: Oracle::new(), pool };
     let (store, _) = run.scene.open();
     let volume = store.create_volume("disk", SIZE, 0).unwrap().id;
     let mut store = store;
     for _ in 0..3 {
-        run.scene.disk.fail_after(run.random.below(150));
-        let steps = run.random.below(30);
+        run.scene.disk.fail_after(run.random.below(400));
+        let steps = run.random.below(40);
+        if run.random.below(2) == 0 {
+            // A commit that fails for want of space is tried again by the next one.
+            run.scene.disk.fail_once_after(run.random.below(60));
+        }
         let mut failed = false;
         for _ in 0..steps {
-            if let Err(error) = run.step(&store, volume) {
-                assert!(run.scene.disk.has_failed(), "seed {seed}: {error}");
+            let Err(error) = run.step(&store, volume) else { continue };
+            let is_transient = !run.scene.disk.has_failed() && error.kind() == ErrorKind::Full;
+            if !is_transient {
+                let is_known = run.scene.disk.has_failed() || matches!(error, VolumeError::Stopped(_));
+                assert!(is_known, "seed {seed}: {error}");
                 failed = true;
                 break;
             }
@@ -193,6 +198,8 @@ fn run(seed: u64) {
         match store.check(true) {
             Ok(report) if !run.scene.disk.has_failed() => {
                 assert!(report.errors.is_empty(), "seed {seed}: {:?}", report.errors);
+                let files = run.scene.disk.list("containers/0").map(|names| names.len() as u64);
+                assert!(files.is_err() || files.is_ok_and(|files| files == report.containers), "seed {seed}: orphans");
             }
             _ => {}
         }
