@@ -125,11 +125,7 @@ impl SlotKey {
     /// Seals a record for an offset of the slot: a multiple of [`SECTOR`].
     pub fn seal(&self, offset: u64, record: &Record) -> Result<Vec<u8>, EncodeError> {
         let mut out = vec![0; HEAD];
-        out.put_varint(record.durable_upto);
-        out.put_varint(record.events.len() as u64);
-        for event in &record.events {
-            event.encode(&mut out)?;
-        }
+        encode_plain(record.durable_upto, &record.events, &mut out)?;
         let len = out.len() - HEAD + TAG_LEN;
         if len + HEAD + SECTOR > RECORD_MAX {
             return Err(EncodeError::new(WHAT, "it is longer than a reader accepts"));
@@ -157,6 +153,13 @@ impl SlotKey {
         let (durable_upto, events) = decode_plain(plain)?;
         Ok(Record { seq, durable_upto, events })
     }
+}
+
+/// Appends the plain text of a record: `durable_upto` and the events.
+pub fn encode_plain(durable_upto: u64, events: &[Event], out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    out.put_varint(durable_upto);
+    out.put_varint(events.len() as u64);
+    events.iter().try_for_each(|event| event.encode(out))
 }
 
 /// Reads the plain text of a record: `durable_upto` and the events.

@@ -157,6 +157,11 @@ impl VolumeManifest {
         Self::decode_plain(number, &opened.parts[0])
     }
 
+    /// The contents before they are sealed.
+    pub fn encode_plain(&self) -> Vec<u8> {
+        cbor::encode(self)
+    }
+
     /// Reads the contents of a manifest.
     pub fn decode_plain(number: u64, plain: &[u8]) -> Result<Self, DecodeError> {
         let manifest: Self = cbor::decode(plain, KIND.what)?;

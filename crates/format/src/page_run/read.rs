@@ -175,6 +175,14 @@ pub struct Page {
 }
 
 impl Page {
+    /// Reads the records of a page that was opened: the bytes before sealing.
+    pub fn of_plain(plain: Vec<u8>, table: VolumeTable) -> Result<Self, DecodeError> {
+        if plain.len() != PAGE_ROOM {
+            return Err(DecodeError::Truncated { what: WHAT });
+        }
+        Self::decode(plain, table.form())
+    }
+
     fn decode(plain: Vec<u8>, form: PageForm) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(&plain, WHAT);
         let code = reader.u8()?;
