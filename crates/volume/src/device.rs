@@ -2,7 +2,6 @@
 //!
 //! | module   | what it has                                                        |
 //! |----------|--------------------------------------------------------------------|
-//! | `dirty`  | what was written to a block and waits for a commit                 |
 //! | `write`  | accepting writes, discards and zeroes; waiting; flushing           |
 //! | `commit` | cutting, look-ups, frames, the record, both syncs                  |
 //! | `splice` | a new mapping from an old one and new pieces                       |
@@ -10,13 +9,11 @@
 //! | `export` | volumes as exports of an NBD server                                |
 
 mod commit;
-mod dirty;
 mod export;
 mod read;
 mod splice;
 mod write;
 
-pub(crate) use dirty::Dirty;
 pub use export::VolumeExports;
 
 use std::ops::Range;

@@ -12,6 +12,10 @@ use std::sync::Arc;
 pub use real::RealDisk;
 pub use simulated::{Fault, SimulatedDisk};
 
+/// The configuration of a store: a folder with this file is one. Its name is not that of a
+/// repository's, so no program takes one for the other.
+pub const CONFIG: &str = "volume.config";
+
 /// Space of a file system in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {

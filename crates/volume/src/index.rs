@@ -4,6 +4,6 @@ mod merge;
 mod run_file;
 mod tables;
 
-pub(crate) use merge::{RunWriter, newest};
+pub(crate) use merge::{Record, RunWriter, newest};
 pub(crate) use run_file::{PageCache, RunFile, Scan};
 pub(crate) use tables::{Memtables, Runs, block_key, block_of_key, chunk_key, place_of, value_of};

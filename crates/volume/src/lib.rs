@@ -8,6 +8,7 @@
 //! Below: `format`, `chunking`, `nbd`. Nothing here knows repositories.
 
 pub mod device;
+mod dirty;
 pub mod disk;
 mod error;
 mod index;

@@ -21,6 +21,7 @@ mod opened;
 mod publish;
 mod recover;
 
+pub use crate::disk::CONFIG;
 pub use check::CheckReport;
 pub(crate) use containers::{Contents, FRAME_TARGET, OpenContainer, path as container_path};
 pub use entropy::{Entropy, SystemEntropy};
@@ -29,7 +30,3 @@ pub use manifest::volumes;
 pub(crate) use opened::{Committer, Pending, State};
 pub use opened::{Options, Store};
 pub use recover::Recovery;
-
-/// The configuration of a store. Its name is not that of a repository's, so no program takes one
-/// for the other.
-pub const CONFIG: &str = "volume.config";

@@ -15,8 +15,8 @@ use larder_format::container::{ChunkEntry, ChunkKind, seal_frame};
 use larder_format::volume_log::{Event, FramesEvent};
 use larder_format::volume_map::{BLOCK_LEN, MAPPING_MAX, MapItem, Mapping, Place};
 
-use super::dirty::Dirty;
 use super::splice::{may_overflow, push_zeros, splice};
+use crate::dirty::Dirty;
 use crate::disk::DiskFile;
 use crate::error::VolumeError;
 use crate::index::chunk_key;

@@ -7,7 +7,7 @@ use larder_format::DecodeError;
 use larder_format::volume_map::{MapItem, Mapping};
 
 use super::blocks_of;
-use super::dirty::Dirty;
+use crate::dirty::Dirty;
 use crate::error::VolumeError;
 use crate::store::{State, Store};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dirty::Dirty;
 use super::{BLOCK, blocks_of};
+use crate::dirty::Dirty;
 use crate::error::VolumeError;
 use crate::index::block_key;
 use crate::index::block_of_key;
@@ -91,14 +91,12 @@ impl Store {
             state.runs.clone()
         };
         for run in &runs.blocks {
-            let mut count = 0;
-            for record in run.scan(&block_key(volume, from, u64::MAX)) {
+            for record in run.scan(&block_key(volume, from, u64::MAX)).take(MOST) {
                 let (key, _) = record?;
                 match block_of_key(&key) {
-                    Some((of, block, _)) if of == volume && block < to && count < MOST => found.insert(block),
+                    Some((of, block, _)) if of == volume && block < to => found.insert(block),
                     _ => break,
                 };
-                count += 1;
             }
         }
         // Each source gave its first ones, so only the first ones of all are complete.

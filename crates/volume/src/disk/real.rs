@@ -38,7 +38,7 @@ impl RealDisk {
 
     /// Locks the folder of a store.
     pub fn open(folder: &Path) -> Result<Self, VolumeError> {
-        if !folder.join(crate::store::CONFIG).is_file() {
+        if !folder.join(super::CONFIG).is_file() {
             return Err(VolumeError::NoStore(folder.display().to_string()));
         }
         Self::lock(folder)

@@ -12,7 +12,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::VolumeError;
 
 /// A record of a table.
-type Record = (Vec<u8>, Vec<u8>);
+pub(crate) type Record = (Vec<u8>, Vec<u8>);
 /// A source of records in the order of their keys.
 pub(crate) type Source = Box<dyn Iterator<Item = Result<Record, VolumeError>>>;
 

@@ -15,8 +15,13 @@ pub struct SystemEntropy;
 impl Entropy for SystemEntropy {
     fn random(&self) -> Result<[u8; 32], VolumeError> {
         let mut bytes = [0; 32];
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one place of this crate that asks the system for random numbers"
+        )]
+        let filled = getrandom::fill(&mut bytes);
         let failed = |error: getrandom::Error| std::io::Error::other(error.to_string());
-        getrandom::fill(&mut bytes).map_err(failed).map_err(VolumeError::io("random bytes"))?;
+        filled.map_err(failed).map_err(VolumeError::io("random bytes"))?;
         Ok(bytes)
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use super::containers::{Containers, OpenContainer};
 use super::entropy::Entropy;
 use super::log::Log;
-use crate::device::Dirty;
+use crate::dirty::Dirty;
 use crate::disk::Disk;
 use crate::error::VolumeError;
 use crate::index::{Memtables, PageCache, Runs};

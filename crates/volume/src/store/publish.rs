@@ -14,7 +14,7 @@ use super::log::Log;
 use super::manifest;
 use super::opened::{Committer, Store};
 use crate::error::VolumeError;
-use crate::index::{RunFile, RunWriter, Runs, Scan, block_key, newest, value_of};
+use crate::index::{Record, RunFile, RunWriter, Runs, Scan, block_key, newest, value_of};
 
 /// A run is merged with newer data when it has at most this often as many records.
 const TIER_RATIO: u64 = 3;
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Sorted records of a memory table, and their number.
-    fn memory_records(&self, table: VolumeTable) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, u64), VolumeError> {
+    fn memory_records(&self, table: VolumeTable) -> Result<(Vec<Record>, u64), VolumeError> {
         let state = self.state.lock();
         let mut records = Vec::new();
         match table {

@@ -195,8 +195,8 @@ impl Model for Protocol {
         if !are_synced(&state.records) {
             actions.push(Action::SyncLog);
         }
-        let is_due = (are_synced(&state.frames) || !rules.frames_synced)
-            && (are_synced(&state.records) || !rules.record_synced);
+        let is_due =
+            (are_synced(&state.frames) || !rules.frames_synced) && (are_synced(&state.records) || !rules.record_synced);
         if state.serves && is_due && state.promised < state.value {
             actions.push(Action::Acknowledge);
         }
@@ -214,7 +214,8 @@ impl Model for Protocol {
         if !are_synced(&state.manifests) {
             actions.push(Action::SyncFolder);
         }
-        if matches!(state.publication, Publication::Linked { .. }) && (are_synced(&state.manifests) || !rules.folder_synced)
+        if matches!(state.publication, Publication::Linked { .. })
+            && (are_synced(&state.manifests) || !rules.folder_synced)
         {
             actions.push(Action::FreeSlots);
         }

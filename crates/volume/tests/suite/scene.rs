@@ -43,7 +43,7 @@ impl Random {
 pub(crate) struct Seeded(Mutex<Random>);
 
 impl Seeded {
-    pub(crate) fn new(seed: u64) -> Arc<dyn Entropy> {
+    pub(crate) fn entropy(seed: u64) -> Arc<dyn Entropy> {
         Arc::new(Self(Mutex::new(Random(seed))))
     }
 }
@@ -75,7 +75,7 @@ pub(crate) struct Scene {
 
 static KEYS: LazyLock<(Config, Keys)> = LazyLock::new(|| {
     let disk = SimulatedDisk::new(0);
-    Store::create(&disk, &*Seeded::new(1), PASSWORD, &new_store(4, 1 << 16)).unwrap();
+    Store::create(&disk, &*Seeded::entropy(1), PASSWORD, &new_store(4, 1 << 16)).unwrap();
     unlock(&disk, PASSWORD).unwrap()
 });
 
@@ -84,10 +84,10 @@ impl Scene {
     pub(crate) fn new(seed: u64, slot_bytes: u64) -> Self {
         let disk = SimulatedDisk::new(seed);
         // The same entropy as above, so the keys are the same.
-        let entropy = Seeded::new(1);
+        let entropy = Seeded::entropy(1);
         Store::create(&disk, &*entropy, PASSWORD, &new_store(4, slot_bytes)).unwrap();
         let (config, keys) = KEYS.clone();
-        Self { disk, config, keys, entropy: Seeded::new(seed ^ 0x5eed) }
+        Self { disk, config, keys, entropy: Seeded::entropy(seed ^ 0x5eed) }
     }
 
     pub(crate) fn open_with(&self, options: Options) -> Result<(Store, Recovery), VolumeError> {

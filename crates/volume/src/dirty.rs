@@ -63,7 +63,7 @@ impl Dirty {
 
     /// Whether it says what the whole block is.
     pub(crate) fn is_whole(&self) -> bool {
-        self.zeros || self.ranges().eq([0..BLOCK_LEN])
+        self.covers(&(0..BLOCK_LEN))
     }
 
     /// Whether the whole block is zeros.
@@ -80,7 +80,8 @@ impl Dirty {
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u32>> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         if self.zeros {
-            return vec![0..BLOCK_LEN].into_iter();
+            ranges.push(0..BLOCK_LEN);
+            return ranges.into_iter();
         }
         for (from, piece) in &self.pieces {
             let to = from + piece.len() as u32;
