@@ -164,7 +164,6 @@ fn check(app: &App, args: &VolumeCheckArgs) -> Result<Exit, Failure> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
