@@ -370,7 +370,9 @@ impl<'a> Staging<'a> {
 
     /// Closes the last frame.
     fn finish(&mut self, compressor: &mut Compressor) -> Result<(), VolumeError> {
-        self.containers.last_mut().map_or(Ok(()), |staged| staged.close_frame(compressor))
+        let Some(staged) = self.containers.last_mut() else { return Ok(()) };
+        staged.close_frame(compressor)?;
+        if staged.has_new() { staged.container.write_ahead(staged.contents.object_len()) } else { Ok(()) }
     }
 
     /// What the record says of the containers.

@@ -82,9 +82,26 @@ pub(crate) struct OpenContainer {
     pub(crate) file: Arc<dyn DiskFile>,
     /// What durable records name.
     pub(crate) contents: Contents,
+    /// Bytes of the file that were written once, with frames or with zeros.
+    written: u64,
 }
 
 impl OpenContainer {
+    /// Zeros that are written ahead of small commits.
+    const AHEAD: u64 = 256 << 10;
+
+    /// Writes zeros behind a small commit that ends at `end`. Syncs of the next ones then change
+    /// no metadata of the file system, which makes them several times faster.
+    pub(crate) fn write_ahead(&mut self, end: u64) -> Result<(), VolumeError> {
+        let is_small = end - self.contents.object_len() < Self::AHEAD / 4;
+        if is_small && end > self.written {
+            let zeros = vec![0; Self::AHEAD as usize];
+            self.file.write_at(end, &zeros).map_err(VolumeError::io(path(self.number)))?;
+            self.written = end + Self::AHEAD;
+        }
+        Ok(())
+    }
+
     /// Creates the file of a container. Its name is durable before a record names it.
     pub(crate) fn create(
         disk: &dyn Disk,
@@ -107,7 +124,7 @@ impl OpenContainer {
         let file = file.map_err(VolumeError::io(&name))?;
         file.reserve((CONTAINER_TARGET + CONTAINER_TARGET / 16) as u64).map_err(VolumeError::io(&name))?;
         disk.sync_folder(&folder(number)).map_err(VolumeError::io(&name))?;
-        Ok(Self { number, sealer, file, contents: Contents::default() })
+        Ok(Self { number, sealer, file, contents: Contents::default(), written: 0 })
     }
 
     /// Whether the next frame belongs into another container.
