@@ -18,6 +18,8 @@ pub enum Fault {
     Process,
     /// The machine ends: writes that were not synced may be lost.
     Power,
+    /// The machine ends, and all that was not synced is lost.
+    PowerLosesAll,
 }
 
 #[derive(Default)]
@@ -75,6 +77,11 @@ impl Inode {
         self.durable = after;
         self.sectors.clear();
         self.lengths.clear();
+    }
+
+    fn lose(&mut self) {
+        self.now.clone_from(&self.durable);
+        self.sync();
     }
 
     fn sync(&mut self) {
@@ -187,7 +194,7 @@ impl SimulatedDisk {
             return;
         }
         for (path, versions) in std::mem::take(&mut world.changes) {
-            let choice = world.roll(versions.len() + 1);
+            let choice = if fault == Fault::PowerLosesAll { 0 } else { world.roll(versions.len() + 1) };
             if let Some(version) = choice.checked_sub(1).and_then(|at| versions.get(at)) {
                 match version {
                     Some(inode) => world.durable.insert(path, inode.clone()),
@@ -197,7 +204,11 @@ impl SimulatedDisk {
         }
         world.names = world.durable.clone();
         for inode in world.durable.clone().values() {
-            inode.lock().fall(&mut |below| world.roll(below));
+            if fault == Fault::PowerLosesAll {
+                inode.lock().lose();
+            } else {
+                inode.lock().fall(&mut |below| world.roll(below));
+            }
         }
     }
 

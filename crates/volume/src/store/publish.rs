@@ -56,6 +56,19 @@ impl Store {
 
     /// Publishes what was committed so far. An error leaves the store as it was, or stopped.
     pub(crate) fn publish(&self, committer: &mut Committer, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
+        let before = &committer.manifest;
+        let (shape, live) = ((before.slots, before.slot_bytes), committer.log.live.clone());
+        let log = Log::begin(&*self.disk, &self.keys, &*self.entropy, shape, live, committer.log.seq)?;
+        self.publish_with(committer, volumes, Some(log))
+    }
+
+    /// The same with a log that has no records yet: this one, or that of the committer.
+    pub(super) fn publish_with(
+        &self,
+        committer: &mut Committer,
+        volumes: Vec<VolumeEntry>,
+        log: Option<Log>,
+    ) -> Result<(), VolumeError> {
         if let Some(why) = &self.state.lock().stopped {
             return Err(VolumeError::Stopped(why.clone()));
         }
@@ -75,15 +88,13 @@ impl Store {
         }
         self.disk.sync_folder("runs").map_err(VolumeError::io("runs"))?;
         let before = &committer.manifest;
-        let shape = (before.slots, before.slot_bytes);
-        let seq = committer.log.seq;
-        let mut log = Log::begin(&*self.disk, &self.keys, &*self.entropy, shape, committer.log.live.clone(), seq)?;
+        let begun = log.as_ref().unwrap_or(&committer.log);
         let next_volume = volumes.iter().map(|volume| volume.id + 1).max().unwrap_or(0).max(before.next_volume);
         let manifest = VolumeManifest {
             number: before.number + 1,
-            log_from: seq,
-            log_slot: log.current.slot,
-            log_salt: log.current.salt,
+            log_from: begun.seq,
+            log_slot: begun.current.slot,
+            log_salt: begun.current.salt,
             next_container: committer.next_container,
             next_version: committer.next_version,
             next_volume,
@@ -100,8 +111,10 @@ impl Store {
             return Err(self.stop(error));
         }
         let old = std::mem::replace(&mut committer.manifest, manifest);
-        log.live = vec![log.current.slot];
-        committer.log = log;
+        if let Some(log) = log {
+            committer.log = log;
+        }
+        committer.log.live = vec![committer.log.current.slot];
         {
             let mut state = self.state.lock();
             state.tables = crate::index::Memtables::default();

@@ -106,6 +106,9 @@ impl Store {
     ) -> Result<(Self, Recovery), VolumeError> {
         let id = JobId(config.repository.0);
         let manifest = manifest::newest(&*disk, &keys)?;
+        // An earlier process may have ended between the link and its sync. Slots and runs that
+        // only the manifest before names are overwritten below, so this one must be durable.
+        disk.sync_folder(manifest::FOLDER).map_err(VolumeError::io(manifest::FOLDER))?;
         let runs = open_runs(&*disk, &keys, &manifest)?;
         let shape = (manifest.slots, manifest.slot_bytes);
         let replayed = log::replay(&*disk, &keys, manifest.log_use(), manifest.log_from, manifest.slot_bytes)?;
@@ -164,7 +167,7 @@ impl Store {
             committer: Mutex::new(committer),
         };
         let mut committer = store.committer.lock();
-        store.publish(&mut committer, volumes)?;
+        store.publish_with(&mut committer, volumes, None)?;
         remove_orphans(&*store.disk, &committer.manifest)?;
         drop(committer);
         Ok((store, recovery))
