@@ -154,6 +154,9 @@ impl Store {
             } else {
                 splice(&changing.old, &changing.parts, changing.mac)
             };
+            if mapping == changing.old {
+                continue;
+            }
             let ((volume, block), version) = (changing.key, committer.next_version);
             committer.next_version += 1;
             events.push(Event::Wrote { volume, block, version, mapping: mapping.clone() });

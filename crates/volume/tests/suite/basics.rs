@@ -64,6 +64,41 @@ fn equal_data_is_stored_once_and_unchanged_blocks_not_at_all() {
 }
 
 #[test]
+fn unchanged_blocks_need_no_record_of_the_log() {
+    let scene = Scene::new(8, 1 << 20);
+    let (store, _) = scene.open();
+    let volume = store.create_volume("disk", 1 << 30, 0).unwrap().id;
+    let data = Random(6).bytes(3 * BLOCK);
+    store.write(volume, 0, &data).unwrap();
+    store.close().unwrap();
+    store.write(volume, 0, &data).unwrap();
+    store.write(volume, 10 << 20, &vec![0; 2 * BLOCK]).unwrap();
+    store.flush().unwrap();
+    let (store, recovery) = scene.reopen(store, Fault::Process);
+    assert_eq!(recovery.records, 0);
+    assert_eq!(read(&store, volume, 0, data.len()), data);
+}
+
+#[test]
+fn a_block_in_too_many_pieces_is_written_as_a_whole() {
+    let scene = Scene::new(9, 1 << 20);
+    let (store, _) = scene.open();
+    let volume = store.create_volume("disk", 1 << 20, 0).unwrap().id;
+    let mut expected = Random(7).bytes(BLOCK);
+    store.write(volume, 0, &expected).unwrap();
+    for sector in (0..128).step_by(2) {
+        let data = Random(sector).bytes(100);
+        let at = sector as usize * 512;
+        expected[at..at + 100].copy_from_slice(&data);
+        store.write(volume, at as u64, &data).unwrap();
+        store.flush().unwrap();
+    }
+    let (store, _) = scene.reopen(store, Fault::Power);
+    assert_eq!(read(&store, volume, 0, BLOCK), expected);
+    assert!(store.check(true).unwrap().errors.is_empty());
+}
+
+#[test]
 fn small_writes_do_not_read_and_many_of_them_stay_readable() {
     let scene = Scene::new(3, 1 << 20);
     let (store, _) = scene.open();
