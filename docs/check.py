@@ -45,7 +45,7 @@ ALLOWED = {"docs/concurrency.md": {"settled"}, "crates/store": {"settled"}, "cra
            "crates/chunking": {"lanes"}, "crates/dedup": {"lanes"}, "crates/testkit": {"lies"}}
 # Crates whose comments are checked for columns and old words.
 COMMENTS = ["beneath", "chunking", "cli", "dedup", "format", "gnode", "index", "job", "lifecycle", "lnode", "nbd", "reader", "rewrite",
-            "secret", "source", "spill", "state", "store", "testkit", "writer"]
+            "secret", "source", "spill", "state", "store", "testkit", "volume", "writer"]
 OPENERS = re.compile(r"^(?:What|Whoever|Of which|Whatever)\b(?!.*\?$)")
 
 

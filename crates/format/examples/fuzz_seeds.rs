@@ -11,6 +11,7 @@ use larder_format::index_mark::IndexMark;
 use larder_format::key_file::{KdfCost, Unlock, to_paper, wrap};
 use larder_format::keys::MasterKey;
 use larder_format::roles::Roles;
+use larder_format::volume_log::encode_plain;
 use larder_format::{names, recipe, segment};
 use support::{CONTAINER, FILE, Forger, JOB, KEY, RANDOM, SERIES, WRAP, keys};
 
@@ -96,6 +97,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("machine_key", "valid", format!("# a machine\n{}\n", *support::machine_key().to_line()).as_bytes())?;
     write("wrap", "ciphertext", &WRAP)?;
     write("wrap", "public", keys.opening_public().as_bytes())?;
+    let mut record = Vec::new();
+    encode_plain(8, &support::volume_events(), &mut record)?;
+    write("volume_record", "plain", &record)?;
+    write("volume_manifest", "plain", &support::volume_manifest().encode_plain())?;
+    write("volume_page", "chunks", &support::volume_page())?;
     write("paper_key", "valid", to_paper(&master, support::REPOSITORY).join("\n").as_bytes())?;
     let container = support::container_id(ContainerKind::Meta, JOB, 10);
     for (name, text) in [

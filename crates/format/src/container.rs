@@ -46,7 +46,7 @@ mod write;
 pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, frame_at};
 pub use sealing::{ContainerSealer, FrameOpener, WRAP_LEN};
 pub use tables::{ChunkEntry, ChunkKind, FrameEntry};
-pub use write::{CompressedFrame, ContainerBuilder, SealedFrame, seal_compressed, seal_frame};
+pub use write::{CompressedFrame, ContainerBuilder, SealedFrame, seal_compressed, seal_frame, seal_tables};
 
 use crate::Fingerprint;
 use crate::ids::{ContainerId, ContainerKind};

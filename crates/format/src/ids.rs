@@ -115,6 +115,11 @@ hex_id!(
     KeyId, 8, "key id"
 );
 
+hex_id!(
+    /// A page run of a volume store (`page_run.rs`), drawn at random.
+    PageRunId, 16, "page run id"
+);
+
 impl DomainId {
     /// The domain of those who name none, and of objects that belong to no domain.
     pub const DEFAULT: Self = Self([0; 16]);

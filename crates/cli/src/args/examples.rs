@@ -78,6 +78,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "volume",
+        &[
+            ("larder volume init /srv/store", "Create a volume store in a folder"),
+            ("larder volume create /srv/store/disk1 100GiB", "Create a volume"),
+            ("larder volume list /srv/store", "List the volumes of a store"),
+            ("larder volume serve /srv/store --nbd unix:/run/store.sock", "Serve all volumes on a socket"),
+            ("larder volume check /srv/store --read-data", "Check a store, and read all its data"),
+        ],
+    ),
+    (
         "serve-block",
         &[
             ("larder serve-block latest --series vm", "Serve the newest disk image of a series on a socket"),

@@ -10,6 +10,7 @@ mod forget;
 mod global;
 mod init;
 mod keys;
+mod listen;
 mod look;
 mod optimize;
 mod repair;
@@ -17,6 +18,7 @@ mod restore;
 mod series;
 mod serve_block;
 mod tools;
+mod volume;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -27,6 +29,7 @@ pub(crate) use forget::{ForgetArgs, PinArgs, UnpinArgs};
 pub(crate) use global::Global;
 pub(crate) use init::{ChunkerName, InitArgs};
 pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
+pub(crate) use listen::ListenArgs;
 pub(crate) use look::{
     CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
 };
@@ -36,6 +39,9 @@ pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 pub(crate) use serve_block::ServeBlockArgs;
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
+pub(crate) use volume::{
+    VolumeArgs, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeInitArgs, VolumeListArgs, VolumeServeArgs,
+};
 
 /// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.
 ///
@@ -99,6 +105,10 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
              Exit code 11: the lease was lost.\n\
              Exit code 13: clients met damage.\n"
         }
+        "volume" => {
+            "Exit code 11: another process has the store open.\n\
+             Exit code 13: damage was found.\n"
+        }
         "optimize" => {
             "Exit code 3: some objects could not be deleted, or some snapshots could not be rewritten.\n\
              Exit code 13: damage was found.\n"
@@ -139,6 +149,8 @@ pub(crate) enum Command {
     Dump(DumpArgs),
     /// Serve a file or disk image of a snapshot as a read-only block device
     ServeBlock(ServeBlockArgs),
+    /// Manage and serve deduplicated block devices
+    Volume(VolumeArgs),
     /// Check the repository for errors
     Check(CheckArgs),
     /// Remove snapshots, by name or by a policy
@@ -205,6 +217,7 @@ impl Command {
             Self::Cat(_) => "cat",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
+            Self::Volume(_) => "volume",
             Self::Version => "version",
         }
     }

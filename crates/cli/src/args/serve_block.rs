@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{FetchArgs, FilterArgs};
+use super::{FetchArgs, FilterArgs, ListenArgs};
 
 /// Serve a file or disk image of a snapshot as a read-only block device.
 ///
@@ -23,17 +23,9 @@ pub(crate) struct ServeBlockArgs {
     #[arg(value_name = "PATH")]
     pub(crate) inside: Option<OsString>,
 
-    /// Address to listen on: unix:/PATH or HOST:PORT [default: a socket in a new private folder]
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) nbd: Option<OsString>,
-
-    /// Require TLS on HOST:PORT. The folder has ca-cert.pem, server-cert.pem and server-key.pem
-    #[arg(long, value_name = "DIR")]
-    pub(crate) tls: Option<PathBuf>,
-
-    /// Allow HOST:PORT without TLS; only for addresses of this machine
-    #[arg(long, conflicts_with = "tls")]
-    pub(crate) insecure_tcp: bool,
+    /// Where to listen
+    #[command(flatten)]
+    pub(crate) listen: ListenArgs,
 
     /// Copy the whole file to the disk cache meanwhile; after that, the repository is not needed.
     /// Without --cache-disk, the disk cache has no limit

@@ -13,6 +13,7 @@ mod gnode;
 mod init;
 mod key;
 mod layout;
+mod listen;
 mod ls;
 mod man;
 mod optimize;
@@ -27,6 +28,7 @@ mod stats;
 mod unlock;
 mod validate_store;
 mod version;
+mod volume;
 
 use crate::app::App;
 use crate::args::Command;
@@ -61,6 +63,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Cat(args) => cat::run(app, &args),
         Command::Completions(args) => completions::run(app, &args),
         Command::Man(args) => man::run(app, &args),
+        Command::Volume(args) => volume::run(app, &args),
         Command::Version => version::run(app),
     }
 }

@@ -3,7 +3,6 @@
 //! The lease of the read is held while the device is served (`larder_reader::Reading`). It ends
 //! when everything was copied to the disk cache, or with the command.
 
-mod address;
 mod device;
 mod mounted;
 mod usage;
@@ -21,9 +20,9 @@ use larder_reader::{Hydrated, RandomError, RandomReader, ReadError, Reading, Ver
 use larder_store::catalog::Version;
 use serde_json::{Value, json};
 
-use self::address::{Address, Place};
 use self::device::Device;
 use self::mounted::Mounted;
+use super::listen::{Address, Place};
 use crate::app::App;
 use crate::args::ServeBlockArgs;
 use crate::exit::Exit;
@@ -40,7 +39,7 @@ const IN_FLIGHT: usize = 64 << 20;
 pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let reference = refs::parse(&args.snapshot)?;
     let path = refs::one_path(&reference, args.inside.as_ref())?;
-    let address = Address::of(args)?;
+    let address = Address::of(&args.listen)?;
     if args.mount_file.is_some() {
         Mounted::check()?;
     }
@@ -67,7 +66,7 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let device = Arc::new(Device { random: random.clone(), description });
     let limits = Limits { memory: IN_FLIGHT, ..Limits::default() };
     let server = Server::new(Arc::new(Single::new(export.clone(), device)), limits);
-    let place = address.listen(&server, args.tls.as_deref())?;
+    let place = address.listen(&server, args.listen.tls.as_deref())?;
     let mounted = match &args.mount_file {
         Some(folder) => Some(Mounted::start(folder, &place.uri(&export))?),
         None => None,

@@ -7,6 +7,7 @@
 mod jobs;
 mod source;
 mod store;
+mod volume;
 
 use std::error::Error;
 

@@ -26,3 +26,4 @@ mod serving_blocks;
 mod setting_up;
 mod support;
 mod unreadable;
+mod volumes;

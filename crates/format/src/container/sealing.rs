@@ -116,6 +116,11 @@ pub struct FrameOpener {
 }
 
 impl FrameOpener {
+    /// What opens frames of a metadata container that has no tables yet.
+    pub fn of_open(id: ContainerId, domain: DomainId) -> Self {
+        Self::new(id, domain, None)
+    }
+
     pub(super) fn new(id: ContainerId, domain: DomainId, wrap: Option<Box<[u8; WRAP_LEN]>>) -> Self {
         Self { id, domain, wrap, keys: OnceLock::new() }
     }

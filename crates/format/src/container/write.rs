@@ -140,52 +140,79 @@ impl ContainerBuilder {
         chunks: &[ChunkEntry],
         padding: Padding,
     ) -> Result<Vec<u8>, EncodeError> {
-        const WHAT: &str = "container";
-        // These are the reader's own checks: otherwise, an error would be found when it is too
-        // late.
-        let payload_len = payload_len(chunks)?;
-        locate_frames(&self.frames, chunks)?;
-        if chunks.iter().any(|chunk| chunk.size == 0) {
-            return Err(EncodeError::new(WHAT, "a chunk has no bytes"));
-        }
-        let (chunk_count, frame_count) =
-            (EncodeError::fit_u32(WHAT, chunks.len())?, EncodeError::fit_u32(WHAT, self.frames.len())?);
-        let aad = part_aad(sealer.domain);
-        let (chunk_table, frame_table) = (encode_chunks(chunks), encode_frames(&self.frames));
-        let unpadded =
-            self.object.len() + chunk_table.len() + frame_table.len() + 2 * PART_EXTRA + end_len(sealer.id.kind);
-        let object_len = padding.padded(unpadded as u64, PART_EXTRA as u64);
-        if object_len > OBJECT_MAX {
-            return Err(EncodeError::new(WHAT, "it is longer than a reader accepts"));
-        }
-        let pad_len = EncodeError::fit_u32(WHAT, object_len as usize - unpadded)?;
-        let out = &mut self.object;
-        let append = |out: &mut Vec<u8>, part: &[u8], number: u64, aad: &[u8]| {
-            // The wrap is associated data of the trailer alone, and no other part follows from it.
-            let what = blake3::Hasher::new().update(aad).update(part).finalize();
-            let salt = sealer.tables.salt(&sealer.random, number, what.as_bytes());
-            let from = out.len();
-            out.extend_from_slice(&[0; SALT_LEN]);
-            out.extend_from_slice(part);
-            sealer.tables.seal(number, aad, salt, out, from);
-            EncodeError::fit_u32(WHAT, out.len() - from)
-        };
-        if pad_len > 0 {
-            append(out, &vec![0; pad_len as usize - PART_EXTRA], PADDING, &aad)?;
-        }
-        let chunk_table_len = append(out, &chunk_table, CHUNKS, &aad)?;
-        let frame_table_len = append(out, &frame_table, FRAMES, &aad)?;
-        let wrap = sealer.wrap.as_ref().map_or(&[][..], |wrap| &wrap[..]);
-        out.extend_from_slice(wrap);
-        let mut trailer = Vec::with_capacity(super::TRAILER_PLAIN);
-        for number in [chunk_count, frame_count, chunk_table_len, frame_table_len, payload_len, pad_len] {
-            trailer.put_u32(number);
-        }
-        trailer.put_u64(object_len);
-        append(out, &trailer, TRAILER, &[wrap, &aad].concat())?;
-        out.extend_from_slice(&sealer.domain.0);
-        out.extend_from_slice(&MAGIC);
-        debug_assert_eq!(out.len() as u64, object_len);
+        append_tables(&mut self.object, 0, &self.frames, sealer, chunks, padding)?;
         Ok(self.object)
     }
+}
+
+/// The padding and tables of a container whose frames are stored already: the bytes that follow
+/// them. `chunks` as for [`ContainerBuilder::finish`].
+pub fn seal_tables(
+    sealer: &ContainerSealer,
+    frames: &[FrameEntry],
+    chunks: &[ChunkEntry],
+    padding: Padding,
+) -> Result<Vec<u8>, EncodeError> {
+    let before: u64 = frames.iter().map(|frame| u64::from(frame.sealed_len)).sum();
+    let before = usize::try_from(before).map_err(|_| EncodeError::new("container", "it is longer than memory"))?;
+    let mut out = Vec::new();
+    append_tables(&mut out, before, frames, sealer, chunks, padding)?;
+    Ok(out)
+}
+
+/// Appends padding and tables to `out`, which lacks the first `before` bytes of the object.
+fn append_tables(
+    out: &mut Vec<u8>,
+    before: usize,
+    frames: &[FrameEntry],
+    sealer: &ContainerSealer,
+    chunks: &[ChunkEntry],
+    padding: Padding,
+) -> Result<(), EncodeError> {
+    const WHAT: &str = "container";
+    // These are the reader's own checks: otherwise, an error would be found when it is too
+    // late.
+    let payload_len = payload_len(chunks)?;
+    locate_frames(frames, chunks)?;
+    if chunks.iter().any(|chunk| chunk.size == 0) {
+        return Err(EncodeError::new(WHAT, "a chunk has no bytes"));
+    }
+    let (chunk_count, frame_count) =
+        (EncodeError::fit_u32(WHAT, chunks.len())?, EncodeError::fit_u32(WHAT, frames.len())?);
+    let aad = part_aad(sealer.domain);
+    let (chunk_table, frame_table) = (encode_chunks(chunks), encode_frames(frames));
+    let unpadded =
+        before + out.len() + chunk_table.len() + frame_table.len() + 2 * PART_EXTRA + end_len(sealer.id.kind);
+    let object_len = padding.padded(unpadded as u64, PART_EXTRA as u64);
+    if object_len > OBJECT_MAX {
+        return Err(EncodeError::new(WHAT, "it is longer than a reader accepts"));
+    }
+    let pad_len = EncodeError::fit_u32(WHAT, object_len as usize - unpadded)?;
+    let append = |out: &mut Vec<u8>, part: &[u8], number: u64, aad: &[u8]| {
+        // The wrap is associated data of the trailer alone, and no other part follows from it.
+        let what = blake3::Hasher::new().update(aad).update(part).finalize();
+        let salt = sealer.tables.salt(&sealer.random, number, what.as_bytes());
+        let from = out.len();
+        out.extend_from_slice(&[0; SALT_LEN]);
+        out.extend_from_slice(part);
+        sealer.tables.seal(number, aad, salt, out, from);
+        EncodeError::fit_u32(WHAT, out.len() - from)
+    };
+    if pad_len > 0 {
+        append(out, &vec![0; pad_len as usize - PART_EXTRA], PADDING, &aad)?;
+    }
+    let chunk_table_len = append(out, &chunk_table, CHUNKS, &aad)?;
+    let frame_table_len = append(out, &frame_table, FRAMES, &aad)?;
+    let wrap = sealer.wrap.as_ref().map_or(&[][..], |wrap| &wrap[..]);
+    out.extend_from_slice(wrap);
+    let mut trailer = Vec::with_capacity(super::TRAILER_PLAIN);
+    for number in [chunk_count, frame_count, chunk_table_len, frame_table_len, payload_len, pad_len] {
+        trailer.put_u32(number);
+    }
+    trailer.put_u64(object_len);
+    append(out, &trailer, TRAILER, &[wrap, &aad].concat())?;
+    out.extend_from_slice(&sealer.domain.0);
+    out.extend_from_slice(&MAGIC);
+    debug_assert_eq!((before + out.len()) as u64, object_len);
+    Ok(())
 }

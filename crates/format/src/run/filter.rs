@@ -60,7 +60,7 @@ pub struct Filter {
 
 impl Filter {
     /// The filter of these [`key_hash`]es, which are reordered if equal ones are in the way.
-    pub(super) fn build(hashes: &mut Vec<u64>) -> Self {
+    pub(crate) fn build(hashes: &mut Vec<u64>) -> Self {
         for seed in 0..SEEDS {
             if seed == 1 {
                 // Two keys with one hash are rare, and no seed tells them apart.
@@ -154,14 +154,14 @@ impl Filter {
         self.row.len() + size_of::<Self>()
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.seed);
         out.put_u8(self.log);
         out.put_u32(self.segments);
         out.extend_from_slice(&self.row);
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, WHAT);
         let (seed, log, segments) = (reader.u64()?, reader.u8()?, reader.u32()?);
         let row = reader.take(reader.remaining())?;

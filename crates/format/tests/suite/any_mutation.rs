@@ -12,6 +12,7 @@ use larder_format::keys::MasterKey;
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::roles::Roles;
 use larder_format::run::{RunIndex, RunKey};
+use larder_format::volume_log;
 use larder_format::{metadata, names, recipe, segment};
 use proptest::prelude::*;
 
@@ -295,5 +296,20 @@ proptest! {
         ];
         checks::object_name(&valid[which]);
         checks::object_name(&String::from_utf8_lossy(&damaged(valid[which].as_bytes(), &damages)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn structures_of_volume_stores(damages in damages()) {
+        let mut record = Vec::new();
+        volume_log::encode_plain(8, &support::volume_events(), &mut record).expect("valid");
+        checks::volume_record(&record);
+        checks::volume_record(&damaged(&record, &damages));
+        let manifest = support::volume_manifest().encode_plain();
+        checks::volume_manifest(&manifest);
+        checks::volume_manifest(&damaged(&manifest, &damages));
+        checks::volume_page(&support::volume_page());
+        checks::volume_page(&damaged(&support::volume_page(), &damages));
     }
 }

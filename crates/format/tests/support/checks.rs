@@ -18,10 +18,13 @@ use larder_format::lease::{Done, Lease};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
+use larder_format::page_run::{PAGE_ROOM, Page, VolumeTable};
 use larder_format::pinning::PinEntry;
 use larder_format::roles::Roles;
 use larder_format::run::{RunBuilder, RunIndex, RunKey, prefix};
 use larder_format::settings::SeriesSettings;
+use larder_format::volume_log;
+use larder_format::volume_manifest::VolumeManifest;
 use larder_format::{key_file, names, recipe, segment};
 
 use super::{
@@ -35,6 +38,35 @@ pub fn segment(bytes: &[u8]) {
     if let Ok(read) = segment::decode(bytes) {
         let again = segment::encode(&read.records, &read.superchunks).expect("it was read");
         assert_eq!(segment::decode(&again), Ok(read));
+    }
+}
+
+/// The plain text of a record of a volume store's log.
+pub fn volume_record(plain: &[u8]) {
+    if let Ok((durable_upto, events)) = volume_log::decode_plain(plain) {
+        let mut again = Vec::new();
+        volume_log::encode_plain(durable_upto, &events, &mut again).expect("it was read");
+        assert_eq!(again, plain);
+    }
+}
+
+/// The contents of a volume store's manifest.
+pub fn volume_manifest(plain: &[u8]) {
+    if let Ok(manifest) = VolumeManifest::decode_plain(7, plain) {
+        assert_eq!(VolumeManifest::decode_plain(7, &manifest.encode_plain()), Ok(manifest));
+    }
+}
+
+/// A page of a page run before it is sealed; the first byte chooses the table.
+pub fn volume_page(bytes: &[u8]) {
+    let Some((table, plain)) = bytes.split_first() else { return };
+    let table = if table % 2 == 0 { VolumeTable::Chunks } else { VolumeTable::Blocks };
+    let mut plain = plain.to_vec();
+    plain.resize(PAGE_ROOM, 0);
+    let Ok(page) = Page::of_plain(plain, table) else { return };
+    for record in 0..page.count() {
+        assert_eq!(page.first_at(page.key(record)), record);
+        let _ = page.value(record);
     }
 }
 

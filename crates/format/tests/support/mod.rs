@@ -15,12 +15,13 @@ pub use forger::{ContainerParts, Forger, RunParts, WRAP};
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::Fingerprint;
 use larder_format::closed_domain::{ClosedDomain, VersionDigest};
+use larder_format::compress::Codec;
 use larder_format::config::Config;
-use larder_format::container::ChunkRef;
+use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, FrameEntry};
 use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
 use larder_format::ids::{
-    ContainerId, ContainerKind, ContentDigest, DomainId, JobId, KeyId, RepositoryId, RunId, SeriesKey,
+    ContainerId, ContainerKind, ContentDigest, DomainId, JobId, KeyId, PageRunId, RepositoryId, RunId, SeriesKey,
 };
 use larder_format::index_manifest::{
     IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, QueuedObject, Reason, RunRef, Table, VersionState,
@@ -36,6 +37,47 @@ use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, Segment
 use larder_format::roles::Roles;
 use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_format::settings::SeriesSettings;
+use larder_format::volume_log::{Event, FramesEvent, SlotUse};
+use larder_format::volume_manifest::{PageRunRef, VolumeEntry, VolumeManifest};
+use larder_format::volume_map::{BLOCK_LEN, MapItem, Mapping, Place};
+
+/// The contents of a volume store's manifest, number 7.
+pub fn volume_manifest() -> VolumeManifest {
+    let run = PageRunRef { id: PageRunId([3; 16]), table: 1, records: 10, object_bytes: 12_288 };
+    VolumeManifest {
+        number: 7,
+        log_from: 99,
+        log_slot: 3,
+        log_salt: [6; 16],
+        slots: 8,
+        slot_bytes: 64 << 20,
+        next_container: 12,
+        next_version: 1000,
+        next_volume: 2,
+        volumes: vec![VolumeEntry { id: 1, name: "disk-1".into(), size: 1 << 30, created_ms: 5 }],
+        runs: vec![run],
+        block_len: BLOCK_LEN,
+    }
+}
+
+/// Events of a volume store's log.
+pub fn volume_events() -> Vec<Event> {
+    let chunk = ChunkEntry { fingerprint: Fingerprint([1; 32]), size: 1000, kind: ChunkKind::Plain };
+    let frame = FrameEntry { codec: Codec::Zstd, raw_len: 1000, sealed_len: 432 };
+    let place = Some(Place { container: 3, offset: 70_000 });
+    let half = MapItem { place, skip: 12, length: 0x8000, tag: [1, 2, 3, 4] };
+    let mapping = Mapping { mac: Some([7; 16]), items: vec![half, MapItem::zeros(0x8000)] };
+    vec![
+        Event::Frames(FramesEvent { container: 3, first: 7, frames: vec![frame], chunks: vec![chunk] }),
+        Event::Wrote { volume: 1, block: 77, version: 300, mapping },
+        Event::NextSlot(SlotUse { slot: 3, salt: [4; 16] }),
+    ]
+}
+
+/// A page of one chunk, before it is sealed; see `checks::volume_page`.
+pub fn volume_page() -> Vec<u8> {
+    [&[0, 1, 1, 0][..], &[5; 20], &[1, 0, 0, 0, 2, 0, 0, 0]].concat()
+}
 
 pub const MASTER: [u8; 32] = [1; 32];
 pub const REPOSITORY: RepositoryId = RepositoryId([4; 16]);

@@ -1,6 +1,6 @@
 //! What to type on a client.
 
-use super::address::{At, Place};
+use crate::commands::listen::{At, Place};
 
 /// A use of the device, and the command for it.
 pub(super) type Line = (&'static str, String);

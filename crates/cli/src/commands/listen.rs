@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use larder_nbd::{Server, ServerTls};
 use larder_store::repository::{SystemEntropy, random};
 
-use crate::args::ServeBlockArgs;
+use crate::args::ListenArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Where to listen, as the options say.
 #[derive(Debug)]
-pub(super) enum Address {
+pub(in crate::commands) enum Address {
     /// A socket in a folder that is made for it.
     Private,
     Unix(PathBuf),
@@ -25,29 +25,29 @@ pub(super) enum Address {
 
 /// Where the server listens.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) at: At,
+pub(in crate::commands) struct Place {
+    pub(in crate::commands) at: At,
     /// Removed at the end.
     folder: Option<PathBuf>,
 }
 
 /// A socket, or an address and whether it takes TLS.
 #[derive(Debug)]
-pub(super) enum At {
+pub(in crate::commands) enum At {
     Unix(PathBuf),
     Tcp(SocketAddr, bool),
 }
 
 impl Address {
     /// Refuses addresses and options that make no sense, before anything is opened.
-    pub(super) fn of(args: &ServeBlockArgs) -> Result<Self, Failure> {
+    pub(in crate::commands) fn of(args: &ListenArgs) -> Result<Self, Failure> {
         let address = match &args.nbd {
             None => Self::Private,
             Some(text) => Self::parse(text)?,
         };
         match &address {
             Self::Tcp(_) if args.tls.is_none() && !args.insecure_tcp => {
-                Err(Failure::usage("TCP needs --tls DIR, because everybody who can connect could read the snapshot")
+                Err(Failure::usage("TCP needs --tls DIR, because everybody who can connect could read the device")
                     .advise("--insecure-tcp allows it for this machine, and --nbd unix:/PATH needs neither"))
             }
             Self::Tcp(address) if args.insecure_tcp && !address.ip().is_loopback() => {
@@ -73,7 +73,7 @@ impl Address {
     }
 
     /// Starts to listen.
-    pub(super) fn listen(self, server: &Server, tls: Option<&Path>) -> Result<Place, Failure> {
+    pub(in crate::commands) fn listen(self, server: &Server, tls: Option<&Path>) -> Result<Place, Failure> {
         let failed = |error: std::io::Error| Failure::of(Exit::Failed, &error).while_doing("cannot listen");
         match self {
             Self::Private => {
@@ -103,7 +103,7 @@ impl Address {
 
 impl Place {
     /// The URI of an export, as NBD programs take it.
-    pub(super) fn uri(&self, export: &str) -> String {
+    pub(in crate::commands) fn uri(&self, export: &str) -> String {
         let name = escaped(export.as_bytes());
         match &self.at {
             At::Unix(socket) => format!("nbd+unix:///{name}?socket={}", escaped(socket.as_os_str().as_bytes())),

@@ -1,0 +1,107 @@
+//! [`Disk`]: the folder where a store is, real or simulated.
+//!
+//! Paths are relative to the folder. A write is durable after [`DiskFile::sync`]; a name that was
+//! created, linked or removed is durable after [`Disk::sync_folder`].
+
+mod real;
+mod simulated;
+
+use std::io;
+use std::sync::Arc;
+
+pub use real::RealDisk;
+pub use simulated::{Fault, SimulatedDisk};
+
+/// The configuration of a store: a folder with this file is one. Its name is not that of a
+/// repository's, so no program takes one for the other.
+pub const CONFIG: &str = "volume.config";
+
+/// Space of a file system in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Available to this user.
+    pub free: u64,
+    /// All of it.
+    pub total: u64,
+}
+
+/// A folder with files.
+pub trait Disk: Send + Sync {
+    /// Creates an empty file. Fails if the name exists.
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens a file for reading and writing.
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Gives a file another name. Fails if that name exists.
+    fn link(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a name.
+    fn remove(&self, path: &str) -> io::Result<()>;
+
+    /// The names in a folder, in any order. A folder that is missing has none.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+
+    /// Creates a folder, if it is missing.
+    fn make_folder(&self, folder: &str) -> io::Result<()>;
+
+    /// Makes the names of a folder durable.
+    fn sync_folder(&self, folder: &str) -> io::Result<()>;
+
+    /// Makes several files durable, in any order.
+    fn sync_files(&self, files: &[Arc<dyn DiskFile>]) -> io::Result<()>;
+
+    /// Space of the file system.
+    fn space(&self) -> io::Result<Space>;
+}
+
+/// A file of a [`Disk`].
+pub trait DiskFile: Send + Sync {
+    /// Bytes of the file.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Fills the buffer from an offset. `UnexpectedEof` if the file ends before.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Writes at an offset.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Cuts the file, or extends it with zeros.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+
+    /// Takes the space of the first `length` bytes, so that later writes to them need none. The
+    /// length of the file does not change.
+    fn reserve(&self, length: u64) -> io::Result<()>;
+
+    /// Makes the contents and the length durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Reads a whole file of at most `most` bytes.
+pub(crate) fn read_file(disk: &dyn Disk, path: &str, most: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(path)?;
+    let length = file.length()?;
+    if length > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than a reader accepts"));
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes a new file durably: under a temporary name first, so that no part of it is ever seen
+/// under its own. Fails if the name exists.
+pub(crate) fn write_file(disk: &dyn Disk, path: &str, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let temporary = format!("{path}.new");
+    match disk.remove(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.create(&temporary)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    disk.link(&temporary, path)?;
+    disk.sync_folder(folder)?;
+    disk.remove(&temporary)
+}

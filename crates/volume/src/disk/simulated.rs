@@ -1,0 +1,394 @@
+//! A disk for tests that loses power: writes that were not synced are lost, kept or torn in any
+//! order by sectors of 512 bytes; names that were not synced are lost or kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Disk, DiskFile, Space};
+
+const SECTOR: usize = 512;
+
+/// How the power fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The process ends: the system still has all writes.
+    Process,
+    /// The machine ends: writes that were not synced may be lost.
+    Power,
+    /// The machine ends, and all that was not synced is lost.
+    PowerLosesAll,
+}
+
+#[derive(Default)]
+struct Inode {
+    /// What the system shows.
+    now: Vec<u8>,
+    /// What is surely on the disk.
+    durable: Vec<u8>,
+    /// Contents of sectors, by number, that may be on the disk instead.
+    sectors: HashMap<usize, Vec<Vec<u8>>>,
+    /// Lengths that the file may have instead.
+    lengths: Vec<usize>,
+}
+
+impl Inode {
+    fn sector(&self, number: usize) -> Vec<u8> {
+        let end = self.now.len().min((number + 1) * SECTOR);
+        let mut sector = self.now.get(number * SECTOR..end).unwrap_or_default().to_vec();
+        sector.resize(SECTOR, 0);
+        sector
+    }
+
+    fn note(&mut self, from: usize, to: usize) {
+        for number in from / SECTOR..to.div_ceil(SECTOR) {
+            let sector = self.sector(number);
+            self.sectors.entry(number).or_default().push(sector);
+        }
+        self.lengths.push(self.now.len());
+    }
+
+    fn fall(&mut self, roll: &mut impl FnMut(usize) -> usize) {
+        let choice = roll(self.lengths.len() + 1);
+        let length = self.lengths.get(choice).copied().unwrap_or(self.durable.len());
+        let mut after = std::mem::take(&mut self.durable);
+        after.resize(length, 0);
+        let mut numbers: Vec<_> = self.sectors.keys().copied().collect();
+        numbers.sort_unstable();
+        // Often all or nothing of a write survives; a mixture of every sector is rarer.
+        let mood = roll(4);
+        for number in numbers {
+            let versions = &self.sectors[&number];
+            let choice = match mood {
+                0 => 0,
+                1 => versions.len(),
+                _ => roll(versions.len() + 1),
+            };
+            let Some(version) = choice.checked_sub(1).and_then(|at| versions.get(at)) else { continue };
+            let from = number * SECTOR;
+            if from < after.len() {
+                let end = after.len().min(from + SECTOR);
+                after[from..end].copy_from_slice(&version[..end - from]);
+            }
+        }
+        self.now = after.clone();
+        self.durable = after;
+        self.sectors.clear();
+        self.lengths.clear();
+    }
+
+    fn lose(&mut self) {
+        self.now.clone_from(&self.durable);
+        self.sync();
+    }
+
+    fn sync(&mut self) {
+        self.durable.clone_from(&self.now);
+        self.sectors.clear();
+        self.lengths.clear();
+    }
+}
+
+type Name = Option<Arc<Mutex<Inode>>>;
+
+#[derive(Default)]
+struct World {
+    names: BTreeMap<String, Arc<Mutex<Inode>>>,
+    durable: BTreeMap<String, Arc<Mutex<Inode>>>,
+    /// What a name may be on the disk instead.
+    changes: BTreeMap<String, Vec<Name>>,
+    /// Operations until the power fails; `None`: it does not.
+    left: Option<u64>,
+    /// Rises with each failure; files of older boots fail.
+    boot: u64,
+    random: u64,
+    free: u64,
+    operations: u64,
+    failed: bool,
+    /// Operations until one fails for want of space.
+    until_full: Option<u64>,
+}
+
+impl World {
+    fn roll(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.random;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) % below.max(1) as u64) as usize
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        if let Some(left) = self.until_full.take() {
+            match left {
+                0 => return Err(io::ErrorKind::StorageFull.into()),
+                left => self.until_full = Some(left - 1),
+            }
+        }
+        match &mut self.left {
+            Some(0) => {
+                self.failed = true;
+                Err(io::Error::other("the power failed"))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn name(&mut self, path: &str, inode: Name) {
+        self.changes.entry(path.to_owned()).or_default().push(inode.clone());
+        match inode {
+            Some(inode) => self.names.insert(path.to_owned(), inode),
+            None => self.names.remove(path),
+        };
+    }
+}
+
+/// A disk in memory whose power can fail.
+#[derive(Clone)]
+pub struct SimulatedDisk(Arc<Mutex<World>>);
+
+impl SimulatedDisk {
+    /// An empty disk. The seed decides what a failure keeps.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(World { random: seed, free: 1 << 40, ..World::default() })))
+    }
+
+    /// The power fails after this many operations.
+    pub fn fail_after(&self, operations: u64) {
+        self.0.lock().left = Some(operations);
+    }
+
+    /// One operation fails for want of space, after this many others.
+    pub fn fail_once_after(&self, operations: u64) {
+        self.0.lock().until_full = Some(operations);
+    }
+
+    /// Operations so far.
+    pub fn operations(&self) -> u64 {
+        self.0.lock().operations
+    }
+
+    /// Free space from now on.
+    pub fn set_free(&self, free: u64) {
+        self.0.lock().free = free;
+    }
+
+    /// Whether the power has failed.
+    pub fn has_failed(&self) -> bool {
+        self.0.lock().failed
+    }
+
+    /// Starts again after a failure. Files that are open stay unusable.
+    pub fn restart(&self, fault: Fault) {
+        let world = &mut *self.0.lock();
+        (world.left, world.failed, world.until_full) = (None, false, None);
+        world.boot += 1;
+        if fault == Fault::Process {
+            return;
+        }
+        for (path, versions) in std::mem::take(&mut world.changes) {
+            let choice = if fault == Fault::PowerLosesAll { 0 } else { world.roll(versions.len() + 1) };
+            if let Some(version) = choice.checked_sub(1).and_then(|at| versions.get(at)) {
+                match version {
+                    Some(inode) => world.durable.insert(path, inode.clone()),
+                    None => world.durable.remove(&path),
+                };
+            }
+        }
+        world.names = world.durable.clone();
+        for inode in world.durable.clone().values() {
+            if fault == Fault::PowerLosesAll {
+                inode.lock().lose();
+            } else {
+                inode.lock().fall(&mut |below| world.roll(below));
+            }
+        }
+    }
+
+    /// Flips a bit of a file.
+    ///
+    /// # Panics
+    /// When there is no such file or byte.
+    pub fn damage(&self, path: &str, at: u64) {
+        let world = self.0.lock();
+        let mut inode = world.names.get(path).expect("the file exists").lock();
+        inode.now[at as usize] ^= 1;
+        inode.sync();
+    }
+
+    /// Bytes of a file.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    pub fn length(&self, path: &str) -> u64 {
+        self.0.lock().names.get(path).expect("the file exists").lock().now.len() as u64
+    }
+}
+
+fn missing() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl Disk for SimulatedDisk {
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut world = self.0.lock();
+        world.step()?;
+        if world.names.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let inode = Arc::new(Mutex::new(Inode::default()));
+        world.name(path, Some(inode.clone()));
+        Ok(Arc::new(SimulatedFile { world: self.0.clone(), inode, boot: world.boot }))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut world = self.0.lock();
+        world.step()?;
+        let inode = world.names.get(path).cloned().ok_or_else(missing)?;
+        Ok(Arc::new(SimulatedFile { world: self.0.clone(), inode, boot: world.boot }))
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut world = self.0.lock();
+        world.step()?;
+        if world.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let inode = world.names.get(from).cloned().ok_or_else(missing)?;
+        world.name(to, Some(inode));
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        let mut world = self.0.lock();
+        world.step()?;
+        if !world.names.contains_key(path) {
+            return Err(missing());
+        }
+        world.name(path, None);
+        Ok(())
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let mut world = self.0.lock();
+        world.step()?;
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let names = world.names.keys().filter_map(|path| path.strip_prefix(&prefix));
+        Ok(names.filter(|name| !name.contains('/')).map(str::to_owned).collect())
+    }
+
+    fn make_folder(&self, _: &str) -> io::Result<()> {
+        self.0.lock().step()
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        let world = &mut *self.0.lock();
+        world.step()?;
+        let inside = |path: &str| path.rsplit_once('/').map_or("", |(parent, _)| parent) == folder;
+        world.changes.retain(|path, _| !inside(path));
+        world.durable.retain(|path, _| !inside(path));
+        for (path, inode) in world.names.iter().filter(|(path, _)| inside(path)) {
+            world.durable.insert(path.clone(), inode.clone());
+        }
+        Ok(())
+    }
+
+    fn sync_files(&self, files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
+        // In any order, and the power may fail between two of them.
+        let backwards = self.0.lock().roll(2) == 0;
+        let sync = |file: &Arc<dyn DiskFile>| file.sync();
+        if backwards { files.iter().rev().try_for_each(sync) } else { files.iter().try_for_each(sync) }
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let mut world = self.0.lock();
+        world.step()?;
+        Ok(Space { free: world.free, total: 1 << 40 })
+    }
+}
+
+struct SimulatedFile {
+    world: Arc<Mutex<World>>,
+    inode: Arc<Mutex<Inode>>,
+    boot: u64,
+}
+
+impl SimulatedFile {
+    fn step(&self) -> io::Result<()> {
+        let mut world = self.world.lock();
+        if world.boot != self.boot {
+            return Err(io::Error::other("the file was opened before the power failed"));
+        }
+        world.step()
+    }
+
+    /// When the power fails during a write, the system may have seen a part of it.
+    fn part_at_failure(&self, length: usize) -> Option<usize> {
+        let mut world = self.world.lock();
+        let fails_now = world.boot == self.boot && world.left == Some(0) && !world.failed;
+        fails_now.then(|| world.roll(length / SECTOR + 1) * SECTOR)
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn length(&self) -> io::Result<u64> {
+        self.step()?;
+        Ok(self.inode.lock().now.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.step()?;
+        let inode = self.inode.lock();
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let found = inode.now.get(from..from.saturating_add(buffer.len()));
+        buffer.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let part = self.part_at_failure(data.len());
+        let result = self.step();
+        let data = match (&result, part) {
+            (Ok(()), _) => data,
+            (Err(_), Some(part)) => &data[..part.min(data.len())],
+            (Err(_), None) => &[],
+        };
+        if !data.is_empty() {
+            let mut inode = self.inode.lock();
+            let from = offset as usize;
+            let to = from + data.len();
+            if inode.now.len() < to {
+                inode.now.resize(to, 0);
+            }
+            inode.now[from..to].copy_from_slice(data);
+            inode.note(from, to);
+        }
+        result
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.step()?;
+        let mut inode = self.inode.lock();
+        let (before, after) = (inode.now.len(), length as usize);
+        inode.now.resize(after, 0);
+        inode.note(before.min(after), before.max(after));
+        Ok(())
+    }
+
+    fn reserve(&self, _: u64) -> io::Result<()> {
+        self.step()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.step()?;
+        self.inode.lock().sync();
+        Ok(())
+    }
+}

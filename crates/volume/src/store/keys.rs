@@ -1,0 +1,95 @@
+//! Configuration and keys of a store: the formats of a repository, in files of their own.
+
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
+use larder_format::ids::{KeyId, RepositoryId};
+use larder_format::key_file::{self, KEY_MAX, KdfCost, KeyFields, Unlock, UnwrapError};
+use larder_format::keys::{Keys, MasterKey};
+use larder_format::roles::Roles;
+
+use super::CONFIG;
+use super::entropy::Entropy;
+use crate::disk::{Disk, read_file, write_file};
+use crate::error::VolumeError;
+
+const KEYS: &str = "keys";
+
+/// The properties of a new store.
+#[derive(Debug, Clone)]
+pub struct NewStore {
+    /// How data is cut.
+    pub chunker: ChunkerParams,
+    /// Slots of the log, at least 4.
+    pub slots: u32,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// When it is created, milliseconds since the epoch.
+    pub now_ms: u64,
+    /// Cost of one guess at the password.
+    pub cost: KdfCost,
+}
+
+impl Default for NewStore {
+    fn default() -> Self {
+        let chunker = ChunkerParams { algorithm: Algorithm::MinCdcAes, min: 4 << 10, average: 8 << 10, max: 12 << 10 };
+        Self { chunker, slots: 8, slot_bytes: 64 << 20, now_ms: 0, cost: KdfCost::DEFAULT }
+    }
+}
+
+/// Draws the keys of a new store.
+pub(super) fn create_keys(entropy: &dyn Entropy, new: &NewStore) -> Result<(Config, Keys), VolumeError> {
+    let keys = Keys::derive(&MasterKey(entropy.random()?));
+    let mut repository = [0; 16];
+    repository.copy_from_slice(&entropy.random()?[..16]);
+    let config =
+        Config { repository: RepositoryId(repository), created_ms: new.now_ms, chunker: new.chunker, page_cuts: false };
+    Ok((config, keys))
+}
+
+/// Writes the first key and the configuration. That is last: without it there is no store.
+pub(super) fn write(
+    disk: &dyn Disk,
+    entropy: &dyn Entropy,
+    password: &[u8],
+    new: &NewStore,
+    config: &Config,
+    keys: &Keys,
+) -> Result<(), VolumeError> {
+    let config_bytes = config.encode(keys)?;
+    let mut id = [0; 8];
+    id.copy_from_slice(&entropy.random()?[..8]);
+    let fields = KeyFields {
+        cost: Some(new.cost),
+        salt: entropy.random()?,
+        user: String::new(),
+        host: String::new(),
+        created_ms: new.now_ms,
+        roles: Roles::ALL,
+        domain: String::new(),
+        epoch: 0,
+    };
+    let unlock = Unlock::Password(password);
+    let key = key_file::wrap(keys, keys.secrets(), unlock, &fields, KeyId(id), config.repository, &config_bytes)?;
+    disk.make_folder(KEYS).map_err(VolumeError::io(KEYS))?;
+    let path = format!("{KEYS}/{}", KeyId(id));
+    write_file(disk, &path, &key).map_err(VolumeError::io(&path))?;
+    write_file(disk, CONFIG, &config_bytes).map_err(VolumeError::io(CONFIG))
+}
+
+/// Opens the configuration of a store with a password.
+pub fn unlock(disk: &dyn Disk, password: &[u8]) -> Result<(Config, Keys), VolumeError> {
+    let bytes = read_file(disk, CONFIG, CONFIG_MAX).map_err(VolumeError::needed(CONFIG))?;
+    let config = UnverifiedConfig::decode(&bytes).map_err(VolumeError::damaged(CONFIG))?;
+    let mut damaged = None;
+    for name in disk.list(KEYS).map_err(VolumeError::io(KEYS))? {
+        let Ok(id) = name.parse::<KeyId>() else { continue };
+        let path = format!("{KEYS}/{name}");
+        let bytes = read_file(disk, &path, KEY_MAX).map_err(VolumeError::needed(&path))?;
+        match key_file::unwrap(&bytes, Unlock::Password(password), id, config.claimed_repository()) {
+            Ok(secrets) => return config.open(secrets).map_err(VolumeError::damaged(CONFIG)),
+            Err(UnwrapError::WrongPassword) => {}
+            Err(UnwrapError::Damaged(error)) => damaged = Some(VolumeError::damaged(path)(error)),
+        }
+    }
+    Err(damaged.unwrap_or(VolumeError::WrongKey))
+}
