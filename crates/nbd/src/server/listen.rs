@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, Mode};
@@ -16,6 +18,9 @@ use crate::wire::Socket;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+/// How often a locked folder is tried again, and the pause before each: 2 s in all.
+const LOCK_ATTEMPTS: u32 = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket that accepts connections. A Unix socket's file goes when this is dropped.
 pub(super) enum Listener {
@@ -29,8 +34,7 @@ impl Listener {
     pub(super) fn unix(path: &Path) -> io::Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // Of two servers that find a dead one's file, the second one waits here for the first.
-        let guard = fs::File::open(folder)?;
-        rustix::fs::flock(&guard, FlockOperation::LockExclusive)?;
+        let _guard = lock(folder)?;
         remove_dead(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -96,6 +100,30 @@ impl Drop for Listener {
             && fs::symlink_metadata(&*path).is_ok_and(|found| (found.dev(), found.ino()) == *file)
         {
             let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Locks a folder against other servers that start. Any user who can read the folder can hold this
+/// lock, so the wait is bounded.
+fn lock(folder: &Path) -> io::Result<fs::File> {
+    let guard = fs::File::open(folder)?;
+    let mut attempts = 0;
+    loop {
+        match rustix::fs::flock(&guard, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if attempts < LOCK_ATTEMPTS => {
+                attempts += 1;
+                thread::sleep(LOCK_PAUSE);
+            }
+            Err(Errno::WOULDBLOCK) => {
+                let message = format!("another program holds a lock of the folder {}", folder.display());
+                return Err(io::Error::new(ErrorKind::AddrInUse, message));
+            }
+            Err(Errno::INTR) => {}
+            result => {
+                result?;
+                return Ok(guard);
+            }
         }
     }
 }

@@ -50,6 +50,21 @@ fn the_socket_of_a_dead_server_is_replaced_and_that_of_a_living_one_is_not() {
     assert_eq!(fs::read(&path).unwrap(), b"mine");
 }
 
+/// Anybody who can read the folder can lock it.
+#[test]
+fn a_locked_folder_is_an_error_and_no_endless_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let theirs = fs::File::open(folder.path()).unwrap();
+    theirs.lock().unwrap();
+    let error = server().listen_unix(&path).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(error.to_string().contains("holds a lock of the folder"), "{error}");
+    assert!(!path.exists());
+    drop(theirs);
+    server().listen_unix(&path).unwrap();
+}
+
 #[test]
 fn tcp_without_tls_is_for_loopback_only() {
     let server = server();
