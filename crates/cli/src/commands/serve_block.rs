@@ -48,10 +48,15 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let version = versions.find(app, &reference.snapshot)?;
     let cancel = app.interrupts.job_begins();
-    let damage = Arc::new(Damage { out: app.out.clone(), was_met: AtomicBool::new(false) });
+    let damage = Arc::new(Damage {
+        out: app.out.clone(),
+        was_met: AtomicBool::new(false),
+        has_no_lease: AtomicBool::new(false),
+    });
     let context = JobContext { progress: damage.clone(), ..app.reading(opened.repository) };
     let (reader, reading) = VersionReader::announce(&context, &version)?;
-    let mut lease = Lease { reading: Some(reading), version: &version };
+    let is_held = !damage.has_no_lease.load(Ordering::Relaxed);
+    let mut lease = Lease { reading: Some(reading), is_held, version: &version };
     let mut fetch = app.fetching(&args.fetch)?;
     if args.hydrate && args.fetch.cache_disk.is_none() {
         fetch.cache_disk = u64::MAX;
@@ -77,12 +82,13 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     // Clients end before what they read.
     drop(mounted);
     drop(server.shutdown());
+    let was_met = damage.was_met.load(Ordering::Relaxed);
     let ended = match ended {
-        Err(failure) if failure.exit == Exit::Damage => lease.forgotten().map_or(Err(failure), Err),
+        Ok(_) if was_met && let Some(forgotten) = lease.forgotten() => Err(forgotten),
         ended => ended,
     };
     lease.close();
-    if damage.was_met.load(Ordering::Relaxed) {
+    if was_met {
         app.note_damage();
     }
     served.farewell()?;
@@ -92,6 +98,8 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
 /// The lease of the read, until it is not needed any more.
 struct Lease<'a> {
     reading: Option<Reading>,
+    /// Whether the repository accepted it.
+    is_held: bool,
     version: &'a Version,
 }
 
@@ -102,10 +110,12 @@ impl Lease<'_> {
         }
     }
 
-    /// The failure when the snapshot is forgotten: missing objects are no damage then.
+    /// The failure when the snapshot is forgotten and its data is not protected: missing objects
+    /// are no damage then. Under a lease that counts, they are.
     fn forgotten(&self) -> Option<Failure> {
         let reading = self.reading.as_ref()?;
-        reading.is_forgotten().then(|| ReadError::Forgotten { id: self.version.id() }.into())
+        let is_protected = self.is_held && reading.expect_lease().is_ok();
+        (!is_protected && reading.is_forgotten()).then(|| ReadError::Forgotten { id: self.version.id() }.into())
     }
 }
 
@@ -115,14 +125,22 @@ impl Drop for Lease<'_> {
     }
 }
 
+/// Of the reader's note that the repository accepted no lease.
+const NO_LEASE: &str = "no lease was created";
+
 /// Tells of damage that clients meet, and of notes.
 struct Damage {
     out: Output,
     was_met: AtomicBool,
+    /// The repository accepted no lease.
+    has_no_lease: AtomicBool,
 }
 
 impl Progress for Damage {
     fn note(&self, text: &str) {
+        if text.contains(NO_LEASE) {
+            self.has_no_lease.store(true, Ordering::Relaxed);
+        }
         self.out.remark(&format!("note: {text}"));
     }
 

@@ -284,6 +284,31 @@ fn damage_is_an_error_of_its_ranges_and_ends_with_13() {
     assert_eq!(errors[0]["item"], data);
 }
 
+/// The lease protects the data, so damage is damage, and other reads work.
+#[test]
+fn damage_of_a_forgotten_snapshot_is_damage_and_the_device_stays() {
+    let play = Play::with_repository();
+    let content = tree::noise(1, 3_000_000);
+    play.write("disk.img", &content);
+    let id = play.backup(["disk.img", "--series", "vm"]);
+    let serving = Serving::of(&play, &[&id, "--prefetch", "0"]);
+    let client = serving.client();
+    play.larder(["forget", &id]).ok();
+    let data = damage::named(&play.repository(), "data/").remove(0);
+    damage::flip(&play.repository(), &data, 1_200_000);
+    let reads = || (0..content.len()).step_by(50_000).map(|at| client.read(at as u64, 50_000)).collect::<Vec<_>>();
+    assert!(reads().iter().any(Result::is_err));
+    // Longer than the command needs to look at the lease.
+    std::thread::sleep(Duration::from_secs(3));
+    let again = reads();
+    for (read, expected) in again.iter().zip(content.chunks(50_000)) {
+        assert!(read.as_ref().is_ok_and(|read| read == expected) || read.is_err());
+    }
+    assert!(again.iter().filter(|read| read.is_ok()).count() > 30, "the device still answers");
+    let ran = serving.end().0.code(13);
+    assert!(!ran.stderr.contains("forgotten"), "{}", ran.stderr);
+}
+
 #[test]
 fn what_cannot_be_served_is_refused_with_names() {
     let play = Play::with_repository();
