@@ -91,7 +91,7 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     if was_met {
         app.note_damage();
     }
-    served.farewell()?;
+    app.out.end_if_failed(served.farewell());
     ended
 }
 
@@ -228,7 +228,8 @@ impl Served<'_> {
                 Ok(Event::Stop) => return Ok(exit),
                 Ok(Event::Hydrated(Ok(hydrated))) => {
                     lease.close();
-                    self.hydrated(&hydrated)?;
+                    // Clients need the device, whether or not anybody reads this.
+                    self.app.out.end_if_failed(self.hydrated(&hydrated));
                 }
                 Ok(Event::Hydrated(Err(RandomError::Interrupted))) => {}
                 Ok(Event::Hydrated(Err(error))) => {

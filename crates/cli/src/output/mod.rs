@@ -10,6 +10,7 @@ mod table;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use larder_format::manifest::Summary;
@@ -37,6 +38,8 @@ struct Inner {
     is_quiet: bool,
     verbose: u8,
     stdout: Mutex<BufWriter<io::Stdout>>,
+    /// Lines and flushes of standard output do nothing any more.
+    is_ended: AtomicBool,
     stdout_is_terminal: bool,
     stderr_is_terminal: bool,
     bar: Mutex<Option<ProgressBar>>,
@@ -56,6 +59,7 @@ impl Output {
             is_quiet,
             verbose,
             stdout: Mutex::new(BufWriter::with_capacity(64 << 10, io::stdout())),
+            is_ended: AtomicBool::new(false),
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
             bar: Mutex::new(None),
@@ -102,6 +106,9 @@ impl Output {
 
     /// A line of the result.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        if self.0.is_ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let text = text.as_ref();
         self.beside_bar(|| {
             let mut stdout = self.0.stdout.lock();
@@ -140,7 +147,20 @@ impl Output {
 
     /// Flushes the buffer.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
+        if self.0.is_ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.0.stdout.lock().flush().map_err(output_failed)
+    }
+
+    /// After a result that may be lost: if it was not written, no later line is, and the command
+    /// continues. A reader that went away is no reason to warn.
+    pub(crate) fn end_if_failed(&self, written: Result<(), Failure>) {
+        let Err(failure) = written else { return };
+        self.0.is_ended.store(true, Ordering::Relaxed);
+        if failure.exit != Exit::OutputClosed {
+            self.warn(&failure.message);
+        }
     }
 
     /// A warning on standard error, also when quiet: the command continues.

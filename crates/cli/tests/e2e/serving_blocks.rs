@@ -238,6 +238,29 @@ fn a_hydrated_device_needs_no_repository() {
     }
 }
 
+/// A program may read the first event only.
+#[test]
+fn a_reader_of_the_output_that_goes_ends_nothing() {
+    let play = Play::with_repository();
+    let content = tree::noise(1, 3_000_000);
+    play.write("disk.img", &content);
+    play.backup(["disk.img", "--series", "vm"]);
+    for hydrates in [true, false] {
+        let args = if hydrates { &["latest", "--hydrate"][..] } else { &["latest"] };
+        let mut serving = Serving::of(&play, args);
+        let client = serving.client();
+        let (unread, _) = std::io::pipe().expect("a pipe");
+        let unread = std::process::ChildStdout::from(std::os::fd::OwnedFd::from(unread));
+        drop(std::mem::replace(&mut serving.output, BufReader::new(unread)));
+        while hydrates && open_leases(&play) > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(read(&client, 1_000_000, 2_000_000) == content[1_000_000..]);
+        serving.end().0.ok();
+    }
+}
+
 #[test]
 fn forgetting_waits_for_the_end() {
     let play = Play::with_repository();
