@@ -40,6 +40,9 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let reference = refs::parse(&args.snapshot)?;
     let path = refs::one_path(&reference, args.inside.as_ref())?;
     let address = Address::of(&args.listen)?;
+    if args.hydrate && args.fetch.cache_disk == Some(0) {
+        return Err(Failure::usage("--hydrate copies to the disk cache, which --cache-disk 0 disables"));
+    }
     if args.mount_file.is_some() {
         Mounted::check()?;
     }

@@ -350,6 +350,7 @@ fn what_cannot_be_served_is_refused_with_names() {
     refused(&tcp(&file, &["127.0.0.1:0"]), 2).says("--tls DIR").says("--insecure-tcp");
     refused(&tcp(&file, &["0.0.0.0:0", "--insecure-tcp"]), 2).says("addresses of this machine");
     refused(&tcp(&file, &["unix:/x", "--insecure-tcp"]), 2).says("need --nbd HOST:PORT");
+    refused(&["latest", &file, "--hydrate", "--cache-disk", "0"], 2).says("--cache-disk 0");
     refused(&tcp(&file, &["nowhere"]), 2).says("unix:/PATH or HOST:PORT");
     refused(&tcp(&file, &["127.0.0.1:0", "--tls", "absent"]), 1).says("ca-cert.pem");
     let no_folder = play.path("no/such/folder.sock").display().to_string();
