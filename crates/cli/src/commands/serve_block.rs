@@ -43,8 +43,8 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     if args.hydrate && args.fetch.cache_disk == Some(0) {
         return Err(Failure::usage("--hydrate copies to the disk cache, which --cache-disk 0 disables"));
     }
-    if args.mount_file.is_some() {
-        Mounted::check()?;
+    if let Some(folder) = &args.mount_file {
+        Mounted::check(folder)?;
     }
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "serving a snapshot")?;
@@ -75,11 +75,13 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let limits = Limits { memory: IN_FLIGHT, ..Limits::default() };
     let server = Server::new(Arc::new(Single::new(export.clone(), device)), limits);
     let place = address.listen(&server, args.listen.tls.as_deref())?;
+    // Declared after the place: the server's socket goes before the folder that it is in.
+    let (place, server) = (place, server);
     let mounted = match &args.mount_file {
-        Some(folder) => Some(Mounted::start(folder, &place.uri(&export))?),
+        Some(folder) => Some(Mounted::start(folder, &place.uri(&export), &app.out)?),
         None => None,
     };
-    let served = Served { app, version: &version, random: &random, export: &export, place: &place };
+    let served = Served { app, version: &version, random: &random, export: &export, place: &place, is_held };
     served.announce(mounted.as_ref())?;
     let ended = served.until_the_end(&mut lease, args.hydrate, &cancel, &damage);
     // Clients end before what they read.
@@ -142,7 +144,9 @@ struct Damage {
 impl Progress for Damage {
     fn note(&self, text: &str) {
         if text.contains(NO_LEASE) {
+            // A device is served for days. So this is more than a note.
             self.has_no_lease.store(true, Ordering::Relaxed);
+            return self.out.warn(text);
         }
         self.out.remark(&format!("note: {text}"));
     }
@@ -167,6 +171,8 @@ struct Served<'a> {
     random: &'a Arc<RandomReader>,
     export: &'a str,
     place: &'a Place,
+    /// Whether a lease protects the snapshot.
+    is_held: bool,
 }
 
 impl Served<'_> {
@@ -180,6 +186,7 @@ impl Served<'_> {
                 event["export"] = json!(self.export);
                 event["size"] = json!(self.random.size());
                 event["uri"] = json!(uri);
+                event["lease"] = json!(self.is_held);
                 event["mounted"] = json!(mounted.map(|mounted| mounted.file.to_string_lossy()));
             });
         }

@@ -10,7 +10,7 @@ use larder_nbd::{BASE_ALLOCATION, Extent};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::server::{Bucket, Trips};
+use crate::support::server::{Bucket, Trips, refusal};
 use crate::support::{Play, Ran, damage, run, schema, tree};
 
 /// A server that runs.
@@ -145,7 +145,7 @@ fn a_file_of_a_tree_and_a_stream_are_served_as_they_were() {
         let serving = Serving::of(&play, &args);
         assert_eq!(serving.first["path"], path.to_str().expect("text"));
         assert_eq!(serving.first["size"], image.len());
-        assert_eq!(open_leases(&play), 1);
+        assert_eq!((open_leases(&play), &serving.first["lease"]), (1, &Value::Bool(true)));
         let client = serving.client();
         assert!(client.abilities().read_only);
         assert_eq!(client.size(), image.len() as u64);
@@ -333,6 +333,25 @@ fn damage_of_a_forgotten_snapshot_is_damage_and_the_device_stays() {
 }
 
 #[test]
+fn a_device_without_a_lease_is_served_with_a_warning() {
+    let play = Play::new();
+    let folder = play.path("bucket");
+    let bucket = Bucket::serve(folder.clone(), |_, _| None);
+    bucket.larder(&play, ["init", "--insecure-kdf"]).ok();
+    let content = tree::noise(1, 100_000);
+    play.write("disk.img", &content);
+    bucket.larder(&play, ["backup", "disk.img", "--series", "vm"]).ok();
+    let bucket = Bucket::serve(folder, |_, request| (request.method == "PUT").then(|| refusal(403, "AccessDenied")));
+    let serving = Serving::start(bucket.command(&play, ["serve-block", "latest", "-q"]));
+    assert_eq!(serving.first["lease"], false);
+    assert!(read(&serving.client(), 0, content.len()) == content);
+    let ran = serving.end().0.ok();
+    let warnings = ran.errors("warning");
+    let says = |warning: &Value| warning["message"].as_str().is_some_and(|text| text.contains("no lease was created"));
+    assert_eq!(warnings.iter().filter(|warning| says(warning)).count(), 1, "{warnings:?}");
+}
+
+#[test]
 fn what_cannot_be_served_is_refused_with_names() {
     let play = Play::with_repository();
     play.write("src/a", "a");
@@ -436,6 +455,58 @@ fn the_device_can_be_a_file() {
     assert!(std::fs::read(&file).expect("readable") == content);
     serving.end().0.ok();
     assert!(!Path::new(&file).exists(), "it is unmounted");
+}
+
+/// A folder that a dead mount is on cannot be used, not even by root.
+#[test]
+fn a_mounted_file_in_use_leaves_no_dead_mount() {
+    if !is_installed("nbdfuse") || !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let play = Play::with_repository();
+    image(&play, "disk.img");
+    play.backup(["disk.img", "--series", "vm"]);
+    let folder = play.path("mnt").display().to_string();
+    let serving = Serving::of(&play, &["latest", "--mount-file", &folder]);
+    let open = std::fs::File::open(serving.first["mounted"].as_str().expect("a path")).expect("readable");
+    let ran = serving.end().0.ok();
+    assert!(ran.errors("warning").iter().any(|warning| warning["message"].to_string().contains("still in use")));
+    drop(open);
+    assert_eq!(std::fs::read_dir(&folder).expect("no dead mount").count(), 0);
+    // Killed programs do leave one.
+    let mut serving = Serving::of(&play, &["latest", "--mount-file", &folder]);
+    let taken = play.larder(["serve-block", "latest", "--mount-file", &folder]);
+    taken.code(1).says("already has a file nbd").in_two_lines();
+    let mounted =
+        Command::new("pgrep").arg("-f").arg(format!("^nbdfuse --readonly {folder} ")).output().expect("it runs");
+    let nbdfuse: i32 = String::from_utf8_lossy(&mounted.stdout).trim().parse().expect("one process");
+    serving.signal(Signal::KILL);
+    drop(serving.child.take().expect("it runs").wait());
+    kill_process(Pid::from_raw(nbdfuse).expect("a process"), Signal::KILL).expect("it runs");
+    while Path::new(&folder).is_dir() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let refused = play.larder(["serve-block", "latest", "--mount-file", &folder]);
+    let is_removed = Command::new("umount").arg(&folder).status().expect("umount runs").success();
+    refused.code(1).says("has a dead mount on it").in_two_lines();
+    assert!(is_removed);
+}
+
+#[test]
+fn a_mount_that_fails_leaves_nothing() {
+    let play = Play::with_repository();
+    play.write("disk.img", "content");
+    play.backup(["disk.img", "--series", "vm"]);
+    let program = play.write("bin/nbdfuse", "#!/bin/sh\nexit 1\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("the file is ours");
+    std::fs::create_dir(play.path("runtime")).expect("a folder");
+    let mut command = play.command(["serve-block", "latest", "--mount-file", "mnt"]);
+    let path = std::env::var("PATH").expect("text");
+    command.env("PATH", format!("{}:{path}", play.path("bin").display())).env("XDG_RUNTIME_DIR", play.path("runtime"));
+    run(&mut command).code(1).says("nbdfuse did not mount").in_two_lines();
+    assert_eq!(std::fs::read_dir(play.path("runtime")).expect("a folder").count(), 0);
+    assert_eq!(open_leases(&play), 0);
 }
 
 /// Whatever is read, memory stays what `--memory` says beside the program itself.
