@@ -11,6 +11,7 @@ use larder_nbd::{Server, ServerTls};
 use larder_store::repository::{SystemEntropy, random};
 
 use crate::args::ListenArgs;
+use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -85,7 +86,7 @@ impl Address {
             }
             Self::Unix(socket) => {
                 server.listen_unix(&socket).map_err(failed)?;
-                Ok(Place { at: At::Unix(socket), folder: None })
+                Ok(Place::of(At::Unix(socket)))
             }
             Self::Tcp(address) => {
                 let bound = match tls {
@@ -95,21 +96,38 @@ impl Address {
                         server.listen_tls(address, tls).map_err(failed)?
                     }
                 };
-                Ok(Place { at: At::Tcp(bound, tls.is_some()), folder: None })
+                Ok(Place::of(At::Tcp(bound, tls.is_some())))
             }
         }
     }
 }
 
 impl Place {
+    /// One without a folder of its own.
+    pub(in crate::commands) fn of(at: At) -> Self {
+        Self { at, folder: None }
+    }
+
     /// The URI of an export, as NBD programs take it.
     pub(in crate::commands) fn uri(&self, export: &str) -> String {
         let name = escaped(export.as_bytes());
+        let authority = |address: &SocketAddr| match address.ip().is_unspecified() {
+            false => address.to_string(),
+            true => format!("{}:{}", host_of(address), address.port()),
+        };
         match &self.at {
             At::Unix(socket) => format!("nbd+unix:///{name}?socket={}", escaped(socket.as_os_str().as_bytes())),
-            At::Tcp(address, false) => format!("nbd://{address}/{name}"),
-            At::Tcp(address, true) => format!("nbds://{address}/{name}"),
+            At::Tcp(address, false) => format!("nbd://{}/{name}", authority(address)),
+            At::Tcp(address, true) => format!("nbds://{}/{name}", authority(address)),
         }
+    }
+}
+
+/// The host that clients connect to: all addresses of this machine together are its name.
+pub(in crate::commands) fn host_of(address: &SocketAddr) -> String {
+    match address.ip() {
+        ip if ip.is_unspecified() => environment::host(),
+        ip => ip.to_string(),
     }
 }
 
@@ -165,7 +183,7 @@ mod tests {
 
     #[test]
     fn names_are_escaped_in_uris() {
-        let place = |at| Place { at, folder: None };
+        let place = Place::of;
         assert_eq!(
             place(At::Unix("/run/a b?.sock".into())).uri("images/disk #1"),
             "nbd+unix:///images/disk%20%231?socket=/run/a%20b%3F.sock"
@@ -173,6 +191,10 @@ mod tests {
         let address = "[::1]:10809".parse().unwrap();
         assert_eq!(place(At::Tcp(address, false)).uri("a"), "nbd://[::1]:10809/a");
         assert_eq!(place(At::Tcp(address, true)).uri("a"), "nbds://[::1]:10809/a");
+        for all in ["0.0.0.0:10809", "[::]:10809"] {
+            let place = place(At::Tcp(all.parse().unwrap(), true));
+            assert_eq!(place.uri("a"), format!("nbds://{}:10809/a", environment::host()));
+        }
     }
 
     #[test]
