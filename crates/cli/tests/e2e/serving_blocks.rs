@@ -474,7 +474,8 @@ fn a_mounted_file_in_use_leaves_no_dead_mount() {
     drop(open);
     assert_eq!(std::fs::read_dir(&folder).expect("no dead mount").count(), 0);
     // Killed programs do leave one.
-    let mut serving = Serving::of(&play, &["latest", "--mount-file", &folder]);
+    let socket = format!("unix:{}", play.path("own.sock").display());
+    let mut serving = Serving::of(&play, &["latest", "--mount-file", &folder, "--nbd", &socket]);
     let taken = play.larder(["serve-block", "latest", "--mount-file", &folder]);
     taken.code(1).says("already has a file nbd").in_two_lines();
     let mounted =
