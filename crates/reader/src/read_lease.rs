@@ -159,6 +159,11 @@ impl ReadLease {
         Self { keeper }
     }
 
+    /// Whether there is one. A store that accepts no new objects has none.
+    pub fn is_held(&self) -> bool {
+        self.keeper.is_some()
+    }
+
     /// Whether the lease does not count any more.
     pub fn is_lost(&self) -> bool {
         self.keeper.as_ref().is_some_and(LeaseKeeper::is_lost)
@@ -221,6 +226,11 @@ impl Reading {
     /// An error when the version is forgotten by now.
     pub fn expect_there(&self) -> Result<(), ReadError> {
         if self.is_forgotten() { Err(ReadError::Forgotten { id: self.version.id() }) } else { Ok(()) }
+    }
+
+    /// Whether a lease protects the version.
+    pub fn has_lease(&self) -> bool {
+        self.lease.is_held()
     }
 
     /// An error when the lease does not count any more. A long read asks now and then.

@@ -51,14 +51,14 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let version = versions.find(app, &reference.snapshot)?;
     let cancel = app.interrupts.job_begins();
-    let damage = Arc::new(Damage {
-        out: app.out.clone(),
-        was_met: AtomicBool::new(false),
-        has_no_lease: AtomicBool::new(false),
-    });
+    let damage = Arc::new(Damage { out: app.out.clone(), was_met: AtomicBool::new(false) });
     let context = JobContext { progress: damage.clone(), ..app.reading(opened.repository) };
     let (reader, reading) = VersionReader::announce(&context, &version)?;
-    let is_held = !damage.has_no_lease.load(Ordering::Relaxed);
+    let is_held = reading.has_lease();
+    if !is_held {
+        // A device is served for days. So this is more than a note.
+        app.out.warn("no lease was created, so a pass may remove data of the snapshot once it is forgotten");
+    }
     let mut lease = Lease { reading: Some(reading), is_held, version: &version };
     let mut fetch = app.fetching(&args.fetch)?;
     if args.hydrate && args.fetch.cache_disk.is_none() {
@@ -130,24 +130,14 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// Of the reader's note that the repository accepted no lease.
-const NO_LEASE: &str = "no lease was created";
-
 /// Tells of damage that clients meet, and of notes.
 struct Damage {
     out: Output,
     was_met: AtomicBool,
-    /// The repository accepted no lease.
-    has_no_lease: AtomicBool,
 }
 
 impl Progress for Damage {
     fn note(&self, text: &str) {
-        if text.contains(NO_LEASE) {
-            // A device is served for days. So this is more than a note.
-            self.has_no_lease.store(true, Ordering::Relaxed);
-            return self.out.warn(text);
-        }
         self.out.remark(&format!("note: {text}"));
     }
 
