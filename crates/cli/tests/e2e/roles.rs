@@ -466,7 +466,7 @@ fn nothing_is_left_of_forgotten_snapshots_of_a_machine() {
     assert!(jobs.len() <= before + 1, "{jobs:?}");
 }
 
-/// Another process rewrote a snapshot. Whoever reads no contents cannot compare both, and says so.
+/// Another process rewrote a snapshot. A key that reads no contents cannot compare both, and the pass says so.
 #[test]
 fn a_pass_that_reads_no_contents_leaves_what_it_cannot_prove() {
     let (play, newest, content) = scattered(data::random);
