@@ -140,17 +140,17 @@ impl Versions {
         }
         for (domain, ids) in domains {
             let (count, domain) = (sizes::count(ids.len() as u64, "snapshot"), safe(domain));
-            let (verb, them) = if ids.len() == 1 { ("does", "it") } else { ("do", "them") };
+            let verb = if ids.len() == 1 { "does" } else { "do" };
             let more = if ids.len() > REFUSED_NAMED { ", …" } else { "" };
             let named = ids[..ids.len().min(REFUSED_NAMED)].join(", ");
             app.out.warn(&format!(
-                "domain {domain} is closed, and {count} of it came later and {verb} not count ({named}{more}); the next pass (`larder optimize`) forgets {them}"
+                "domain {domain} is closed, and {count} that its end does not name {verb} not count ({named}{more}); `larder optimize` forgets what came later"
             ));
         }
     }
 
     /// Finds the version that `text` names. The filter applies to `latest`; an id is found without
-    /// it.
+    /// it. A version that a closed domain refuses is found by its id only, with a warning.
     pub(crate) fn find(&self, app: &App, text: &str) -> Result<Version, Failure> {
         let by_time = text.starts_with("latest");
         let mut versions = self.admitted.clone();
@@ -172,8 +172,19 @@ impl Versions {
                 }
                 Ok(version.clone())
             }
+            Err(RefError::NotFound { .. }) if !by_time && let Some(version) = self.find_refused(text) => {
+                let (shown, domain) = (shown(&version.summary), safe(&version.summary.domain_name));
+                app.out.warn(&format!("{shown} does not count: domain {domain} was closed without it"));
+                Ok(version)
+            }
             Err(error) => Err(self.not_found(text, error)),
         }
+    }
+
+    /// The refused version with this id. People look at it, and then forget it.
+    fn find_refused(&self, text: &str) -> Option<Version> {
+        let refused = Catalog { versions: self.refused.clone(), ..Catalog::default() };
+        refused.find(text).ok().cloned()
     }
 
     /// The unreadable version that `text` names, by the whole id or its short form in listings.

@@ -187,7 +187,7 @@ impl Gated {
         self.changed.notify_all();
     }
 
-    /// Waits until so many reads are inside.
+    /// Waits until this number of reads are in the export.
     pub(crate) fn wait_for(&self, inside: usize) {
         let mut gate = self.gate.lock();
         while gate.inside < inside {
