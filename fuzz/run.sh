@@ -1,17 +1,30 @@
 #!/bin/sh
-# Runs fuzz targets, each for a number of seconds: run.sh SECONDS [TARGET...]. Without targets, all of them.
+# Runs fuzz targets, each for a number of seconds: run.sh SECONDS [TARGET...]. Without targets, all of them. As many run at once
+# as there are processors.
 # Without a sanitizer: nothing below the decoders is unsafe, and so a stable compiler will do.
-# Stops at the first finding with its exit code; the input that did it is in fuzz/artifacts.
+# Begins no other target after a finding; the input that did it is in fuzz/artifacts.
 set -eu
 
 seconds=${1:?usage: run.sh SECONDS [TARGET...]}
 shift
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- $(cd fuzz/fuzz_targets && ls ./*.rs | sed 's|^\./||; s|\.rs$||')
-for target in "$@"; do
+
+if [ "${LARDER_FUZZ_ONE:-}" ]; then
+    target=$1
     mkdir -p "fuzz/corpus/$target" "fuzz/seeds/$target"
-    echo "== $target, $seconds s"
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
     # A short input must not take long or much; the limits turn slowness and greed into findings.
+    code=0
     cargo fuzz run --release --sanitizer none "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
-        -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=65536 -verbosity=0 -print_final_stats=1
-done
+        -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=65536 -verbosity=0 -print_final_stats=1 > "$log" 2>&1 || code=$?
+    echo "== $target, $seconds s"
+    cat "$log"
+    # 255 makes xargs stop.
+    [ "$code" = 0 ] || exit 255
+    exit 0
+fi
+
+cargo fuzz build --release --sanitizer none
+printf '%s\n' "$@" | LARDER_FUZZ_ONE=1 xargs -P "$(nproc)" -I TARGET "fuzz/run.sh" "$seconds" TARGET

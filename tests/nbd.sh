@@ -5,7 +5,8 @@
 # Over a Unix socket, TCP, and TCP with TLS; with a device in memory and with a file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet -p larder-nbd --example nbd_serve --example nbd_read
+# Of the whole workspace: what the tests built is used again.
+cargo build --quiet --workspace --examples --bins
 serve=${CARGO_TARGET_DIR:-target}/debug/examples/nbd_serve
 read=${CARGO_TARGET_DIR:-target}/debug/examples/nbd_read
 work=$(mktemp -d)

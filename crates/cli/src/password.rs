@@ -109,17 +109,46 @@ impl PasswordSource {
         }
     }
 
+    /// The same for a store of volumes.
+    pub(crate) fn get_of_store(&self) -> Result<Password, Failure> {
+        match self {
+            Self::Prompt => refuse_empty(prompt("password of the volume store: ", OLD_STORE)?),
+            _ => self.get_without_person(),
+        }
+    }
+
     /// Gets a new password; users have to type it twice.
     pub(crate) fn get_new(&self) -> Result<Password, Failure> {
+        self.get_new_for("new password", NEW)
+    }
+
+    /// The same for a store of volumes.
+    pub(crate) fn get_new_of_store(&self) -> Result<Password, Failure> {
+        self.get_new_for("new password of the volume store", NEW_STORE)
+    }
+
+    fn get_new_for(&self, asked: &str, wanted: Wanted) -> Result<Password, Failure> {
         if !self.is_prompt() {
             return self.get_without_person();
         }
-        let first = refuse_empty(prompt("new password: ", NEW)?)?;
-        let again = prompt("new password again: ", NEW)?;
+        let first = refuse_empty(prompt(&format!("{asked}: "), wanted)?)?;
+        let again = prompt(&format!("{asked} again: "), wanted)?;
         if *first != *again {
             return Err(Failure::new(Exit::WrongKey, "the two passwords are not the same; nothing was changed"));
         }
         Ok(first)
+    }
+
+    /// As messages name it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Empty => "empty".to_owned(),
+            Self::File(path) => format!("that in the file {}", path.display()),
+            Self::Command(_) => "the output of the password command".to_owned(),
+            Self::Descriptor(number) => format!("that of the file descriptor {number}"),
+            Self::Variable(name) => format!("that of the variable {name}"),
+            Self::Prompt => "the one that you typed".to_owned(),
+        }
     }
 
     fn get_without_person(&self) -> Result<Password, Failure> {
@@ -149,6 +178,15 @@ const OLD: Wanted =
 const NEW: Wanted = (
     "no new password was given",
     "use --new-password-file, --new-password-command, LARDER_NEW_PASSWORD_FILE or LARDER_NEW_PASSWORD",
+);
+
+const OLD_STORE: Wanted = (
+    "no password of the volume store was given",
+    "use --store-password-file, LARDER_STORE_PASSWORD_FILE, or the same options as for a repository",
+);
+const NEW_STORE: Wanted = (
+    "no password of the new volume store was given",
+    "use --store-password-file, LARDER_STORE_PASSWORD_FILE, or the same options as for a repository",
 );
 
 fn nowhere((missing, advice): Wanted) -> Failure {

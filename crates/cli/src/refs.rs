@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
-use larder_store::Repository;
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
 use larder_store::forget_marks::FaultyObject;
+use larder_store::{Repository, RepositoryError};
 
 use crate::app::App;
 use crate::args::FilterArgs;
@@ -82,6 +82,8 @@ pub(crate) struct Versions {
     faulty: Vec<FaultyObject>,
     /// Those that do not count, because their domain was closed without them.
     refused: Vec<Version>,
+    /// Objects that pretend to close a domain.
+    faulty_ends: Vec<(String, RepositoryError)>,
     has_unreadable: bool,
     /// The text of the filter; empty without one.
     filter: String,
@@ -102,7 +104,16 @@ impl Versions {
             damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
         }
         let filter = filter_text(args);
-        Ok(Self { admitted, others, damaged, faulty: catalog.faulty, refused: catalog.refused, has_unreadable, filter })
+        Ok(Self {
+            admitted,
+            others,
+            damaged,
+            faulty: catalog.faulty,
+            refused: catalog.refused,
+            faulty_ends: catalog.faulty_ends,
+            has_unreadable,
+            filter,
+        })
     }
 
     /// All readable versions, with or without a match of the filter, oldest first.
@@ -128,6 +139,11 @@ impl Versions {
         for object in &self.faulty {
             let (name, why) = (safe(&object.name), chain(&object.error));
             app.out.warn(&format!("{name} is ignored: {why}; `larder check` says more"));
+        }
+        for (name, error) in &self.faulty_ends {
+            let why = chain(error);
+            app.out
+                .warn(&format!("{name} closes no domain: {why}; if one was closed, put the object back from a copy"));
         }
         self.warn_of_refused(app);
     }

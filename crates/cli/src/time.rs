@@ -35,6 +35,11 @@ pub(crate) fn rfc3339_file_time(time: larder_format::entry::Timestamp) -> Option
     file_time(time).map(|time| rfc3339_of(&time.to_zoned(TimeZone::system())))
 }
 
+/// UTC without separators, for names: `20260102T150405Z`.
+pub(crate) fn compact(unix_ms: u64) -> String {
+    zoned(unix_ms).timestamp().strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
 fn file_time(time: larder_format::entry::Timestamp) -> Option<Timestamp> {
     // Before the epoch this library counts nanoseconds backward, files count them forward.
     let (seconds, nanos) = (time.seconds, i32::try_from(time.nanos).ok()?);

@@ -11,6 +11,12 @@
 //! A chunk that is found to be new and is stored is shown to all filters a second time, so that
 //! those with a memory add it. A mode of Larder is a list of filters; the filters know nothing of
 //! one another.
+//!
+//! Two kinds of questions have the same rules. A backup asks about one chunk after the other
+//! ([`Filter`], [`find`]), and the answer is a record. A volume asks about many chunks at once
+//! ([`batch`]), so that their reads are in flight together. The type of the answer is a parameter.
+
+pub mod batch;
 
 use larder_format::Fingerprint;
 use larder_format::segment::ChunkRecord;
@@ -32,13 +38,13 @@ impl Chunk<'_> {
     }
 }
 
-/// The answer of a filter about a chunk.
+/// The answer of a filter about a chunk. `A` says where the chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Verdict<A = ChunkRecord> {
     /// It is stored there, for certain.
-    Existing(ChunkRecord),
+    Existing(A),
     /// It is stored there, as far as fingerprints tell.
-    StrongMaybe(ChunkRecord),
+    StrongMaybe(A),
     /// This filter does not know.
     WeakMaybe,
     /// It is not stored.
@@ -46,9 +52,9 @@ pub enum Verdict {
 }
 
 /// One way of finding out whether a chunk is known.
-pub trait Filter<E> {
+pub trait Filter<E, A = ChunkRecord> {
     /// Judges a chunk, for which an earlier filter may have found `found`.
-    fn check(&mut self, chunk: &Chunk<'_>, found: Option<&ChunkRecord>) -> Result<Verdict, E>;
+    fn check(&mut self, chunk: &Chunk<'_>, found: Option<&A>) -> Result<Verdict<A>, E>;
 
     /// Whether it can answer [`Verdict::Existing`], and is worth asking after a
     /// [`Verdict::StrongMaybe`].
@@ -57,17 +63,17 @@ pub trait Filter<E> {
     }
 
     /// Takes up a chunk that was new and has been stored.
-    fn update(&mut self, stored: &ChunkRecord) -> Result<(), E> {
+    fn update(&mut self, stored: &A) -> Result<(), E> {
         let _ = stored;
         Ok(())
     }
 }
 
 /// Asks a chain of filters about a chunk, in this order.
-pub fn find<'f, E: 'f>(
-    chain: impl IntoIterator<Item = &'f mut (dyn Filter<E> + 'f)>,
+pub fn find<'f, E: 'f, A: 'f>(
+    chain: impl IntoIterator<Item = &'f mut (dyn Filter<E, A> + 'f)>,
     chunk: &Chunk<'_>,
-) -> Result<Option<ChunkRecord>, E> {
+) -> Result<Option<A>, E> {
     let mut found = None;
     for filter in chain {
         if found.is_some() && !filter.can_be_certain() {
@@ -84,9 +90,9 @@ pub fn find<'f, E: 'f>(
 }
 
 /// Shows the chain a chunk that was new and has been stored.
-pub fn update<'f, E: 'f>(
-    chain: impl IntoIterator<Item = &'f mut (dyn Filter<E> + 'f)>,
-    stored: &ChunkRecord,
+pub fn update<'f, E: 'f, A: 'f>(
+    chain: impl IntoIterator<Item = &'f mut (dyn Filter<E, A> + 'f)>,
+    stored: &A,
 ) -> Result<(), E> {
     chain.into_iter().try_for_each(|filter| filter.update(stored))
 }

@@ -102,6 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("volume_record", "plain", &record)?;
     write("volume_manifest", "plain", &support::volume_manifest().encode_plain())?;
     write("volume_page", "chunks", &support::volume_page())?;
+    write("volume_page", "counts", &support::volume_counts_page())?;
     write("paper_key", "valid", to_paper(&master, support::REPOSITORY).join("\n").as_bytes())?;
     let container = support::container_id(ContainerKind::Meta, JOB, 10);
     for (name, text) in [

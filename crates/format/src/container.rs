@@ -46,7 +46,10 @@ mod write;
 pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, frame_at};
 pub use sealing::{ContainerSealer, FrameOpener, WRAP_LEN};
 pub use tables::{ChunkEntry, ChunkKind, FrameEntry};
-pub use write::{CompressedFrame, ContainerBuilder, SealedFrame, seal_compressed, seal_frame, seal_tables};
+pub use write::{
+    CompressedFrame, ContainerBuilder, IdentifiedFrame, SealedFrame, compress_frame, seal_compressed, seal_frame,
+    seal_identified, seal_tables,
+};
 
 use crate::Fingerprint;
 use crate::ids::{ContainerId, ContainerKind};
@@ -96,6 +99,8 @@ const MAGIC: [u8; 4] = [b'L', b'C', b'T', VERSION];
 const TRAILER_PLAIN: usize = 32;
 /// Bytes of the sealed trailer, the domain and the magic.
 const END_LEN: usize = TRAILER_PLAIN + crate::seal::PART_EXTRA + 16 + MAGIC.len();
+/// Bytes that sealing adds to a compressed frame.
+pub const FRAME_EXTRA: usize = crate::seal::PART_EXTRA;
 /// Bytes at the end that are always there: the wrap, the sealed trailer, the domain and the magic.
 pub const TRAILER_LEN: usize = WRAP_LEN + END_LEN;
 

@@ -46,6 +46,7 @@ pub mod seal;
 pub mod segment;
 pub mod settings;
 pub mod sketch;
+pub mod volume_entry;
 pub mod volume_log;
 pub mod volume_manifest;
 pub mod volume_map;

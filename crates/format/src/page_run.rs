@@ -25,7 +25,7 @@
 //!
 //! | offset | size | field of the trailer                                                       |
 //! |-------:|-----:|----------------------------------------------------------------------------|
-//! |      0 |    1 | table: 1 chunks, 2 blocks                                                  |
+//! |      0 |    1 | table: 1 chunks, 2 blocks, 3 counts                                             |
 //! |      1 |    1 | width of keys                                                              |
 //! |      2 |    1 | bytes of a key that the filter knows                                       |
 //! |      3 |    1 | zero                                                                       |
@@ -65,6 +65,8 @@ pub enum VolumeTable {
     Chunks,
     /// Blocks of volumes, and their mappings.
     Blocks,
+    /// Places of chunks, and how often blocks name them: the sum of all records of a place.
+    Counts,
 }
 
 /// The form of a table's records.
@@ -79,14 +81,15 @@ pub struct PageForm {
 }
 
 impl VolumeTable {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Chunks, Self::Blocks];
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Chunks, Self::Blocks, Self::Counts];
 
     /// The number that is stored.
     pub fn code(self) -> u8 {
         match self {
             Self::Chunks => 1,
             Self::Blocks => 2,
+            Self::Counts => 3,
         }
     }
 
@@ -96,11 +99,13 @@ impl VolumeTable {
     }
 
     /// Chunks: the first 20 bytes of a fingerprint, and a container and an offset as u32. Blocks:
-    /// volume u32, block u64 and the version's complement u64, big-endian, and a mapping.
+    /// volume u32, block u64 and the version's complement u64, big-endian, and a mapping. Counts:
+    /// container and offset as u32, big-endian, and a difference as i64.
     pub fn form(self) -> PageForm {
         match self {
             Self::Chunks => PageForm { key_len: 20, filter_len: 20, value_len: Some(8) },
             Self::Blocks => PageForm { key_len: 20, filter_len: 12, value_len: None },
+            Self::Counts => PageForm { key_len: 8, filter_len: 8, value_len: Some(8) },
         }
     }
 }

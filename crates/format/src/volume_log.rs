@@ -29,8 +29,10 @@
 //! The sealed part: varint `durable_upto`, varint count of events, the events. A record says by
 //! `durable_upto` that all records up to this sequence number were durable before it was written.
 
+mod change;
 mod event;
 
+pub use change::VolumeChange;
 pub use event::{Event, FramesEvent};
 
 use subtle::ConstantTimeEq;
@@ -57,6 +59,14 @@ pub struct SlotUse {
     pub slot: u32,
     /// Drawn for this use.
     pub salt: [u8; 16],
+}
+
+impl SlotUse {
+    /// The use that a slot's header claims. [`SlotKey::decode_header`] says whether that is true.
+    pub fn claimed(header: &[u8]) -> Option<Self> {
+        let slot = header.get(4..8)?.try_into().map(u32::from_le_bytes).ok()?;
+        Some(Self { slot, salt: header.get(16..32)?.try_into().ok()? })
+    }
 }
 
 /// What one use of a slot is sealed with.

@@ -10,18 +10,16 @@ use crate::ids::{DomainId, PageRunId};
 use crate::keys::Keys;
 use crate::page_run::VolumeTable;
 use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
+pub use crate::volume_entry::{
+    Parent, SnapshotEntry, VOLUME_MAX, VOLUME_NAME_MAX, VOLUME_TEXT_MAX, VOLUMES_MAX, VolumeEntry, is_valid_name,
+    is_valid_size,
+};
 use crate::volume_log::SlotUse;
 use crate::volume_map::BLOCK_LEN;
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a manifest.
 pub const VOLUME_MANIFEST_MAX: u64 = 64 << 20;
-/// Most bytes of a volume.
-pub const VOLUME_MAX: u64 = 64 << 40;
-/// Most volumes of a store.
-pub const VOLUMES_MAX: usize = 65_535;
-/// Longest name of a volume in bytes.
-pub const VOLUME_NAME_MAX: usize = 255;
 
 const KIND: ObjectType = ObjectType {
     magic: *b"LVMF",
@@ -32,24 +30,6 @@ const KIND: ObjectType = ObjectType {
     signing: Signing::Never,
     pad: Pad::Nothing,
 };
-
-/// A volume.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct VolumeEntry {
-    /// Number in the store; never used again.
-    #[n(0)]
-    pub id: u32,
-    /// Its name, unique in the store.
-    #[n(1)]
-    pub name: String,
-    /// Bytes; a multiple of 512.
-    #[n(2)]
-    pub size: u64,
-    /// When it was created, milliseconds since the epoch. For people.
-    #[n(3)]
-    pub created_ms: u64,
-}
 
 /// A page run.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -67,6 +47,17 @@ pub struct PageRunRef {
     /// Bytes of the file.
     #[n(3)]
     pub object_bytes: u64,
+}
+
+/// Consecutive containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct ContainerRange {
+    /// The first one.
+    #[n(0)]
+    pub first: u32,
+    /// The last one.
+    #[n(1)]
+    pub last: u32,
 }
 
 /// The state of a store up to a record of its log.
@@ -110,6 +101,15 @@ pub struct VolumeManifest {
     /// Bytes of a block: [`BLOCK_LEN`].
     #[n(11)]
     pub block_len: u32,
+    /// Number of the next snapshot.
+    #[n(12)]
+    pub next_snapshot: u32,
+    /// All snapshots, by id.
+    #[n(13)]
+    pub snapshots: Vec<SnapshotEntry>,
+    /// Containers whose files are gone or may go, in order. Nothing names them.
+    #[n(14)]
+    pub retired: Vec<ContainerRange>,
 }
 
 /// `manifest/<n>`: its path in the store.
@@ -131,16 +131,45 @@ impl VolumeManifest {
         if self.slots < 2 || self.log_slot >= self.slots || !(1 << 14..=1 << 40).contains(&self.slot_bytes) {
             return invalid("its log has no valid form");
         }
-        if self.volumes.len() > VOLUMES_MAX || !self.volumes.is_sorted_by(|a, b| a.id < b.id) {
-            return invalid("its volumes are not in order");
-        }
-        for volume in &self.volumes {
-            if volume.id >= self.next_volume || !is_valid_name(&volume.name) || !is_valid_size(volume.size) {
-                return invalid("a volume has no valid form");
-            }
+        self.check_volumes()?;
+        let is_in_order = |a: &ContainerRange, b: &ContainerRange| a.last < b.first && a.last + 1 < b.first;
+        let is_valid = |range: &ContainerRange| range.first <= range.last && range.last < self.next_container;
+        if !self.retired.is_sorted_by(is_in_order) || !self.retired.iter().all(is_valid) {
+            return invalid("its retired containers are not in order");
         }
         if self.runs.iter().any(|run| VolumeTable::from_code(run.table).is_none()) {
             return invalid("a run is of an unknown table");
+        }
+        Ok(())
+    }
+
+    fn check_volumes(&self) -> Result<(), DecodeError> {
+        let invalid = |why| Err(DecodeError::invalid(KIND.what, why));
+        if self.volumes.len() + self.snapshots.len() > VOLUMES_MAX || !self.volumes.is_sorted_by(|a, b| a.id < b.id) {
+            return invalid("its volumes are not in order");
+        }
+        if !self.snapshots.is_sorted_by(|a, b| a.id < b.id) {
+            return invalid("its snapshots are not in order");
+        }
+        let has_volume = |id: u32| self.volumes.binary_search_by_key(&id, |volume| volume.id).is_ok();
+        for snapshot in &self.snapshots {
+            snapshot.check(KIND.what)?;
+            let is_known = snapshot.id < self.next_snapshot && has_volume(snapshot.volume);
+            if !is_known || snapshot.version > self.next_version {
+                return invalid("a snapshot has no valid form");
+            }
+        }
+        for volume in &self.volumes {
+            volume.check(KIND.what)?;
+            if volume.id >= self.next_volume {
+                return invalid("a volume has no valid form");
+            }
+            // Parents are of older volumes, so no volume is below itself.
+            let Some(Parent::Snapshot(id)) = &volume.parent else { continue };
+            let parent = self.snapshots.binary_search_by_key(id, |snapshot| snapshot.id);
+            if !parent.is_ok_and(|at| self.snapshots[at].volume < volume.id) {
+                return invalid("a volume has a parent that does not exist");
+            }
         }
         Ok(())
     }
@@ -173,17 +202,6 @@ impl VolumeManifest {
     }
 }
 
-/// Whether a volume may have this name: letters, digits, `-`, `_` and `.`, and no dot first.
-pub fn is_valid_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=VOLUME_NAME_MAX).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_plain)
-}
-
-/// Whether a volume may have this many bytes: a multiple of 512, at least 512, at most 64 TiB.
-pub fn is_valid_size(size: u64) -> bool {
-    size.is_multiple_of(512) && (512..=VOLUME_MAX).contains(&size)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,10 +218,30 @@ mod tests {
             slot_bytes: 64 << 20,
             next_container: 12,
             next_version: 1000,
-            next_volume: 2,
-            volumes: vec![VolumeEntry { id: 1, name: "disk-1".into(), size: 1 << 30, created_ms: 5 }],
+            next_volume: 4,
+            volumes: vec![
+                VolumeEntry { id: 1, name: "disk-1".into(), size: 1 << 30, created_ms: 5, parent: None },
+                VolumeEntry {
+                    id: 3,
+                    name: "clone".into(),
+                    size: 1 << 30,
+                    created_ms: 6,
+                    parent: Some(Parent::Snapshot(2)),
+                },
+            ],
             runs: vec![PageRunRef { id: PageRunId([3; 16]), table: 1, records: 10, object_bytes: 12_288 }],
             block_len: BLOCK_LEN,
+            next_snapshot: 3,
+            snapshots: vec![SnapshotEntry {
+                id: 2,
+                volume: 1,
+                name: "monday".into(),
+                version: 900,
+                size: 1 << 30,
+                created_ms: 5,
+                mark: Some("backup".into()),
+            }],
+            retired: vec![ContainerRange { first: 0, last: 3 }, ContainerRange { first: 5, last: 5 }],
         }
     }
 
@@ -241,5 +279,15 @@ mod tests {
         assert!(with(|manifest| manifest.volumes[0].size = 513).is_err());
         assert!(with(|manifest| manifest.next_volume = 1).is_err());
         assert!(with(|manifest| manifest.runs[0].table = 9).is_err());
+        assert!(with(|manifest| manifest.next_volume = 3).is_err());
+        assert!(with(|manifest| manifest.next_snapshot = 2).is_err());
+        assert!(with(|manifest| manifest.snapshots[0].volume = 2).is_err());
+        assert!(with(|manifest| manifest.snapshots[0].version = 1001).is_err());
+        assert!(with(|manifest| manifest.snapshots[0].name = "a@b".into()).is_err());
+        assert!(with(|manifest| manifest.volumes[1].parent = Some(Parent::Snapshot(1))).is_err());
+        assert!(with(|manifest| manifest.volumes[0].parent = Some(Parent::Snapshot(2))).is_err());
+        assert!(with(|manifest| manifest.volumes[1].parent = Some(Parent::Outside("x".repeat(5000)))).is_err());
+        assert!(with(|manifest| manifest.retired[1].last = 12).is_err());
+        assert!(with(|manifest| manifest.retired[1].first = 4).is_err());
     }
 }

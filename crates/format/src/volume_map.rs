@@ -30,7 +30,7 @@ const WHAT: &str = "mapping";
 const ZEROS: u64 = u64::MAX;
 
 /// Where a chunk is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Number of the container in its store.
     pub container: u32,

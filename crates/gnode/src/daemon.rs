@@ -10,7 +10,7 @@ mod schedule;
 use std::time::Duration;
 
 use larder_job::{Cancel, JobContext};
-use larder_store::{Repository, RepositoryError};
+use larder_store::{Repository, RepositoryError, StoreStats};
 
 use crate::maintenance::{self, MaintenanceError, MaintenanceOptions, MaintenanceReport, OnNotRewritten};
 use schedule::{Schedule, Seen};
@@ -31,7 +31,8 @@ pub struct DaemonOptions {
 
 /// Runs until the context is cancelled. Blocks.
 ///
-/// `on_round` gets the result of every round, and every failure to look at the repository.
+/// `on_round` gets the result of every round, and every failure to look at the repository. The
+/// requests of a round are those since the round before, so their sum is that of the process.
 ///
 /// # Errors
 ///
@@ -44,10 +45,16 @@ pub fn run<E>(
 ) -> Result<(), E> {
     let look = || context.executor.block_on(look(&context.repository));
     let mut schedule = Schedule::new(options.every, options.poll);
+    let mut told = StoreStats::default();
     while !context.cancel.is_cancelled() {
         match look() {
             Ok(before) if schedule.is_due(context.clock.now_ms(), &before) => {
-                let result = maintenance::run(context, &options.maintenance, on_not_rewritten);
+                let mut result = maintenance::run(context, &options.maintenance, on_not_rewritten);
+                if let Ok(report) = &mut result {
+                    let counted = report.requests;
+                    report.requests = counted.since(&told);
+                    told = counted;
+                }
                 match &result {
                     Ok(report) => {
                         let known = before.and(report.defragmented.generations.iter().copied());

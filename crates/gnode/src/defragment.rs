@@ -3,8 +3,8 @@
 //!
 //! The newest version of a series gets a new generation of its manifest, in which it *leaves*
 //! containers. It leaves a container
-//! * that holds little of it (SlimStore section V-B; the budget is that of HAR), or is small and
-//!   copied with others of its size, or
+//! * if all of its containers together hold too much else: the one that holds least of it
+//!   (SlimStore section V-B leaves each sparse one), or small ones of one size, copied together, or
 //! * with many chunks that are also in other containers of newest versions, or
 //! * that was retired, so that its chunks are found through the index alone, or
 //! * with bytes that no version uses, if the user wants less of that than there is.
@@ -33,6 +33,7 @@
 mod choice;
 mod duplicates;
 mod newest;
+mod options;
 mod sharing;
 mod unused;
 
@@ -40,7 +41,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use larder_format::ErrorKind;
-use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{ContainerUsage, Manifest};
@@ -52,6 +52,8 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
+
+pub use options::{Budget, DefragmentOptions};
 
 use choice::{Leave, Why};
 use duplicates::Duplicates;
@@ -69,47 +71,6 @@ const ATTEMPTS: u32 = 3;
 
 /// Ends of runs and containers that are remembered while duplicates are looked for.
 const TAILS_BYTES: usize = 8 << 20;
-
-/// When a container is left, and how much may be written about it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DefragmentOptions {
-    /// A container is sparse when every newest version that uses it uses less than this share of
-    /// its bytes (percent).
-    pub sparse_percent: u8,
-    /// A container of which its only newest version uses less than this many bytes is small,
-    /// however dense it is. Some of about one size are copied together. Otherwise a version would
-    /// need as many containers as it has predecessors.
-    pub small_bytes: u64,
-    /// Of a version's bytes, at most this percentage is copied; the sparsest containers come first.
-    /// Sharing copies nothing.
-    pub budget_percent: u8,
-    /// A container is left for copies elsewhere when there are some of at least this share of its
-    /// bytes (percent). Above 100: never.
-    pub duplicate_percent: u8,
-    /// Of the bytes in containers that newest versions use, at most this percentage may stay
-    /// unused. `None`: only sparse containers are left, within the budget. A limit needs all
-    /// manifests, and copies without a budget.
-    pub unused_percent: Option<f64>,
-    /// How the copies are compressed.
-    pub compression: Compression,
-}
-
-impl Default for DefragmentOptions {
-    fn default() -> Self {
-        Self {
-            // Measured (`bench/slimstore`, figure 9) with a version of which a sixth is new every
-            // time, all over it. With this limit and budget it is read nearly as fast as the first.
-            // HAR's 30 % and 5 % leave it at half.
-            sparse_percent: 70,
-            // A quarter of what backups fill.
-            small_bytes: 2 << 20,
-            budget_percent: 20,
-            duplicate_percent: 20,
-            unused_percent: None,
-            compression: Compression::DEFAULT,
-        }
-    }
-}
 
 /// A version that would be read faster, or share more, after a rewrite.
 #[derive(Debug, Clone)]
@@ -218,35 +179,28 @@ pub struct Plans {
 pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions) -> Option<DefragmentPlan> {
     let newest = [Newest::new(version, manifest)];
     let uses = Uses::of_all(&newest);
-    let sparse = choice::sparse(&newest, &uses, &HashSet::new(), options);
+    let sparse = choice::for_reading(&newest, &uses, options);
     plans_of(&newest, &uses, sparse, vec![Vec::new()], Duplicates::default(), options).plans.pop()
 }
 
-/// Plans for the newest version of every series. A version copies sparse containers once in its
-/// life, within the budget. It may share again and again, as long as there is enough to share.
+/// Plans for the newest version of every series. A version may be rewritten again and again, as
+/// long as it reads too much, or there is enough to share.
 /// Versions that cannot be read are left as they are.
 pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans, DefragmentError> {
     let (newest, unreadable) = newest::newest(context)?;
     let uses = Uses::of_all(&newest);
-    // Older versions are read only if they can change anything. Those that cannot be read may use
-    // anything.
-    let (all, none) = (uses.containers().collect(), HashSet::new());
     let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
-    let (at_least, at_most) =
-        (choice::sparse(&newest, &uses, &none, options), choice::sparse(&newest, &uses, &all, options));
-    let candidates = match options.unused_percent {
-        Some(_) => uses.containers().filter(|container| uses.unused_bytes(container) > 0).collect(),
-        None if at_least != at_most => of(&at_most),
-        None => HashSet::new(),
-    };
-    let exclusive = match candidates.is_empty() || !unreadable.is_empty() {
-        true => none,
-        false => unused::exclusive(context, &newest, candidates)?.unwrap_or_default(),
-    };
-    let sparse = choice::sparse(&newest, &uses, &exclusive, options);
+    let sparse = choice::for_reading(&newest, &uses, options);
     let mut leaving = of(&sparse);
     let mut unused = vec![Vec::new(); newest.len()];
     if let Some(percent) = options.unused_percent {
+        // Older versions are read only if they can change anything. Those that cannot be read may
+        // use anything.
+        let candidates: HashSet<_> = uses.containers().filter(|container| uses.unused_bytes(container) > 0).collect();
+        let exclusive = match candidates.is_empty() || !unreadable.is_empty() {
+            true => HashSet::new(),
+            false => unused::exclusive(context, &newest, candidates)?.unwrap_or_default(),
+        };
         unused = unused::unused(&newest, &uses, &exclusive, &leaving, percent);
         leaving.extend(of(&unused));
     }

@@ -48,7 +48,6 @@ fn every_error_has_its_kind() {
             DefragmentError::ChunkCopier(RewriteError::NoThreads), ErrorKind::Resource;
     });
     assert_kinds!(MaintenanceError {
-        MaintenanceError::Refused(_) => MaintenanceError::Refused(RepositoryError::NoKeys), ErrorKind::BadKey;
         MaintenanceError::Defragment(_) =>
             MaintenanceError::Defragment(DefragmentError::Index(index())), ErrorKind::LostRace;
         MaintenanceError::Pass(_) => MaintenanceError::Pass(PassError::LostIndex), ErrorKind::Damaged;

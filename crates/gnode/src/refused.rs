@@ -7,12 +7,15 @@
 use larder_format::ids::JobId;
 use larder_format::mark::Forgotten;
 use larder_job::JobContext;
-use larder_store::RepositoryError;
+use larder_state::Seen;
 use larder_store::catalog::Version;
+use larder_store::closed_domains::ClosedDomains;
 use larder_store::forget_marks::OwnedVersion;
 use larder_store::pins::PinError;
 
+use crate::error::PassError;
 use crate::forget::create_marks;
+use crate::pass::PassOptions;
 
 /// The refused versions that a round found.
 #[derive(Debug, Default)]
@@ -26,14 +29,17 @@ pub struct Refused {
     pub failed: Vec<(JobId, PinError)>,
 }
 
-/// Forgets all refused versions. `dry_run`: only says which.
+/// Forgets all refused versions. A dry run only says which.
 ///
 /// # Errors
-/// The repository cannot be listed.
-pub fn forget_refused(context: &JobContext, dry_run: bool) -> Result<Refused, RepositoryError> {
-    let (repository, executor) = (&context.repository, &context.executor);
+/// The repository cannot be listed; [`PassError::RolledBack`] when this machine saw a domain closed
+/// that is open now.
+pub fn forget_refused(context: &JobContext, options: &PassOptions) -> Result<Refused, PassError> {
+    let (repository, executor, dry_run) = (&context.repository, &context.executor, options.dry_run);
+    let seen = context.machine.seen();
     // One listing, as a rule of nothing.
     let closed = executor.block_on(repository.closed_domains())?;
+    expect_closed(context, options, &seen, &closed)?;
     if closed.is_empty() {
         return Ok(Refused::default());
     }
@@ -54,4 +60,24 @@ pub fn forget_refused(context: &JobContext, dry_run: bool) -> Result<Refused, Re
     });
     let forgot = executor.block_on(create_marks(repository, marks.collect()));
     Ok(Refused { forgotten: forgot.done, older: ids(&older), failed: forgot.failed })
+}
+
+/// Compares the closed domains with those that this machine had seen before it looked, and notes
+/// them. Without its end, the refused versions of a domain count again.
+fn expect_closed(
+    context: &JobContext,
+    options: &PassOptions,
+    seen: &Seen,
+    closed: &ClosedDomains,
+) -> Result<(), PassError> {
+    let opened = seen.opened_again(|domain| closed.contains(domain));
+    match opened.first() {
+        Some(lost) if !options.accept_state => return Err(PassError::RolledBack(lost.clone())),
+        _ if options.dry_run => return Ok(()),
+        _ => {}
+    }
+    let open = seen.closed().iter().filter(|domain| !closed.contains(**domain));
+    context.machine.forget_closed(open.copied().collect());
+    context.machine.note_closed(closed.ids());
+    Ok(())
 }

@@ -16,6 +16,12 @@ pub async fn rolled_back(context: &JobContext) -> Result<Vec<RolledBack>, PassEr
     let repository = context.repository.through(context.repository.store().without_cache());
     let seen = context.machine.seen();
     let mut found = Vec::new();
+    // Keys of one domain do not see what others read.
+    if repository.keys().is_for_all_domains() {
+        let closed = repository.closed_domains().await?;
+        found.extend(seen.opened_again(|domain| closed.contains(domain)));
+        context.machine.note_closed(closed.ids());
+    }
     if seen.newest().next().is_some() {
         let registers = repository.list_registers().await?;
         let is_there = |version: &Pin| registers.get(version).is_some_and(|all| all.first() == Some(&0));
@@ -39,9 +45,14 @@ pub async fn rolled_back(context: &JobContext) -> Result<Vec<RolledBack>, PassEr
 pub async fn accept(context: &JobContext, found: &[RolledBack]) -> Result<(), PassError> {
     let versions = found.iter().filter_map(|lost| match lost {
         RolledBack::Version { version } => Some(*version),
-        RolledBack::Index { .. } => None,
+        RolledBack::Index { .. } | RolledBack::Closing { .. } => None,
     });
     context.machine.forget_series(versions.collect::<Vec<Pin>>());
+    let domains = found.iter().filter_map(|lost| match lost {
+        RolledBack::Closing { domain } => Some(*domain),
+        RolledBack::Version { .. } | RolledBack::Index { .. } => None,
+    });
+    context.machine.forget_closed(domains.collect());
     if found.iter().any(|lost| matches!(lost, RolledBack::Index { .. })) {
         let newest = seen_as(&Current::look(&context.repository).await?.snapshot);
         context.machine.change(|seen| seen.index = Some(newest));

@@ -16,6 +16,7 @@ mod batch;
 mod candidates;
 mod feed;
 mod filters;
+mod image;
 mod job_chunks;
 mod layout_policy;
 mod overflow;
@@ -30,8 +31,11 @@ mod sequence;
 mod similar;
 mod similar_series;
 mod skip_duplicates;
+mod stream_supply;
+mod taken_over;
 mod unchanged_files;
 
+pub use image::{Changes, ReadAt};
 pub use run::backup;
 pub use scan_chunks::{GoOn, Show, collect};
 
@@ -63,6 +67,18 @@ pub enum Input {
         /// Bytes to come, when known.
         size: Option<u64>,
     },
+    /// Bytes that can be read at any offset, stored as a file.
+    Image {
+        /// Path of that file in the version, valid by `entry::is_valid_path`.
+        path: Vec<u8>,
+        /// The bytes.
+        image: Box<dyn ReadAt>,
+        /// What changed since an earlier version. The rest is taken over from that version and not
+        /// read. `None`: everything is read. The same happens, with a note, when that version is
+        /// not the newest of the series, when it is not whole, when its size differs, or when
+        /// another machine made it.
+        changes: Option<Changes>,
+    },
 }
 
 impl std::fmt::Debug for Input {
@@ -70,6 +86,7 @@ impl std::fmt::Debug for Input {
         f.write_str(match self {
             Self::Tree(_) => "Tree",
             Self::Stream { .. } => "Stream",
+            Self::Image { .. } => "Image",
         })
     }
 }

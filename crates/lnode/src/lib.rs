@@ -19,5 +19,5 @@ pub mod backup;
 mod kind_tests;
 pub mod restore;
 
-pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, backup};
+pub use backup::{BackupError, BackupOptions, BackupReport, Base, Changes, Input, ReadAt, WhyBase, backup};
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};

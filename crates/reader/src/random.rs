@@ -28,6 +28,7 @@ mod places;
 mod read_ahead;
 mod segment;
 mod streams;
+mod zeros;
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -46,6 +47,7 @@ use self::frames::Frames;
 use self::places::Places;
 use self::read_ahead::{Queue, Workers};
 use self::streams::Streams;
+use self::zeros::Zeros;
 use crate::container_cache::{FetchCounters, FetchReport};
 use crate::read_lease::is_missing;
 use crate::recipe_reader::damaged;
@@ -167,6 +169,8 @@ struct Shared {
     has_workers: bool,
     /// Containers whose damage was named.
     named: Mutex<HashSet<ContainerId>>,
+    /// Fingerprints of zeros.
+    zeros: Zeros,
 }
 
 impl std::fmt::Debug for Shared {
@@ -202,6 +206,7 @@ impl RandomReader {
             fingerprinter: Fingerprinter::new(repository.keys().fingerprint()),
             frames: Frames::new(repository, executor, counters.clone(), memory, tables, disk),
             queue: Queue::default(),
+            zeros: Zeros::default(),
             counters,
             request_max: (ahead / (threads as u64 + 1)).clamp(FRAME_TARGET as u64, REQUEST_MAX),
             ahead_max: ahead,

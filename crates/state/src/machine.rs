@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use larder_format::ids::{JobId, RepositoryId, SeriesKey};
+use larder_format::ids::{DomainId, JobId, RepositoryId, SeriesKey};
 use larder_format::keys::Secret;
 use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
@@ -106,6 +106,21 @@ impl Machine {
                 seen.index = Some(index);
             }
         });
+    }
+
+    /// Notes closed domains.
+    pub fn note_closed(&self, domains: impl IntoIterator<Item = DomainId>) {
+        let mut domains = domains.into_iter().peekable();
+        if domains.peek().is_some() {
+            self.note(|seen| domains.for_each(|domain| seen.add_closed(domain)));
+        }
+    }
+
+    /// Drops closed domains that are open now, as people say.
+    pub fn forget_closed(&self, domains: Vec<DomainId>) {
+        if !domains.is_empty() {
+            self.change(|seen| domains.into_iter().for_each(|domain| seen.remove_closed(domain)));
+        }
     }
 
     /// Drops all versions of the series of these. The others may be gone as well.

@@ -1,6 +1,8 @@
 //! What a machine remembers and the repository has no trace of.
 
+use larder_format::ids::DomainId;
 use larder_format::lease::Pin;
+use larder_format::names;
 
 use crate::seen::{Seen, SeenIndex};
 
@@ -21,6 +23,12 @@ pub enum RolledBack {
         /// The newest that is there now; 0: none.
         newest: u64,
     },
+    /// A domain is open again.
+    #[error("{} is gone or damaged: this machine saw that it closed a domain", names::closed(*domain))]
+    Closing {
+        /// The domain.
+        domain: DomainId,
+    },
 }
 
 /// What there is in the place of an index.
@@ -37,6 +45,13 @@ impl std::fmt::Display for Newest {
 }
 
 impl Seen {
+    /// The domains that this machine saw closed, and that are open. Only for what was seen before
+    /// the repository was looked at.
+    pub fn opened_again(&self, is_closed: impl Fn(DomainId) -> bool) -> Vec<RolledBack> {
+        let open = self.closed().iter().filter(|domain| !is_closed(**domain));
+        open.map(|domain| RolledBack::Closing { domain: *domain }).collect()
+    }
+
     /// The index that this machine saw, if the newest one in the repository is older, or another
     /// one of the same number. Only for what was seen *before* the repository was looked at:
     /// another process of this machine may publish meanwhile.

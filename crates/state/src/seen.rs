@@ -1,6 +1,6 @@
 //! The file `seen`: what this machine made and saw.
 
-use larder_format::ids::{JobId, KeyId, SeriesKey};
+use larder_format::ids::{DomainId, JobId, KeyId, SeriesKey};
 use larder_format::lease::Pin;
 use minicbor::{Decode, Encode};
 
@@ -10,6 +10,8 @@ const VERSIONS_MAX: usize = 8;
 const SERIES_MAX: usize = 4096;
 /// Missed versions to remember.
 const MISSED_MAX: usize = 1024;
+/// Closed domains to remember.
+const CLOSED_MAX: usize = 1024;
 /// Most bytes of the file.
 pub(crate) const SEEN_MAX: u64 = 4 << 20;
 
@@ -64,6 +66,10 @@ pub struct Seen {
     #[n(3)]
     #[cbor(default, skip_if = "Vec::is_empty")]
     missed: Vec<Pin>,
+    /// Domains that were closed.
+    #[n(4)]
+    #[cbor(default, skip_if = "Vec::is_empty")]
+    closed: Vec<DomainId>,
 }
 
 impl Seen {
@@ -106,6 +112,23 @@ impl Seen {
         if !self.missed.contains(&version) && self.missed.len() < MISSED_MAX {
             self.missed.push(version);
         }
+    }
+
+    /// Remembers that a domain was closed.
+    pub fn add_closed(&mut self, domain: DomainId) {
+        if !self.closed.contains(&domain) && self.closed.len() < CLOSED_MAX {
+            self.closed.push(domain);
+        }
+    }
+
+    /// Drops a closed domain.
+    pub fn remove_closed(&mut self, domain: DomainId) {
+        self.closed.retain(|known| *known != domain);
+    }
+
+    /// The domains that were closed when this machine looked.
+    pub fn closed(&self) -> &[DomainId] {
+        &self.closed
     }
 
     /// Whether this machine still expects a version to be there.

@@ -74,6 +74,8 @@ pub struct Catalog {
     /// Versions that do not count, because their domain was closed without them, oldest first. Only
     /// a listing of all series by a key for every domain has them.
     pub refused: Vec<Version>,
+    /// Objects that pretend to close a domain, with their errors, by name. They close nothing.
+    pub faulty_ends: Vec<(String, RepositoryError)>,
 }
 
 /// The objects under the name of one version.
@@ -226,8 +228,8 @@ impl Repository {
     }
 
     async fn catalog_below(&self, prefix: &str) -> Result<Catalog, RepositoryError> {
-        let Listed { versions, forgotten, closed } = self.listed_below(prefix).await?;
-        let (forgotten, closed) = (&forgotten, &closed);
+        let Listed { versions, forgotten, closed: closed_domains } = self.listed_below(prefix).await?;
+        let (forgotten, closed) = (&forgotten, &closed_domains);
         let reads = versions.into_iter().map(|((series, job), generations)| async move {
             self.find(series, job, generations, forgotten.contains(&(series, job)), closed).await
         });
@@ -248,6 +250,8 @@ impl Repository {
         }
         catalog.damaged.sort_by(|a, b| a.name.cmp(&b.name));
         catalog.faulty.sort_by(|a, b| a.name.cmp(&b.name));
+        drop(reads);
+        catalog.faulty_ends = closed_domains.faulty;
         Ok(catalog)
     }
 

@@ -10,7 +10,8 @@
 //! The default domain is not closed, because it belongs to all. A name can be used again: its next
 //! epoch is another domain.
 //!
-//! An object that does not open closes nothing, because anybody may create it. `check` reports it.
+//! An object that does not open closes nothing, because anybody may create it. Listings and `check`
+//! report it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -46,6 +47,16 @@ impl ClosedDomains {
     /// Whether no domain is closed.
     pub fn is_empty(&self) -> bool {
         self.domains.is_empty()
+    }
+
+    /// The domains that are closed.
+    pub fn ids(&self) -> impl Iterator<Item = DomainId> {
+        self.domains.keys().copied()
+    }
+
+    /// Whether a domain is closed.
+    pub fn contains(&self, domain: DomainId) -> bool {
+        self.domains.contains_key(&domain)
     }
 
     /// Whether a version does not count, because its domain is closed and does not name it.

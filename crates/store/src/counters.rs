@@ -47,6 +47,24 @@ impl StoreStats {
     pub fn requests(&self) -> u64 {
         self.creates + self.reads + self.sizes + self.lists + self.deletes
     }
+
+    /// What was counted after `before`, an earlier state of the same counts.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            creates: self.creates.saturating_sub(before.creates),
+            reads: self.reads.saturating_sub(before.reads),
+            sizes: self.sizes.saturating_sub(before.sizes),
+            lists: self.lists.saturating_sub(before.lists),
+            deletes: self.deletes.saturating_sub(before.deletes),
+            retries: self.retries.saturating_sub(before.retries),
+            failures: self.failures.saturating_sub(before.failures),
+            bytes_up: self.bytes_up.saturating_sub(before.bytes_up),
+            bytes_down: self.bytes_down.saturating_sub(before.bytes_down),
+            cache_hits: self.cache_hits.saturating_sub(before.cache_hits),
+            cache_misses: self.cache_misses.saturating_sub(before.cache_misses),
+        }
+    }
 }
 
 /// The running counts behind [`StoreStats`], shared by all clones of a store.

@@ -15,22 +15,35 @@ pub(crate) struct Dirty {
     zeros: bool,
     /// Pieces by offset. They do not overlap.
     pieces: BTreeMap<u32, Vec<u8>>,
+    /// MAC of the whole block, if it was worked out.
+    mac: Option<[u8; 16]>,
 }
 
 impl Dirty {
     /// A block of zeros.
     pub(crate) fn zeros() -> Self {
-        Self { zeros: true, pieces: BTreeMap::new() }
+        Self { zeros: true, ..Self::default() }
     }
 
     /// A block with this content.
     pub(crate) fn whole(content: Vec<u8>) -> Self {
         debug_assert_eq!(content.len(), BLOCK_LEN as usize);
-        Self { zeros: false, pieces: BTreeMap::from([(0, content)]) }
+        Self { pieces: BTreeMap::from([(0, content)]), ..Self::default() }
+    }
+
+    /// The same with the MAC of the content.
+    pub(crate) fn with_mac(content: Vec<u8>, mac: [u8; 16]) -> Self {
+        Self { mac: Some(mac), ..Self::whole(content) }
+    }
+
+    /// The MAC of the block, if it was worked out.
+    pub(crate) fn mac(&self) -> Option<[u8; 16]> {
+        self.mac
     }
 
     /// Writes over what is there.
     pub(crate) fn put(&mut self, at: u32, data: Vec<u8>) {
+        self.mac = None;
         let end = at + data.len() as u32;
         let before: Vec<u32> = self.pieces.range(..end).rev().map(|(from, _)| *from).collect();
         for from in before {
@@ -43,7 +56,9 @@ impl Dirty {
                 self.pieces.insert(end, piece[(end - from) as usize..].to_vec());
             }
             if from < at {
+                // Many short pieces must not hold the memory of long ones.
                 piece.truncate((at - from) as usize);
+                piece.shrink_to_fit();
                 self.pieces.insert(from, piece);
             }
         }
@@ -58,6 +73,9 @@ impl Dirty {
         }
         for (at, piece) in &later.pieces {
             self.put(*at, piece.clone());
+        }
+        if later.mac.is_some() {
+            self.mac = later.mac;
         }
     }
 
@@ -108,6 +126,25 @@ impl Dirty {
         }
     }
 
+    /// Appends what it says of a range, which it covers.
+    pub(crate) fn append(&self, range: &Range<u32>, out: &mut Vec<u8>) {
+        let from = out.len();
+        let first = self.pieces.range(..=range.start).next_back();
+        match first.and_then(|(at, piece)| piece.get((range.start - at) as usize..(range.end - at) as usize)) {
+            // Nearly always one piece, which is copied once.
+            Some(piece) => out.extend_from_slice(piece),
+            None => {
+                out.resize(from + range.len(), 0);
+                self.overlay(range.start, &mut out[from..]);
+            }
+        }
+    }
+
+    /// The whole block, if it is one piece.
+    pub(crate) fn as_whole(&self) -> Option<&[u8]> {
+        self.pieces.get(&0).filter(|piece| piece.len() == BLOCK_LEN as usize).map(Vec::as_slice)
+    }
+
     /// Bytes of memory that it takes, nearly.
     pub(crate) fn bytes_held(&self) -> usize {
         OVERHEAD + self.pieces.values().map(|piece| piece.len() + OVERHEAD / 4).sum::<usize>()
@@ -118,6 +155,16 @@ impl Dirty {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn overwritten_pieces_free_their_memory() {
+        let mut dirty = Dirty::default();
+        for at in 0..100 {
+            dirty.put(at, vec![1; (BLOCK_LEN - at) as usize]);
+        }
+        let room: usize = dirty.pieces.values().map(Vec::capacity).sum();
+        assert!(room <= dirty.bytes_held(), "{room}");
+    }
 
     proptest! {
         #[test]
@@ -136,6 +183,12 @@ mod tests {
             dirty.put_all(&later);
             let mut found = vec![0xee; BLOCK_LEN as usize];
             dirty.overlay(0, &mut found);
+            for range in dirty.ranges() {
+                let mut appended = vec![1];
+                dirty.append(&range, &mut appended);
+                prop_assert_eq!(&appended[1..], &found[range.start as usize..range.end as usize]);
+            }
+            prop_assert!(dirty.as_whole().is_none_or(|whole| whole == found));
             let known: u32 = dirty.ranges().map(|range| range.len() as u32).sum();
             prop_assert_eq!(known as usize, expected.iter().flatten().count());
             for (at, byte) in expected.iter().enumerate() {

@@ -3,6 +3,7 @@
 //! Paths are relative to the folder. A write is durable after [`DiskFile::sync`]; a name that was
 //! created, linked or removed is durable after [`Disk::sync_folder`].
 
+mod reads;
 mod real;
 mod simulated;
 
@@ -63,6 +64,18 @@ pub trait DiskFile: Send + Sync {
     /// Fills the buffer from an offset. `UnexpectedEof` if the file ends before.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
+    /// Reads ranges of this file, given by offset and length, in any order and as many at once as
+    /// the disk likes. The results have the order of the ranges.
+    fn read_many(&self, wanted: &[(u64, usize)]) -> Vec<io::Result<Vec<u8>>> {
+        wanted.iter().map(|(offset, length)| self.read_one(*offset, *length)).collect()
+    }
+
+    /// Reads one range of this file.
+    fn read_one(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.read_at(offset, &mut bytes).map(|()| bytes)
+    }
+
     /// Writes at an offset.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
@@ -92,16 +105,44 @@ pub(crate) fn read_file(disk: &dyn Disk, path: &str, most: u64) -> io::Result<Ve
 /// Writes a new file durably: under a temporary name first, so that no part of it is ever seen
 /// under its own. Fails if the name exists.
 pub(crate) fn write_file(disk: &dyn Disk, path: &str, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let temporary = format!("{path}.new");
+    write_temporary(disk, path, bytes)?;
+    name_temporary(disk, path)
+}
+
+fn temporary(path: &str) -> String {
+    format!("{path}.new")
+}
+
+/// Writes a file under the temporary name of `path`, durably. After an error it is gone.
+pub(crate) fn write_temporary(disk: &dyn Disk, path: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temporary(path);
     match disk.remove(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let file = disk.create(&temporary)?;
-    file.write_at(0, bytes)?;
-    file.sync()?;
-    disk.link(&temporary, path)?;
+    let written = file.write_at(0, bytes).and_then(|()| file.sync());
+    // It must not take space that is missing already.
+    written.inspect_err(|_| drop(disk.remove(&temporary)))
+}
+
+/// Gives such a file its name, durably.
+pub(crate) fn name_temporary(disk: &dyn Disk, path: &str) -> io::Result<()> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    disk.link(&temporary(path), path)?;
     disk.sync_folder(folder)?;
-    disk.remove(&temporary)
+    // What stays is removed by the next start.
+    drop(disk.remove(&temporary(path)));
+    Ok(())
+}
+
+/// Forgets such a file, unless it has its name. Whether it is gone.
+pub(crate) fn forget_temporary(disk: &dyn Disk, path: &str) -> bool {
+    match disk.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            drop(disk.remove(&temporary(path)));
+            true
+        }
+        _ => false,
+    }
 }

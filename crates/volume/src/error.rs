@@ -23,6 +23,14 @@ pub enum VolumeError {
         /// What is wrong with it.
         source: DecodeError,
     },
+    /// Records of the log are damaged, and there are later ones: what was flushed is lost.
+    #[error("{what} is damaged: {source}")]
+    DamagedLog {
+        /// The slot, and the place in it.
+        what: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
     /// Data of a volume cannot be read.
     #[error("volume {volume}, blocks {first} to {last}: {source}")]
     Blocks {
@@ -50,18 +58,57 @@ pub enum VolumeError {
     /// There is no volume of this name.
     #[error("there is no volume {0:?} in this store")]
     NoVolume(String),
+    /// There is no snapshot of this name.
+    #[error("there is no snapshot {0:?} in this store")]
+    NoSnapshot(String),
     /// A volume of this name exists.
     #[error("a volume {0:?} exists already")]
     VolumeExists(String),
+    /// A snapshot of this name exists.
+    #[error("a snapshot {0:?} exists already")]
+    SnapshotExists(String),
+    /// The volume or snapshot is needed by others.
+    #[error("{what} has {by}")]
+    Needed {
+        /// The volume or snapshot.
+        what: String,
+        /// What needs it: its snapshots or clones, by name.
+        by: String,
+    },
+    /// The request goes beyond the end of a volume.
+    #[error("the request ends behind the end of the volume, at {0} bytes")]
+    BehindEnd(u64),
+    /// A volume is over something outside of the store, which cannot be read.
+    #[error("the volume is over {what}: {source}")]
+    Outside {
+        /// The text that its creator gave.
+        what: String,
+        /// The reason.
+        source: io::Error,
+    },
     /// An argument has no meaning.
     #[error("{0}")]
     BadRequest(String),
+    /// A chunk has the fingerprint of a stored one, and other bytes.
+    #[error("a chunk has the fingerprint of that at offset {offset} of container {container}, and other bytes")]
+    Collision {
+        /// Container of the stored chunk.
+        container: u32,
+        /// Its offset in the container's payload.
+        offset: u32,
+    },
     /// The file system of the store is nearly full.
     #[error("the file system of the store is full: writes are refused, reads are not")]
     Full,
     /// A commit failed in a way that leaves its durability open.
     #[error("an earlier commit failed ({0}); restart the server to write again")]
     Stopped(String),
+    /// A merge or a round of collection was stopped, because the store is about to close.
+    #[error("it was stopped, because the store closes")]
+    Interrupted,
+    /// A mistake of the program: something panicked.
+    #[error("a bug: {0}")]
+    Bug(String),
     /// A value cannot be stored.
     #[error(transparent)]
     Encode(#[from] EncodeError),
@@ -97,16 +144,24 @@ impl VolumeError {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
                 _ => ErrorKind::Unusable,
             },
-            Self::Damaged { source, .. } => source.kind(),
+            Self::Damaged { source, .. } | Self::DamagedLog { source, .. } => source.kind(),
             Self::Blocks { source, .. } => source.kind(),
             Self::InUse => ErrorKind::LostRace,
             Self::NoStore(_) => ErrorKind::NoRepository,
             Self::WrongKey => ErrorKind::BadKey,
-            Self::NoVolume(_) | Self::VolumeExists(_) | Self::BadRequest(_) | Self::NotEmpty(_) => {
-                ErrorKind::BadRequest
-            }
+            Self::NoVolume(_)
+            | Self::NoSnapshot(_)
+            | Self::VolumeExists(_)
+            | Self::SnapshotExists(_)
+            | Self::Needed { .. }
+            | Self::BehindEnd(_)
+            | Self::BadRequest(_)
+            | Self::NotEmpty(_) => ErrorKind::BadRequest,
+            Self::Outside { .. } => ErrorKind::Unusable,
             Self::Full => ErrorKind::Full,
-            Self::Stopped(_) => ErrorKind::Unusable,
+            Self::Stopped(_) | Self::Collision { .. } => ErrorKind::Unusable,
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Bug(_) => ErrorKind::Bug,
             Self::Encode(error) => error.kind(),
         }
     }

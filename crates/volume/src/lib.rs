@@ -7,13 +7,24 @@
 //!
 //! Below: `format`, `chunking`, `nbd`. Nothing here knows repositories.
 
+mod chain;
+mod counters;
 pub mod device;
 mod dirty;
 pub mod disk;
 mod error;
 mod index;
+mod lower;
+mod stats;
 pub mod store;
+mod workers;
 
-pub use device::VolumeExports;
+pub use chain::{FilterCounts, FilterKind, FilterSet, UnknownFilter};
+pub use counters::{CacheStats, Phase};
+pub use device::{ChangedBlocks, Hydrated, VolumeExports};
 pub use error::VolumeError;
-pub use store::{CheckReport, Entropy, Options, Recovery, Store, SystemEntropy};
+pub use lower::Lower;
+pub use stats::{StoreStats, StoreUsage, TableStats, VolumeUsage};
+pub use store::{
+    CheckReport, CollectOptions, Collected, Entropy, Loss, LostBlocks, Options, Recovery, Store, SystemEntropy,
+};

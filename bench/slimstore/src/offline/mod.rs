@@ -7,7 +7,7 @@ mod crowd;
 mod holdings;
 
 use larder_format::compress::Compression;
-use larder_gnode::defragment::DefragmentOptions;
+use larder_gnode::defragment::{Budget, DefragmentOptions};
 use larder_gnode::pass::PassOptions;
 use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
 use larder_index::Current;
@@ -22,7 +22,7 @@ use crate::Offline;
 pub(crate) fn compact(node: &Node, offline: Offline) -> anyhow::Result<Cost> {
     let mut options = DefragmentOptions { compression: Compression::Off, ..DefragmentOptions::default() };
     options.sparse_percent = offline.sparse_percent.unwrap_or(options.sparse_percent);
-    options.budget_percent = offline.budget_percent.unwrap_or(options.budget_percent);
+    options.budget = offline.budget_percent.map_or(options.budget, Budget::of_version);
     node.compact(&options)
 }
 

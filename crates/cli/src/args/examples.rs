@@ -80,11 +80,50 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "volume",
         &[
-            ("larder volume init /srv/store", "Create a volume store in a folder"),
+            ("larder volume init /srv/store", "Create a volume store in a folder; asks for a password"),
+            (
+                "larder volume init /srv/store --store-password-file /etc/larder/store",
+                "Create one with a password of its own, as scripts do",
+            ),
+            ("larder volume init /srv/store --like s3://bucket/prefix", "Create one with the keys of a repository"),
             ("larder volume create /srv/store/disk1 100GiB", "Create a volume"),
+            ("larder volume create /srv/store/disk2 --clone disk1@monday", "Create a volume from a snapshot"),
+            ("larder volume create /srv/store/vm --from latest:/disk.img", "Create a volume over a file of a snapshot"),
+            (
+                "larder volume create /srv/store/vm --from 1a2b3c4d --copy",
+                "Create a volume with all data of a snapshot",
+            ),
             ("larder volume list /srv/store", "List the volumes of a store"),
             ("larder volume serve /srv/store --nbd unix:/run/store.sock", "Serve all volumes on a socket"),
+            (
+                "larder volume serve /srv/store --nbd 0.0.0.0:10809 --tls /etc/larder/tls --metrics 127.0.0.1:9810",
+                "Serve them to other machines that have certificates, and metrics to this one",
+            ),
+            (
+                "larder volume serve /srv/store --iscsi 192.0.2.1:3260 --chap /etc/larder/chap",
+                "Serve them as iSCSI targets too",
+            ),
+            ("larder volume stats /srv/store", "Show the space and the work of a store"),
+            ("larder volume stats /srv/store --watch", "Show the work of a server every second"),
+            ("larder volume snapshot /srv/store/disk1@monday", "Create a snapshot"),
+            ("larder volume resize /srv/store/disk1 200GiB", "Make a volume larger"),
+            (
+                "larder volume resize /srv/store/disk1 50GiB --shrink",
+                "Make it smaller, and discard what is behind 50 GiB",
+            ),
+            ("larder volume rename /srv/store/disk1 old", "Change the name of a volume"),
+            ("larder volume delete /srv/store/disk1@monday", "Delete a snapshot"),
+            ("larder volume delete /srv/store/disk1 --snapshots", "Delete a volume and its snapshots"),
+            ("larder volume collect /srv/store --until-free 20%", "Free space"),
             ("larder volume check /srv/store --read-data", "Check a store, and read all its data"),
+            ("larder volume check /srv/store --repair", "Check a store, and replace wrong counts"),
+            ("larder volume check /srv/store --accept-loss", "Open a store whose log is damaged, and lose writes"),
+            ("larder volume backup /srv/store/disk1", "Back up the blocks that changed since the last backup"),
+            (
+                "larder volume backup /srv/store/disk1 --series disk1 --tag nightly",
+                "The same in a series of this name, with a tag",
+            ),
+            ("larder volume hydrate /srv/store/vm", "Copy what it still reads from the repository"),
         ],
     ),
     (
@@ -99,6 +138,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "larder serve-block 1a2b3c4d --nbd 0.0.0.0:10809 --tls /etc/larder/tls",
                 "Serve it to other machines that have certificates",
             ),
+            ("larder serve-block 1a2b3c4d --overlay /srv/store/vm", "Serve it writable; writes go to a volume"),
         ],
     ),
     (
@@ -195,10 +235,10 @@ pub(crate) fn examples(path: &[&str]) -> Vec<Example> {
     all.iter().filter(|(line, _)| path.len() == 1 || is_of(line)).copied().collect()
 }
 
-/// The examples of a verb as `--help` shows them.
-pub(super) fn of(verb: &str) -> String {
+/// The examples of a verb or a subcommand as `--help` shows them.
+pub(super) fn of(path: &[&str]) -> String {
     let mut text = String::from("Examples:\n");
-    for (command, why) in examples(&[verb]) {
+    for (command, why) in examples(path) {
         text.push_str(&format!("  # {why}\n  {command}\n"));
     }
     text.push('\n');
@@ -233,7 +273,7 @@ mod tests {
     fn every_verb_has_examples() {
         let larder = command();
         for verb in larder.get_subcommands() {
-            assert!(of(verb.get_name()).starts_with("Examples:\n  # "), "{}", verb.get_name());
+            assert!(of(&[verb.get_name()]).starts_with("Examples:\n  # "), "{}", verb.get_name());
             for below in verb.get_subcommands() {
                 let path = [verb.get_name(), below.get_name()];
                 assert!(!examples(&path).is_empty(), "{path:?}");

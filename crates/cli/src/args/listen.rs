@@ -12,7 +12,8 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Option<OsString>,
 
-    /// Require TLS on HOST:PORT. The folder has ca-cert.pem, server-cert.pem and server-key.pem
+    /// Require TLS on HOST:PORT, and client certificates of the same authority. The folder has
+    /// ca-cert.pem, server-cert.pem and server-key.pem
     #[arg(long, value_name = "DIR")]
     pub(crate) tls: Option<PathBuf>,
 

@@ -19,6 +19,8 @@ mod series;
 mod serve_block;
 mod tools;
 mod volume;
+mod volume_change;
+mod volume_repository;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -40,8 +42,13 @@ pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetS
 pub(crate) use serve_block::ServeBlockArgs;
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 pub(crate) use volume::{
-    VolumeArgs, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeInitArgs, VolumeListArgs, VolumeServeArgs,
+    VolumeArgs, VolumeCheckArgs, VolumeChunks, VolumeCommand, VolumeCreateArgs, VolumeInitArgs, VolumeListArgs,
+    VolumeServeArgs, VolumeStatsArgs,
 };
+pub(crate) use volume_change::{
+    VolumeCollectArgs, VolumeDeleteArgs, VolumeRenameArgs, VolumeResizeArgs, VolumeSnapshotArgs,
+};
+pub(crate) use volume_repository::{FromArgs, StorePasswordArgs, VolumeBackupArgs, VolumeHydrateArgs};
 
 /// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.
 ///
@@ -76,11 +83,17 @@ pub(crate) fn command() -> clap::Command {
         let (short, long) = (verb.get_after_help().cloned(), verb.get_after_long_help().cloned());
         let more =
             format!("See `larder help {}` for details, and `larder --help` for the global options.", verb.get_name());
-        let examples = examples::of(verb.get_name());
+        let examples = examples::of(&[verb.get_name()]);
         let codes = exit_codes(verb.get_name());
         let more_at_length = format!("{examples}{codes}See `larder --help` for the exit codes.");
         let verb = verb.after_help(short.unwrap_or_else(|| more.into()));
-        verb.after_long_help(long.unwrap_or_else(|| more_at_length.into()))
+        let name = verb.get_name().to_owned();
+        let verb = verb.after_long_help(long.unwrap_or_else(|| more_at_length.into()));
+        verb.mut_subcommands(|below| {
+            let path = [name.as_str(), below.get_name()];
+            let (examples, codes) = (examples::of(&path), exit_codes(path[0]));
+            below.after_long_help(format!("{examples}{codes}See `larder --help` for the exit codes."))
+        })
     })
 }
 
@@ -106,8 +119,9 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
              Exit code 13: clients met damage.\n"
         }
         "volume" => {
-            "Exit code 11: another process has the store open.\n\
-             Exit code 13: damage was found.\n"
+            "Exit code 11: another process has the store open, or clients use what is to be deleted.\n\
+             Exit code 13: damage was found.\n\
+             Exit code 16: the file system of the store is full.\n"
         }
         "optimize" => {
             "Exit code 3: some objects could not be deleted, or some snapshots could not be rewritten.\n\
@@ -147,9 +161,26 @@ pub(crate) enum Command {
     Restore(Box<RestoreArgs>),
     /// Write a file, or a folder as an archive, to standard output
     Dump(DumpArgs),
-    /// Serve a file or disk image of a snapshot as a read-only block device
+    /// Serve a file or disk image of a snapshot as a block device
+    ///
+    /// It is read-only unless --overlay is given. Clients read it over NBD: mount it, boot a
+    /// virtual machine from it, or copy it. Only the parts that a client reads are fetched. The
+    /// command serves until SIGINT or SIGTERM, and prints what to type on the client. Snapshots can
+    /// be forgotten meanwhile: their data stays until the end.
     ServeBlock(ServeBlockArgs),
     /// Manage and serve deduplicated block devices
+    ///
+    /// A volume store is a folder of this machine with any number of volumes. It is no repository:
+    /// it needs no --repo. Equal data is stored once while it is written, compressed and encrypted.
+    /// A server offers every volume and snapshot as an NBD export. It frees the space of data that
+    /// was overwritten or discarded.
+    ///
+    /// While a store is served, verbs reach its server through the socket STORE/control, and need
+    /// no password of the store. Otherwise they open the store themselves. `init`, `serve` and
+    /// `check` always do.
+    ///
+    /// The password of a store comes from --store-password-file or LARDER_STORE_PASSWORD_FILE.
+    /// Without them it comes from the same options, variables and prompt as that of a repository.
     Volume(VolumeArgs),
     /// Check the repository for errors
     Check(CheckArgs),

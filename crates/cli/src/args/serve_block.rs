@@ -5,13 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{FetchArgs, FilterArgs, ListenArgs};
+use super::{FetchArgs, FilterArgs, ListenArgs, StorePasswordArgs};
 
-/// Serve a file or disk image of a snapshot as a read-only block device.
-///
-/// Clients read it over NBD: mount it, boot a virtual machine from it, or copy it. Only the parts
-/// that a client reads are fetched. The command serves until SIGINT or SIGTERM, and prints what to
-/// type on the client. Snapshots can be forgotten meanwhile: their data stays until the end.
+/// Serve a file or disk image of a snapshot as a block device.
 #[derive(Debug, Args)]
 pub(crate) struct ServeBlockArgs {
     /// Snapshot (latest, latest~2, or an id prefix), and a file in it; without a path, the only
@@ -35,6 +31,15 @@ pub(crate) struct ServeBlockArgs {
     /// Show the device as the file DIR/nbd of this machine; needs nbdfuse
     #[arg(long, value_name = "DIR")]
     pub(crate) mount_file: Option<PathBuf>,
+
+    /// Serve a device that can be written: writes go to a volume over the snapshot, which is
+    /// created if it does not exist. Later runs continue it. No server of the store may run
+    #[arg(long, value_name = "STORE/NAME")]
+    pub(crate) overlay: Option<OsString>,
+
+    /// The password of the store
+    #[command(flatten)]
+    pub(crate) password: StorePasswordArgs,
 
     /// How contents are fetched
     #[command(flatten)]

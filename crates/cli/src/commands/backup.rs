@@ -12,11 +12,13 @@ use larder_format::manifest::Statistics;
 use larder_format::names;
 use larder_format::roles::Roles;
 use larder_job::{Clock, JobContext, SystemClock};
-use larder_lnode::{BackupOptions, BackupReport, Base, WhyBase, backup};
+use larder_lnode::{BackupOptions, BackupReport, Base, Input, WhyBase, backup};
+use larder_source::Walk;
 use larder_store::{Repository, StoreStats};
 use serde_json::{Value, json};
 
 use self::input::Source;
+pub(super) use self::naming::default_series;
 use self::scan::Scan;
 use crate::app::App;
 use crate::args::{BackupArgs, FilterArgs};
@@ -69,10 +71,38 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     if options.series.is_empty() {
         return Err(Failure::usage("a series needs a name"));
     }
+    let performed = perform(app, &opened.repository, input, scan, options)?;
+    performed.tell(app, serde_json::Map::new())?;
+    let report = &performed.report;
+    let has_predecessor =
+        report.bases.iter().any(|base| matches!(base.why, WhyBase::Newest | WhyBase::Own | WhyBase::Before));
+    let is_stream = args.stdin || args.stdin_from_command;
+    if has_predecessor && naming::is_unnamed(args) && naming::is_nearly_new(&report.statistics, is_stream) {
+        let what = if is_stream { "streams without a name" } else { "lists from standard input" };
+        app.out.warn(&format!(
+            "this has little in common with the snapshot before it: all {what} share the series {}, and `forget` treats \
+             them as one; name it with --series",
+            safe(&performed.options.series)
+        ));
+    }
+    if args.stdin && report.statistics.logical_bytes == 0 {
+        app.out.warn("standard input was empty");
+    }
+    Ok(performed.exit())
+}
+
+/// Runs a backup with a meter. `scan`: the same tree once more, for totals.
+pub(super) fn perform(
+    app: &App,
+    repository: &Repository,
+    input: Input,
+    scan: Option<Walk>,
+    options: BackupOptions,
+) -> Result<Performed, Failure> {
     let started_ms = SystemClock.now_ms();
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
-    let context = app.context(opened.repository.clone(), meter.progress());
-    let context = JobContext { machine: machine::witness(&app.global, &app.out, &opened.repository), ..context };
+    let context = app.context(repository.clone(), meter.progress());
+    let context = JobContext { machine: machine::witness(&app.global, &app.out, repository), ..context };
     let scan = scan.map(|walk| Scan::start(walk, meter.progress()));
     let result = backup(&context, input, &options);
     drop(scan);
@@ -82,38 +112,13 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         let failure = Failure::from(error);
         if context.cancel.is_cancelled() { Failure { exit: Exit::Interrupted, ..failure } } else { failure }
     })?;
-    let ended = Ended {
-        args,
-        options: &options,
-        report: &report,
+    Ok(Performed {
         errors: report.statistics.errors.max(meter.errors()),
+        options,
+        report,
         started_ms,
         seconds: meter.elapsed().as_secs_f64(),
-        requests: opened.repository.store().stats(),
-    };
-    if app.out.is_json() {
-        app.out.json(&ended.json())?
-    } else {
-        ended.print(&app.out)?
-    }
-    let has_predecessor =
-        report.bases.iter().any(|base| matches!(base.why, WhyBase::Newest | WhyBase::Own | WhyBase::Before));
-    let is_stream = args.stdin || args.stdin_from_command;
-    if has_predecessor && naming::is_unnamed(args) && naming::is_nearly_new(&report.statistics, is_stream) {
-        let what = if is_stream { "streams without a name" } else { "lists from standard input" };
-        app.out.warn(&format!(
-            "this has little in common with the snapshot before it: all {what} share the series {}, and `forget` treats \
-             them as one; name it with --series",
-            safe(&options.series)
-        ));
-    }
-    if args.stdin && report.statistics.logical_bytes == 0 {
-        app.out.warn("standard input was empty");
-    }
-    Ok(match () {
-        () if !report.missing.is_empty() || report.may_miss_more => Exit::Damage,
-        () if ended.errors > 0 => Exit::Partly,
-        () => Exit::Done,
+        requests: repository.store().stats(),
     })
 }
 
@@ -128,19 +133,32 @@ fn parent(app: &App, repository: &Repository, args: &BackupArgs) -> Result<Optio
     versions.find(app, &reference.snapshot).map(|version| Some(version.id()))
 }
 
-/// The report at the end.
-struct Ended<'a> {
-    args: &'a BackupArgs,
-    options: &'a BackupOptions,
-    report: &'a BackupReport,
+/// A backup that has ended, and its report.
+pub(super) struct Performed {
+    options: BackupOptions,
+    pub(super) report: BackupReport,
     errors: u64,
     started_ms: u64,
     seconds: f64,
     requests: StoreStats,
 }
 
-impl Ended<'_> {
-    fn json(&self) -> Value {
+impl Performed {
+    /// Prints the report. `more` are further keys of its JSON.
+    pub(super) fn tell(&self, app: &App, more: serde_json::Map<String, Value>) -> Result<(), Failure> {
+        if app.out.is_json() { app.out.json(&self.json(more)) } else { self.print(&app.out) }
+    }
+
+    /// The exit code of the command.
+    pub(super) fn exit(&self) -> Exit {
+        match () {
+            () if !self.report.missing.is_empty() || self.report.may_miss_more => Exit::Damage,
+            () if self.errors > 0 => Exit::Partly,
+            () => Exit::Done,
+        }
+    }
+
+    fn json(&self, more: serde_json::Map<String, Value>) -> Value {
         let mut object = summary::statistics(&self.report.statistics);
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("summary"));
@@ -148,7 +166,7 @@ impl Ended<'_> {
         put("backup_start", json!(time::rfc3339(self.started_ms)));
         put("backup_end", json!(time::rfc3339(SystemClock.now_ms())));
         put("total_duration", json!(self.seconds));
-        put("dry_run", json!(self.args.dry_run));
+        put("dry_run", json!(self.options.dry_run));
         put("error_count", json!(self.errors));
         if let Some(version) = &self.report.version {
             put("snapshot_id", json!(version.id.to_string()));
@@ -171,6 +189,7 @@ impl Ended<'_> {
         put("missing_objects", json!(missing));
         put("index_unreadable", json!(self.report.may_miss_more));
         summary::put_requests(&mut object, &self.requests);
+        object.extend(more);
         Value::Object(object)
     }
 
@@ -205,7 +224,7 @@ impl Ended<'_> {
             out.info(format!("Others: {others:>9} links, devices, FIFOs"))?;
         }
         let (added, stored) = (sizes::show(statistics.added_bytes), sizes::show(statistics.stored_bytes));
-        out.info(match self.args.dry_run {
+        out.info(match self.options.dry_run {
             true => format!("Would add to the repository: {added}, before compression"),
             false => format!("Added to the repository: {added} ({stored} stored)"),
         })?;
@@ -218,7 +237,7 @@ impl Ended<'_> {
         out.info(format!("processed {files}, {} in {duration}", sizes::show(statistics.logical_bytes)))?;
         match &self.report.version {
             Some(version) => out.info(format!("snapshot {} saved", version.id.short()))?,
-            None if self.args.dry_run => out.info("dry run: no snapshot was made")?,
+            None if self.options.dry_run => out.info("dry run: no snapshot was made")?,
             None => out.info("nothing changed: no snapshot was made")?,
         }
         if let Some(first) = self.report.missing.first() {
@@ -227,7 +246,7 @@ impl Ended<'_> {
                 1 => "and 1 other object are missing or damaged",
                 count => &format!("and {count} other objects are missing or damaged"),
             };
-            let stored = if self.args.dry_run { "would be" } else { "was" };
+            let stored = if self.options.dry_run { "would be" } else { "was" };
             out.warn(&format!(
                 "{} {what}; earlier snapshots need them. Their data {stored} stored again for this snapshot",
                 names::container(*first)

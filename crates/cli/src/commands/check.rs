@@ -105,6 +105,7 @@ fn find_roll_back(
         let object = match lost {
             RolledBack::Version { version } => names::version(version.series, version.job, 0),
             RolledBack::Index { seen, .. } => names::index(seen.number),
+            RolledBack::Closing { domain } => names::closed(*domain),
         };
         report.damages.iter().all(|damage| damage.object != object)
     });

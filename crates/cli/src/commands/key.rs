@@ -25,7 +25,7 @@ use crate::failure::{Failure, chain};
 use crate::key_file::{self, About, write_new};
 use crate::output::{Align, Table, safe};
 use crate::password::PasswordSource;
-use crate::{sizes, time};
+use crate::{machine, sizes, time};
 
 /// Larger than any paper key with its explanations.
 const PAPER_MAX: usize = 64 << 10;
@@ -198,6 +198,7 @@ fn close_domain(app: &App, repository: &Repository, list: &KeyList, id: KeyId, r
         versions: Vec::new(),
     };
     let closed = app.block_on(repository.close_domain(end))?;
+    machine::remembering(&app.global, &app.out, repository).note_closed([closed.domain(repository.keys())]);
     // Made meanwhile by another operator.
     for other in app.block_on(repository.other_keys_in(name, epoch, id))? {
         app.out.warn(&format!("key {other} is of the closed domain, too: its snapshots do not count; remove it"));

@@ -141,7 +141,7 @@ impl Drop for Place {
 }
 
 /// A new folder that only this user can enter.
-fn private_folder() -> Result<PathBuf, Failure> {
+pub(in crate::commands) fn private_folder() -> Result<PathBuf, Failure> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
     let parent = runtime.unwrap_or_else(std::env::temp_dir);
     let number: [u8; 8] = random(&SystemEntropy)?;

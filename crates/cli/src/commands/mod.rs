@@ -1,9 +1,11 @@
 //! One module for each verb: calls the crates below with its arguments, prints, and returns the
 //! exit code.
 
+mod acceptor;
 mod backup;
 mod cat;
 mod check;
+mod client_lines;
 mod completions;
 mod diff;
 mod dump;
@@ -16,6 +18,7 @@ mod layout;
 mod listen;
 mod ls;
 mod man;
+mod metrics_server;
 mod optimize;
 mod pin;
 mod reclaimable;

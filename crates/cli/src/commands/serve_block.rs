@@ -5,7 +5,7 @@
 
 mod device;
 mod mounted;
-mod usage;
+mod overlay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,9 @@ use serde_json::{Value, json};
 
 use self::device::Device;
 use self::mounted::Mounted;
+use super::client_lines;
 use super::listen::{Address, Place};
+use super::volume::Shown;
 use crate::app::App;
 use crate::args::ServeBlockArgs;
 use crate::exit::Exit;
@@ -37,6 +39,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const IN_FLIGHT: usize = 64 << 20;
 
 pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
+    if let Some(volume) = &args.overlay {
+        return overlay::run(app, args, volume);
+    }
     let reference = refs::parse(&args.snapshot)?;
     let path = refs::one_path(&reference, args.inside.as_ref())?;
     let address = Address::of(&args.listen)?;
@@ -187,7 +192,7 @@ impl Served<'_> {
             out.line(format!("  {}", mounted.file.display()))?;
         }
         out.info("")?;
-        for (why, line) in usage::lines(self.place, self.export) {
+        for (why, line) in client_lines::lines(self.place, self.export, client_lines::Access::ReadOnly) {
             out.info(format!("# {why}\n{line}"))?;
         }
         out.info("")?;
@@ -212,7 +217,8 @@ impl Served<'_> {
         std::thread::scope(|scope| {
             if hydrates {
                 let (random, cancel) = (self.random.clone(), cancel.clone());
-                scope.spawn(move || hydrate(&random, &cancel, &sender));
+                let shown = Shown::start(self.app, &absolute(self.export.as_bytes()));
+                scope.spawn(move || hydrate(&random, &cancel, shown, &sender));
             }
             let ended = self.wait(&events, lease, damage);
             // The copy ends with the command.
@@ -296,8 +302,10 @@ impl Served<'_> {
     }
 }
 
-fn hydrate(random: &RandomReader, cancel: &Cancel, sender: &Sender<Event>) {
-    let copied = random.hydrate(cancel, |_, _| ());
+fn hydrate(random: &RandomReader, cancel: &Cancel, mut shown: Shown, sender: &Sender<Event>) {
+    let copied = random.hydrate(cancel, |done, all| shown.reach(done, all));
+    // Before its result.
+    drop(shown);
     // Nobody waits at the end of the command.
     drop(sender.send(Event::Hydrated(copied)));
 }

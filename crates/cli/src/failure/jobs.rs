@@ -88,6 +88,9 @@ fn advice_on_pass(error: &PassError) -> Option<&'static str> {
         PassError::RolledBack(RolledBack::Version { .. }) => Some(
             "if the repository was put back on purpose, or another machine collected the snapshot, repeat this with --accept-state",
         ),
+        PassError::RolledBack(RolledBack::Closing { .. }) => {
+            Some("put the object back from a copy or an earlier version of it; --accept-state takes the domain as open")
+        }
         PassError::ForeignIndex { .. } => {
             Some("run passes on one machine only, or take this index over with --accept-state after `larder check`")
         }
@@ -145,7 +148,6 @@ impl From<DefragmentError> for Failure {
 impl From<MaintenanceError> for Failure {
     fn from(error: MaintenanceError) -> Self {
         match error {
-            MaintenanceError::Refused(error) => error.into(),
             MaintenanceError::Defragment(error) => error.into(),
             MaintenanceError::Pass(error) => error.into(),
         }

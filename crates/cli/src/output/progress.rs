@@ -28,6 +28,8 @@ pub(crate) enum MeterKind {
     Restore,
     Check,
     Repair,
+    /// A copy of a volume or of a file of a snapshot.
+    Copy,
 }
 
 /// Counts the work of a job, and shows it until it is dropped.
@@ -229,7 +231,7 @@ impl Counts {
     fn shown(&self, path: &[u8]) -> String {
         match self.kind {
             _ if path.is_empty() => String::new(),
-            MeterKind::Check => PathText(path).to_string(),
+            MeterKind::Check | MeterKind::Copy => PathText(path).to_string(),
             MeterKind::Backup | MeterKind::Restore | MeterKind::Repair => absolute(path),
         }
     }

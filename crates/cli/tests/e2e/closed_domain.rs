@@ -245,3 +245,33 @@ fn a_planted_end_closes_nothing() {
     shows(play.larder(["check"]).code(13), &name);
     play.larder(["optimize"]).ok();
 }
+
+/// A storage that hides the end of a domain, or garbage in its place, would make the thief's
+/// snapshots count. The machine that saw the domain closed notices that.
+#[test]
+fn an_end_that_is_gone_is_missed() {
+    let roles = with_laptop();
+    let play = &roles.play;
+    let (id, _) = key_with(&roles, "domain", "laptop");
+    play.larder(["key", "remove", &id, "--close-domain"]).ok();
+    let name = damage::named(&play.repository(), "closed/").remove(0);
+    let (object, aside) = (play.repository().join(&name), play.path("aside"));
+    std::fs::rename(&object, &aside).expect("moved");
+    let misses = || {
+        play.larder(["optimize"]).code(13).says(&name).says("--accept-state");
+        play.larder(["optimize", "--dry-run"]).code(13).says(&name);
+        shows(play.larder(["check"]).code(13), &name);
+    };
+    misses();
+    std::fs::write(&object, b"garbage").expect("planted");
+    play.larder(["snapshots"]).ok().says("closes no domain");
+    misses();
+
+    std::fs::rename(&aside, &object).expect("put back");
+    play.larder(["check"]).ok();
+    play.larder(["optimize"]).ok();
+    std::fs::remove_file(&object).expect("removed");
+    play.larder(["check", "--accept-state"]).ok();
+    play.larder(["check"]).ok();
+    play.larder(["optimize"]).ok();
+}

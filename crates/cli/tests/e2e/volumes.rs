@@ -1,26 +1,12 @@
 //! `larder volume`: stores, servers, crashes of the server.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Stdio};
-
-use larder_nbd::client::{Address, Client, Options};
 use larder_testkit::data;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use rustix::process::Signal;
 
+use crate::support::volume_server::Server;
 use crate::support::{Play, schema};
 
 const MIB: u64 = 1 << 20;
-
-/// A server of the store `store`.
-struct Server {
-    child: Child,
-    serving: Value,
-    socket: PathBuf,
-    /// It says that it ended.
-    _output: BufReader<ChildStdout>,
-}
 
 fn with_store(size: &str) -> Play {
     let play = Play::new();
@@ -31,46 +17,14 @@ fn with_store(size: &str) -> Play {
     play
 }
 
-impl Server {
-    fn start(play: &Play) -> Self {
-        let socket = play.path("nbd.sock");
-        let address = format!("unix:{}", socket.display());
-        let mut command = play.command(["volume", "serve", "store", "--nbd", &address, "--json"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        output.read_line(&mut line).expect("a line");
-        let serving: Value = serde_json::from_str(&line).expect("JSON");
-        schema::check("volume_serve", &serving);
-        Self { child, serving, socket, _output: output }
-    }
-
-    fn client(&self) -> Client {
-        let options = Options { export: "disk".into(), ..Options::default() };
-        Client::connect(&Address::Unix(&self.socket), &options).expect("it listens")
-    }
-
-    fn signal(mut self, signal: Signal) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
-        self.child.wait().expect("it ends").code()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 #[test]
 fn what_was_flushed_survives_a_kill() {
     let play = with_store("64MiB");
     let content = data::random(1, 3 * MIB as usize);
-    let server = Server::start(&play);
+    let server = Server::start(&play, &[]);
     assert_eq!(server.serving["exports"][0]["name"], "disk");
     assert_eq!(server.serving["commits_replayed"], 0);
-    let client = server.client();
+    let client = server.client("disk");
     assert_eq!(client.size(), 64 * MIB);
     client.write(5000, &content, false).expect("written");
     assert_eq!(client.read(5000, content.len() as u32).expect("read"), content);
@@ -78,9 +32,9 @@ fn what_was_flushed_survives_a_kill() {
     client.write(40 * MIB, &content[..4096], true).expect("written");
     assert_eq!(server.signal(Signal::KILL), None);
     drop(client);
-    let server = Server::start(&play);
+    let server = Server::start(&play, &[]);
     assert!(server.serving["commits_replayed"].as_u64() >= Some(1), "{}", server.serving);
-    let client = server.client();
+    let client = server.client("disk");
     assert_eq!(client.read(5000, content.len() as u32).expect("read"), content);
     assert_eq!(client.read(40 * MIB, 4096).expect("read"), content[..4096]);
     client.trim(0, 8 * MIB as u32).expect("trimmed");
@@ -89,9 +43,9 @@ fn what_was_flushed_survives_a_kill() {
     drop(client);
     // Without a flush: a signal makes it durable.
     assert_eq!(server.signal(Signal::TERM), Some(0));
-    let server = Server::start(&play);
+    let server = Server::start(&play, &[]);
     assert_eq!(server.serving["commits_replayed"], 0);
-    assert_eq!(server.client().read(0, 7).expect("read"), b"the end");
+    assert_eq!(server.client("disk").read(0, 7).expect("read"), b"the end");
     assert_eq!(server.signal(Signal::INT), Some(0));
     let checked = play.larder(["volume", "check", "store", "--read-data", "--json"]).ok();
     schema::check("volume_check", &checked.json());
@@ -105,13 +59,13 @@ fn a_server_killed_again_and_again_loses_nothing_flushed() {
     // What each block may hold: its last flushed content, or one written since.
     let mut blocks: Vec<Vec<Vec<u8>>> = vec![vec![vec![0; BLOCK]]; 32];
     for round in 0..6u64 {
-        let server = Server::start(&play);
+        let server = Server::start(&play, &[]);
         if round == 3 {
             // Killed before it was used: right after it recovered.
             assert_eq!(server.signal(Signal::KILL), None);
             continue;
         }
-        let client = server.client();
+        let client = server.client("disk");
         for (number, values) in blocks.iter_mut().enumerate() {
             let found = client.read((number * BLOCK) as u64, BLOCK as u32).expect("read");
             assert!(values.contains(&found), "round {round}, block {number}");
@@ -146,12 +100,12 @@ fn what_cannot_be_is_refused_with_its_code() {
     play.larder(["volume", "serve", "store", "--nbd", "0.0.0.0:0"]).code(2).says("--tls").in_two_lines();
     let mut wrong = play.command(["volume", "check", "store"]);
     crate::support::run(wrong.env("LARDER_PASSWORD", "wrong")).code(12).says("opens no key").in_two_lines();
-    let server = Server::start(&play);
+    let server = Server::start(&play, &[]);
     play.larder(["volume", "serve", "store"]).code(11).says("in use").in_two_lines();
     let listed = play.larder(["volume", "list", "store", "--json"]).ok();
     schema::check("volume_list", &listed.json());
     assert_eq!(listed.json()[0]["size"], MIB);
-    let client = server.client();
+    let client = server.client("disk");
     client.write(0, &data::random(1, 1 << 16), true).expect("written");
     assert_eq!(server.signal(Signal::TERM), Some(0));
     assert!(play.larder(["volume", "list", "store"]).ok().text().contains("disk"));

@@ -41,38 +41,51 @@ pub fn seal_compressed(
     frame: CompressedFrame,
 ) -> Result<SealedFrame, EncodeError> {
     let what = *blake3::hash(&frame.bytes).as_bytes();
-    seal_identified(sealer, number, frame, &what)
+    seal_identified(sealer, number, IdentifiedFrame { frame, what })
 }
 
-/// Seals a frame; `what` is a digest of all that decides its bytes.
-fn seal_identified(
+/// A frame's bytes as they were compressed, and what decides them.
+#[derive(Debug)]
+pub struct IdentifiedFrame {
+    frame: CompressedFrame,
+    /// A digest of all that decides the bytes.
+    what: [u8; 32],
+}
+
+impl IdentifiedFrame {
+    /// Its row in the frame table, once it is sealed.
+    pub fn entry(&self) -> FrameEntry {
+        let CompressedFrame { codec, raw_len, bytes } = &self.frame;
+        // Frames are bounded far below.
+        FrameEntry { codec: *codec, raw_len: *raw_len, sealed_len: (bytes.len() + PART_EXTRA) as u32 }
+    }
+}
+
+/// Seals the `number`-th frame of a container.
+pub fn seal_identified(
     sealer: &ContainerSealer,
     number: u32,
-    frame: CompressedFrame,
-    what: &[u8; 32],
+    identified: IdentifiedFrame,
 ) -> Result<SealedFrame, EncodeError> {
-    let CompressedFrame { codec, raw_len, mut bytes } = frame;
+    let IdentifiedFrame { frame: CompressedFrame { codec, raw_len, mut bytes }, what } = identified;
     if raw_len == 0 || raw_len as usize > FRAME_MAX {
         return Err(EncodeError::new("frame", "it is empty or larger than a reader accepts"));
     }
     let number = u64::from(number);
-    let salt = sealer.frames.salt(&sealer.random, number, what);
+    let salt = sealer.frames.salt(&sealer.random, number, &what);
     bytes.splice(0..0, [0; SALT_LEN]);
     sealer.frames.seal(number, &part_aad(sealer.domain), salt, &mut bytes, 0);
     let entry = FrameEntry { codec, raw_len, sealed_len: EncodeError::fit_u32("frame", bytes.len())? };
     Ok(SealedFrame { entry, bytes })
 }
 
-/// Compresses and seals the `number`-th frame of a container, whose `chunks` are `raw`. Pure:
-/// frames of one container can be sealed by several threads. Refuses frames that are empty or
-/// larger than [`FRAME_MAX`].
-pub fn seal_frame(
-    sealer: &ContainerSealer,
-    number: u32,
+/// Compresses a frame, whose `chunks` are `raw`. Its container and number may still be open.
+/// Refuses frames that are empty or larger than [`FRAME_MAX`].
+pub fn compress_frame(
     raw: &[u8],
     chunks: &[ChunkEntry],
     compressor: &mut Compressor,
-) -> Result<SealedFrame, EncodeError> {
+) -> Result<IdentifiedFrame, EncodeError> {
     if raw.is_empty() || raw.len() > FRAME_MAX {
         return Err(EncodeError::new("frame", "it is empty or larger than a reader accepts"));
     }
@@ -86,8 +99,20 @@ pub fn seal_frame(
         what.update(&chunk.fingerprint.0).update(&chunk.size.to_le_bytes());
     });
     what.update(&compressor.settings()).update(&[codec as u8]).update(&(bytes.len() as u64).to_le_bytes());
-    let frame = CompressedFrame { codec, raw_len, bytes };
-    let mut sealed = seal_identified(sealer, number, frame, what.finalize().as_bytes())?;
+    Ok(IdentifiedFrame { frame: CompressedFrame { codec, raw_len, bytes }, what: *what.finalize().as_bytes() })
+}
+
+/// Compresses and seals the `number`-th frame of a container, whose `chunks` are `raw`. Pure:
+/// frames of one container can be sealed by several threads. Refuses frames that are empty or
+/// larger than [`FRAME_MAX`].
+pub fn seal_frame(
+    sealer: &ContainerSealer,
+    number: u32,
+    raw: &[u8],
+    chunks: &[ChunkEntry],
+    compressor: &mut Compressor,
+) -> Result<SealedFrame, EncodeError> {
+    let mut sealed = seal_identified(sealer, number, compress_frame(raw, chunks, compressor)?)?;
     // Frames wait for their container; the room that compression did not need must not wait with
     // them.
     sealed.bytes.shrink_to_fit();

@@ -104,6 +104,17 @@ impl PageRunIndex {
         })
     }
 
+    /// Takes the filter away, for a caller that keeps or drops it by itself. [`Self::admits`] says
+    /// yes to every key from then on.
+    pub fn take_filter(&mut self) -> Filter {
+        std::mem::replace(&mut self.filter, Filter::all())
+    }
+
+    /// What the filter is asked about a key, which has at least the bytes that the filter knows.
+    pub fn filter_hash(&self, key: &[u8]) -> u64 {
+        key_hash(&key[..self.form.filter_len])
+    }
+
     /// Data pages.
     pub fn pages(&self) -> u32 {
         self.pages
@@ -117,7 +128,7 @@ impl PageRunIndex {
     /// Whether keys that begin with `key` may be in. `key` has at least the bytes that the filter
     /// knows.
     pub fn admits(&self, key: &[u8]) -> bool {
-        self.filter.admits(key_hash(&key[..self.form.filter_len]))
+        self.filter.admits(self.filter_hash(key))
     }
 
     /// The page where the first key at or behind `key` is: a key, or the beginning of one. `None`:

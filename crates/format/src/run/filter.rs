@@ -72,6 +72,11 @@ impl Filter {
                 return filter;
             }
         }
+        Self::all()
+    }
+
+    /// The filter that admits everything.
+    pub fn all() -> Self {
         Self { seed: 0, log: NONE, segments: 0, row: Vec::new() }
     }
 

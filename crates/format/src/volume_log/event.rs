@@ -5,8 +5,9 @@
 //! | Frames   |    1 | container, number of the first frame, count of frames; each: codec (1 byte), raw length, sealed length; count of chunks; each: fingerprint (32 bytes), size |
 //! | Wrote    |    2 | volume, block, version, bytes of the mapping, the mapping (`volume_map.rs`) |
 //! | NextSlot |    3 | slot, salt (16 bytes): the log goes on there                              |
+//! | Volume   |    4 | a change of a volume or a snapshot (`change.rs`)                          |
 
-use super::{SlotUse, WHAT};
+use super::{SlotUse, VolumeChange, WHAT};
 use crate::Fingerprint;
 use crate::compress::Codec;
 use crate::container::{ChunkEntry, ChunkKind, FRAME_MAX, FrameEntry};
@@ -45,6 +46,8 @@ pub enum Event {
     },
     /// The log goes on in another slot. The last event of its slot.
     NextSlot(SlotUse),
+    /// A volume or a snapshot changed.
+    Volume(VolumeChange),
 }
 
 impl Event {
@@ -80,6 +83,10 @@ impl Event {
                 out.put_varint(u64::from(next.slot));
                 out.extend_from_slice(&next.salt);
             }
+            Self::Volume(change) => {
+                out.put_u8(4);
+                change.encode(out)?;
+            }
         }
         Ok(())
     }
@@ -94,6 +101,7 @@ impl Event {
                 mapping: Mapping::decode(reader.bytes()?)?,
             },
             3 => Self::NextSlot(SlotUse { slot: reader.varint_u32()?, salt: reader.array()? }),
+            4 => Self::Volume(VolumeChange::decode(reader)?),
             _ => return Err(DecodeError::invalid(WHAT, "it holds an unknown event")),
         })
     }

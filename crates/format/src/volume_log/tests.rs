@@ -6,6 +6,7 @@ use crate::compress::Codec;
 use crate::container::{ChunkEntry, ChunkKind, FrameEntry};
 use crate::golden::{all_damage_is_noticed, golden, keys};
 use crate::keys::MasterKey;
+use crate::volume_manifest::{Parent, SnapshotEntry, VolumeEntry};
 use crate::volume_map::Mapping;
 use proptest::prelude::*;
 
@@ -30,6 +31,26 @@ fn sample() -> Record {
         Event::Wrote { volume: 1, block: 78, version: 301, mapping: Mapping::ZERO },
         Event::NextSlot(SlotUse { slot: 3, salt: [4; 16] }),
     ];
+    let volume = VolumeEntry { id: 4, name: "disk".into(), size: 1 << 20, created_ms: 7, parent: None };
+    let snapshot = SnapshotEntry {
+        id: 5,
+        volume: 4,
+        name: "monday".into(),
+        version: 300,
+        size: 1 << 20,
+        created_ms: 8,
+        mark: Some("backup".into()),
+    };
+    let changes = [
+        VolumeChange::Volume(volume.clone()),
+        VolumeChange::Volume(VolumeEntry { parent: Some(Parent::Snapshot(5)), ..volume.clone() }),
+        VolumeChange::Volume(VolumeEntry { parent: Some(Parent::Outside("version".into())), ..volume }),
+        VolumeChange::Snapshot(SnapshotEntry { mark: None, ..snapshot.clone() }),
+        VolumeChange::Snapshot(snapshot),
+        VolumeChange::SnapshotDeleted(300),
+        VolumeChange::Deleted(4),
+    ];
+    let events = events.into_iter().chain(changes.map(Event::Volume)).collect();
     Record { seq: 9, durable_upto: 8, events }
 }
 

@@ -309,7 +309,9 @@ proptest! {
         let manifest = support::volume_manifest().encode_plain();
         checks::volume_manifest(&manifest);
         checks::volume_manifest(&damaged(&manifest, &damages));
-        checks::volume_page(&support::volume_page());
-        checks::volume_page(&damaged(&support::volume_page(), &damages));
+        for page in [support::volume_page(), support::volume_counts_page()] {
+            checks::volume_page(&page);
+            checks::volume_page(&damaged(&page, &damages));
+        }
     }
 }

@@ -60,7 +60,7 @@ pub fn volume_manifest(plain: &[u8]) {
 /// A page of a page run before it is sealed; the first byte chooses the table.
 pub fn volume_page(bytes: &[u8]) {
     let Some((table, plain)) = bytes.split_first() else { return };
-    let table = if table % 2 == 0 { VolumeTable::Chunks } else { VolumeTable::Blocks };
+    let table = VolumeTable::ALL[usize::from(*table) % VolumeTable::ALL.len()];
     let mut plain = plain.to_vec();
     plain.resize(PAGE_ROOM, 0);
     let Ok(page) = Page::of_plain(plain, table) else { return };

@@ -37,8 +37,8 @@ use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, Segment
 use larder_format::roles::Roles;
 use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_format::settings::SeriesSettings;
-use larder_format::volume_log::{Event, FramesEvent, SlotUse};
-use larder_format::volume_manifest::{PageRunRef, VolumeEntry, VolumeManifest};
+use larder_format::volume_log::{Event, FramesEvent, SlotUse, VolumeChange};
+use larder_format::volume_manifest::{ContainerRange, PageRunRef, Parent, SnapshotEntry, VolumeEntry, VolumeManifest};
 use larder_format::volume_map::{BLOCK_LEN, MapItem, Mapping, Place};
 
 /// The contents of a volume store's manifest, number 7.
@@ -53,11 +53,27 @@ pub fn volume_manifest() -> VolumeManifest {
         slot_bytes: 64 << 20,
         next_container: 12,
         next_version: 1000,
-        next_volume: 2,
-        volumes: vec![VolumeEntry { id: 1, name: "disk-1".into(), size: 1 << 30, created_ms: 5 }],
+        next_volume: 3,
+        volumes: vec![
+            VolumeEntry { id: 1, name: "disk-1".into(), size: 1 << 30, created_ms: 5, parent: None },
+            VolumeEntry { id: 2, parent: Some(Parent::Snapshot(0)), ..volume() },
+        ],
         runs: vec![run],
         block_len: BLOCK_LEN,
+        next_snapshot: 1,
+        snapshots: vec![snapshot()],
+        retired: vec![ContainerRange { first: 0, last: 3 }],
     }
+}
+
+fn volume() -> VolumeEntry {
+    let parent = Some(Parent::Outside("version".into()));
+    VolumeEntry { id: 4, name: "disk".into(), size: 1 << 20, created_ms: 7, parent }
+}
+
+fn snapshot() -> SnapshotEntry {
+    let (name, mark) = ("monday".into(), Some("backup".into()));
+    SnapshotEntry { id: 0, volume: 1, name, version: 300, size: 1 << 20, created_ms: 8, mark }
 }
 
 /// Events of a volume store's log.
@@ -71,12 +87,21 @@ pub fn volume_events() -> Vec<Event> {
         Event::Frames(FramesEvent { container: 3, first: 7, frames: vec![frame], chunks: vec![chunk] }),
         Event::Wrote { volume: 1, block: 77, version: 300, mapping },
         Event::NextSlot(SlotUse { slot: 3, salt: [4; 16] }),
+        Event::Volume(VolumeChange::Volume(volume())),
+        Event::Volume(VolumeChange::Snapshot(snapshot())),
+        Event::Volume(VolumeChange::SnapshotDeleted(0)),
+        Event::Volume(VolumeChange::Deleted(4)),
     ]
 }
 
 /// A page of one chunk, before it is sealed; see `checks::volume_page`.
 pub fn volume_page() -> Vec<u8> {
     [&[0, 1, 1, 0][..], &[5; 20], &[1, 0, 0, 0, 2, 0, 0, 0]].concat()
+}
+
+/// A page of one count.
+pub fn volume_counts_page() -> Vec<u8> {
+    [&[2, 1, 1, 0][..], &[5; 8], &[1, 0, 0, 0]].concat()
 }
 
 pub const MASTER: [u8; 32] = [1; 32];

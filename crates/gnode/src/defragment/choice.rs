@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::ContainerUsage;
 
-use super::DefragmentOptions;
 use super::duplicates::Duplicates;
 use super::newest::{Newest, Uses, is_below};
+use super::{Budget, DefragmentOptions};
 
 /// A container may be left for copies elsewhere. At most this share of its bytes (percent) may be
 /// in containers that the version would use little of. Each of them is one more to read.
@@ -18,9 +18,15 @@ const SCATTERED_PERCENT: u8 = 10;
 /// container, because sharing saves space.
 const LITTLE_PERCENT: u8 = 30;
 
-/// The share of bytes (percent) of a version's containers that newest versions do not use, from
-/// which leaving some is worth it. Their number need not fall.
-const UNUSED_PERCENT: u8 = 5;
+/// A container with less than this share of bytes in use (percent) frees more than it costs.
+const CHEAP_SHARE_PERCENT: u8 = 50;
+
+/// A container with at least this share of bytes in use (percent) stays, whatever the sum is. The
+/// sparsest one of a version above the bound has less.
+const DENSE_PERCENT: u8 = 90;
+
+/// Fewer bytes than this cost less to read than the requests of a rewrite.
+const UNUSED_LEAST: u64 = 256 << 10;
 
 /// This number of small containers of about one size are copied together. Sizes up to a factor of
 /// four are one size.
@@ -40,7 +46,7 @@ pub(super) struct Leave {
 pub(super) enum Why {
     /// The container was retired; the newest version must not need the index.
     ReclaimReport,
-    /// It holds much else, or little at all.
+    /// A restore reads too much else for it, or too many small ones.
     Sparse,
     /// Some of it is used by no version, and the user wants less of that.
     Unused,
@@ -61,48 +67,49 @@ impl Leave {
     }
 }
 
-/// The sparse containers that each of these versions leaves, until the budget is used up. They hold
-/// much else, the sparsest first, or little at all.
-///
-/// A version does so once: the budget is for its whole life.
-///
-/// Containers in `exclusive` are used by no older version, so that their unused bytes become free.
-pub(super) fn sparse(
-    newest: &[Newest],
-    uses: &Uses,
-    exclusive: &HashSet<ContainerId>,
-    options: &DefragmentOptions,
-) -> Vec<Vec<ContainerUsage>> {
-    let of_version = |newest: &Newest| match newest.version.generation {
-        0 => sparse_of(newest, uses, exclusive, options),
-        _ => Vec::new(),
-    };
-    newest.iter().map(of_version).collect()
+/// The containers that each of these versions leaves so that it stays fast to read, until the
+/// budget is used up: see [`for_reading_of`].
+pub(super) fn for_reading(newest: &[Newest], uses: &Uses, options: &DefragmentOptions) -> Vec<Vec<ContainerUsage>> {
+    newest.iter().map(|newest| for_reading_of(newest, uses, options)).collect()
 }
 
-fn sparse_of(
-    newest: &Newest,
-    uses: &Uses,
-    exclusive: &HashSet<ContainerId>,
-    options: &DefragmentOptions,
-) -> Vec<ContainerUsage> {
-    let is_sparse = |usage: &ContainerUsage| uses.is_sparse_for_all(&usage.container, options.sparse_percent);
-    let (mut chosen, dense): (Vec<_>, Vec<_>) = newest.containers.iter().copied().partition(is_sparse);
+/// The sparsest containers, and small ones by fours.
+///
+/// Containers decay evenly when changes are scattered. So no limit for a single one bounds what a
+/// version reads: all would pass it at once. The sum is bounded, and each pass leaves as few
+/// containers as that takes. What stays below the bound is left for the next version.
+fn for_reading_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> Vec<ContainerUsage> {
+    let used: u64 = newest.containers.iter().map(|usage| usage.bytes_used).sum();
+    let mut held: u64 = newest.containers.iter().map(|usage| usage.bytes_held).sum();
     let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
-    chosen.sort_by_key(|usage| (share(usage), usage.container));
+    let mut rest = newest.containers.clone();
+    rest.sort_by_key(|usage| (share(usage), usage.container));
     let mut budget = budget_of(newest, options);
-    let mut fit = 0;
-    for usage in &chosen {
-        let Some(left) = budget.checked_sub(usage.bytes_used) else { break };
-        (budget, fit) = (left, fit + 1);
-    }
-    chosen.truncate(fit);
+    let (mut chosen, mut is_needed) = (Vec::new(), false);
+    rest.retain(|usage| {
+        let is_above = |percent: u8| held.saturating_sub(used) >= UNUSED_LEAST && !is_below(held, percent, used);
+        let needs = is_above(options.held_percent)
+            || is_above(options.cheap_percent) && is_below(usage.bytes_used, CHEAP_SHARE_PERCENT, usage.bytes_held);
+        // A container that is dense for another newest version stays.
+        let is_left = match needs {
+            true => uses.is_sparse_for_all(&usage.container, DENSE_PERCENT.max(options.sparse_percent)),
+            false => uses.is_sparse_for_all(&usage.container, options.sparse_percent),
+        };
+        let fits = budget.checked_sub(usage.bytes_used).filter(|_| is_left);
+        if let Some(left) = fits {
+            budget = left;
+            held -= usage.bytes_held.saturating_sub(usage.bytes_used);
+            is_needed |= needs;
+            chosen.push(*usage);
+        }
+        fits.is_none()
+    });
     // Small ones by their size, like runs of a sorted table: each byte is copied again only when
     // there is four times as much.
     let mut tiers: BTreeMap<u32, Vec<ContainerUsage>> = BTreeMap::new();
     let is_small =
         |usage: &ContainerUsage| usage.bytes_used < options.small_bytes && uses.of(&usage.container).len() == 1;
-    for usage in dense.into_iter().filter(is_small) {
+    for usage in rest.into_iter().filter(is_small) {
         tiers.entry(usage.bytes_used.max(1).ilog(SMALL_ONES as u64)).or_default().push(usage);
     }
     for mut small in tiers.into_values() {
@@ -113,22 +120,23 @@ fn sparse_of(
             chosen.extend(small);
         }
     }
-    // The same number of containers in the place of others is a gain only if they are much smaller.
+    // Below the bounds, the same number of containers in the place of others is no gain.
     let full = chosen.iter().map(|usage| usage.bytes_held).max().unwrap_or(0);
     let full = full.max(options.small_bytes * SMALL_ONES as u64).max(1);
     let bytes: u64 = chosen.iter().map(|usage| usage.bytes_used).sum();
-    // Bytes become free only if no version stays in the container, newest ones of other series
-    // included.
-    let is_alone = |container: &ContainerId| exclusive.contains(container) && uses.of(container).len() == 1;
-    let freed = chosen.iter().map(|usage| usage.container).filter(is_alone);
-    let unused: u64 = freed.map(|container| uses.unused_bytes(&container)).sum();
-    let held: u64 = newest.containers.iter().map(|usage| usage.bytes_held).sum();
-    let is_gain = bytes.div_ceil(full) < chosen.len() as u64 || !is_below(unused, UNUSED_PERCENT, held.max(1));
-    if is_gain { chosen } else { Vec::new() }
+    if is_needed || bytes.div_ceil(full) < chosen.len() as u64 { chosen } else { Vec::new() }
 }
 
+/// Bytes that a version may copy: at least one container, because small versions could do nothing
+/// otherwise.
 fn budget_of(newest: &Newest, options: &DefragmentOptions) -> u64 {
-    (u128::from(newest.bytes) * u128::from(options.budget_percent) / 100) as u64
+    let Budget { version_percent, new_percent, has_least } = options.budget;
+    let percent = |bytes: u64, percent: u16| (u128::from(bytes) * u128::from(percent) / 100) as u64;
+    let is_new = |usage: &&ContainerUsage| usage.container.job == newest.version.id();
+    let new: u64 = newest.containers.iter().filter(is_new).map(|usage| usage.bytes_used).sum();
+    let one = newest.containers.iter().map(|usage| usage.bytes_used).max().unwrap_or(0);
+    let least = if has_least { one } else { 0 };
+    (percent(newest.bytes, version_percent.into()) + percent(new, new_percent)).max(least)
 }
 
 /// The containers that each of these versions leaves, given the copies elsewhere. It leaves sparse,

@@ -29,7 +29,6 @@ use std::time::Duration;
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_job::JobContext;
-use larder_store::RepositoryError;
 
 use crate::defragment::DefragmentError;
 use crate::error::PassError;
@@ -51,9 +50,6 @@ pub type OnNotRewritten<'a> = &'a dyn Fn(JobId, &NotRewritten);
 /// A round that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaintenanceError {
-    /// Versions of closed domains could not be looked for.
-    #[error(transparent)]
-    Refused(#[from] RepositoryError),
     /// Newest versions could not be examined.
     #[error(transparent)]
     Defragment(#[from] DefragmentError),
@@ -66,7 +62,6 @@ impl MaintenanceError {
     /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Refused(error) => error.kind(),
             Self::Defragment(error) => error.kind(),
             Self::Pass(error) => error.kind(),
         }
@@ -89,7 +84,7 @@ pub fn run(
     let (started_ms, before) = (clock.now_ms(), store.stats());
     let deadline = Deadline::new(clock, started_ms, options.max_duration);
     let refused = match options.wants_pass() && !deadline.is_over() {
-        true => forget_refused(context, options.pass.dry_run)?,
+        true => forget_refused(context, &options.pass)?,
         false => Refused::default(),
     };
     // All steps read the same runs of the index.

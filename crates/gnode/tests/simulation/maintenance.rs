@@ -10,7 +10,7 @@ use larder_format::compress::Compression;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
 use larder_format::mark::Forgotten;
-use larder_gnode::defragment::{DefragmentOptions, Defragmented, Defragmenter, plans};
+use larder_gnode::defragment::{Budget, DefragmentOptions, Defragmented, Defragmenter, plans};
 use larder_gnode::forget::create_marks;
 use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::{Listing, Outcome, PassError, PassOptions};
@@ -216,9 +216,11 @@ pub async fn rebuild(node: &Node, death: Death) -> Result<(), Stop> {
 /// Lays out again what is worth it, which is nearly everything.
 pub async fn compact(node: &Node) -> Result<(), Stop> {
     let options = DefragmentOptions {
+        held_percent: 120,
+        cheap_percent: 115,
         sparse_percent: node.pick(&[60, 90, 100]),
         small_bytes: node.pick(&[0, 200, 1000]),
-        budget_percent: node.pick(&[20, 60, 100]),
+        budget: Budget::of_version(node.pick(&[20, 60, 100])),
         duplicate_percent: node.pick(&[20, 101]),
         unused_percent: None,
         compression: Compression::Off,

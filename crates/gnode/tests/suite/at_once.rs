@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::*;
 use larder_format::lease::Pin;
 use larder_format::names;
-use larder_gnode::defragment::{self, DefragmentOptions, Defragmented};
+use larder_gnode::defragment::{self, Budget, DefragmentOptions, Defragmented};
 use larder_gnode::pass::{self, Outcome, PassOptions};
 use larder_lnode::BackupError;
 use larder_reader::{ReadError, VersionReader};
@@ -282,7 +282,8 @@ fn a_backup_at_any_moment_of_a_pass_is_whole() {
 fn compact(scene: &Scene, series: &str) -> Defragmented {
     let context = scene.context();
     let version = versions(&context).into_iter().rfind(|version| version.summary.series == series).unwrap();
-    let options = DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
+    let options =
+        DefragmentOptions { sparse_percent: 100, budget: Budget::of_version(100), ..DefragmentOptions::default() };
     let manifest = scene.runtime.handle().block_on(context.repository.manifest(&version)).unwrap();
     let plan = defragment::plan(&version, &manifest, &options).unwrap();
     defragment::compact(&context, &plan, &options).unwrap()
@@ -360,8 +361,11 @@ fn a_pass_at_any_moment_of_a_compaction_loses_nothing() {
             |scene, store| {
                 let context = scene.context_at(store);
                 let version = versions(&context).into_iter().rfind(|version| version.summary.series == "a").unwrap();
-                let options =
-                    DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
+                let options = DefragmentOptions {
+                    sparse_percent: 100,
+                    budget: Budget::of_version(100),
+                    ..DefragmentOptions::default()
+                };
                 let manifest = scene.runtime.block_on(context.repository.manifest(&version)).unwrap();
                 let plan = defragment::plan(&version, &manifest, &options).unwrap();
                 defragment::compact(&context, &plan, &options)

@@ -11,7 +11,7 @@ use larder_format::lease::Pin;
 use larder_format::manifest::encode_aborted;
 use larder_format::mark::Forgotten;
 use larder_format::names;
-use larder_gnode::defragment::{DefragmentOptions, Defragmented, compact, plan, plans};
+use larder_gnode::defragment::{Budget, DefragmentOptions, Defragmented, compact, plan, plans};
 use larder_job::JobContext;
 use larder_reader::VersionReader;
 use larder_rewrite::CheckOptions;
@@ -73,12 +73,19 @@ fn read_all(folder: &std::path::Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn options() -> DefragmentOptions {
-    DefragmentOptions { budget_percent: 40, ..DefragmentOptions::default() }
+    DefragmentOptions { budget: Budget::of_version(40), ..DefragmentOptions::default() }
 }
 
 fn containers_of(context: &JobContext, version: &Version) -> usize {
     let reader = VersionReader::open(context, version).unwrap();
     reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data).count()
+}
+
+/// What the data containers of a version hold, for each byte that it uses.
+fn held_by_used(context: &JobContext, version: &Version) -> f64 {
+    let reader = VersionReader::open(context, version).unwrap();
+    let data = || reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+    data().map(|usage| usage.bytes_held).sum::<u64>() as f64 / data().map(|usage| usage.bytes_used).sum::<u64>() as f64
 }
 
 fn assert_whole(context: &JobContext) {
@@ -98,7 +105,7 @@ fn the_newest_version_stays_in_few_containers_and_all_stay_what_they_are() {
         contents.push(setup.content());
         backup(&context, &setup.source()).unwrap();
         for plan in plans(&context, &options()).unwrap().plans {
-            let before = containers_of(&context, &plan.version);
+            let before = held_by_used(&context, &plan.version);
             match compact(&context, &plan, &options()).unwrap() {
                 Defragmented::Done { generation, bytes, chunks, .. } => {
                     assert_eq!((generation, bytes), (1, plan.bytes));
@@ -107,7 +114,7 @@ fn the_newest_version_stays_in_few_containers_and_all_stay_what_they_are() {
                 Defragmented::Overtaken => panic!("nobody else is here"),
             }
             let newest = versions(&context).pop().unwrap();
-            assert!(containers_of(&context, &newest) < before);
+            assert!(held_by_used(&context, &newest) < before);
             compacted += 1;
         }
     }
@@ -120,6 +127,7 @@ fn the_newest_version_stays_in_few_containers_and_all_stay_what_they_are() {
     assert_whole(&context);
     // 32 MiB in containers of 8 MiB: without compaction there would be one for every version that something is left of.
     let newest = all.last().unwrap();
+    assert!(containers_of(&context, newest) < 12, "{}", containers_of(&context, newest));
     let manifest = VersionReader::open(&context, newest).unwrap().manifest().clone();
     assert!(plan(newest, &manifest, &options()).is_none());
     assert!(setup.runtime.block_on(context.repository.unfinished_jobs()).unwrap().is_empty(), "leases are closed");
@@ -151,7 +159,7 @@ fn what_somebody_else_did_first_holds() {
     setup.runtime.block_on(context.repository.store().create(&name, fence.into())).unwrap();
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 0, "a generation that will never be is skipped");
-    let most = DefragmentOptions { sparse_percent: 90, budget_percent: 100, ..options() };
+    let most = DefragmentOptions { sparse_percent: 90, budget: Budget::of_version(100), ..options() };
     let plan = plans(&context, &most).unwrap().plans.pop().expect("nearly everything counts as sparse");
     assert!(matches!(compact(&context, &plan, &most).unwrap(), Defragmented::Done { generation: 2, .. }));
     let newest = versions(&context).pop().unwrap();
@@ -177,9 +185,12 @@ fn nothing_is_planned_beyond_the_budget_or_for_a_single_container() {
     let newest = versions(&context).pop().unwrap();
     let manifest = VersionReader::open(&context, &newest).unwrap().manifest().clone();
     for budget_percent in [0, 1, 5, 20, 100] {
-        let options = DefragmentOptions { budget_percent, sparse_percent: 100, ..options() };
+        let options =
+            DefragmentOptions { budget: Budget::of_version(budget_percent), sparse_percent: 100, ..options() };
         let bytes = plan(&newest, &manifest, &options).map_or(0, |plan| plan.bytes);
         assert!(bytes * 100 <= manifest.data.bytes() * u64::from(budget_percent), "{budget_percent}: {bytes}");
     }
-    assert!(plan(&newest, &manifest, &DefragmentOptions { sparse_percent: 0, small_bytes: 0, ..options() }).is_none());
+    let (held_percent, cheap_percent) = (u8::MAX, u8::MAX);
+    let none = DefragmentOptions { held_percent, cheap_percent, sparse_percent: 0, small_bytes: 0, ..options() };
+    assert!(plan(&newest, &manifest, &none).is_none());
 }

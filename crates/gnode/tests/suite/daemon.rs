@@ -84,9 +84,11 @@ fn rounds_run_at_first_and_for_changes_by_others_and_not_for_its_own() {
 fn rounds_run_now_and_then() {
     let scene = Scene::new();
     scene.version("a", 0);
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut requests) = (Vec::new(), Vec::new());
     run(&scene, |clock, cancel, round| {
-        outcomes.push(round.unwrap().pass.outcome);
+        let round = round.unwrap();
+        requests.push(round.requests.requests());
+        outcomes.push(round.pass.outcome);
         match outcomes.len() {
             3 => cancel_after(cancel, A_WHILE),
             _ => clock.advance(EVERY),
@@ -95,6 +97,9 @@ fn rounds_run_now_and_then() {
     })
     .unwrap();
     assert!(matches!(outcomes[..], [Outcome::Published(_), Outcome::Nothing, Outcome::Nothing]), "{outcomes:?}");
+    // Each round has its own count. The polls between two rounds are few: the clock moves at once.
+    assert!(requests[0] > requests[1] && requests[1] > 0, "{requests:?}");
+    assert!(requests[2] < 2 * requests[1], "{requests:?}");
 }
 
 #[test]

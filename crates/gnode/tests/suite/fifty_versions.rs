@@ -4,6 +4,7 @@
 
 use crate::support::*;
 use larder_format::ids::ContainerKind;
+use larder_format::manifest::ContainerUsage;
 use larder_gnode::defragment::{self, DefragmentOptions, Defragmented, Defragmenter};
 use larder_reader::VersionReader;
 use larder_testkit::data;
@@ -27,15 +28,20 @@ fn edit(scene: &Scene, version: u64) {
     std::fs::write(root.join(format!("new{version:02}")), data::random(100_000 + version, FILE)).unwrap();
 }
 
-/// How many data containers the newest version needs, and how much they hold for each byte that it uses of them.
-fn of_newest(scene: &Scene) -> (usize, f64) {
+/// The data containers that the newest version needs, and whether its own backup wrote them.
+fn data_of_newest(scene: &Scene) -> Vec<(ContainerUsage, bool)> {
     let context = scene.context();
     let newest = scene.versions().pop().unwrap();
     let reader = VersionReader::open(&context, &newest).unwrap();
-    let data: Vec<_> =
-        reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data).collect();
-    let held: u64 = data.iter().map(|usage| usage.bytes_held).sum();
-    let used: u64 = data.iter().map(|usage| usage.bytes_used).sum();
+    let all = reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+    all.map(|usage| (*usage, usage.container.job == newest.id())).collect()
+}
+
+/// How many data containers the newest version needs, and how much they hold for each byte that it uses of them.
+fn of_newest(scene: &Scene) -> (usize, f64) {
+    let data = data_of_newest(scene);
+    let held: u64 = data.iter().map(|(usage, _)| usage.bytes_held).sum();
+    let used: u64 = data.iter().map(|(usage, _)| usage.bytes_used).sum();
     (data.len(), held as f64 / used as f64)
 }
 
@@ -45,20 +51,27 @@ fn history(options: Option<DefragmentOptions>) -> (Scene, Vec<(usize, f64)>, u64
     let (mut measured, mut copied) = (Vec::new(), 0);
     for version in 0..VERSIONS {
         edit(&scene, version);
-        let context = scene.context();
-        backup(&context, &scene.source("tree"), "tree").unwrap();
-        if let Some(options) = options {
-            let mut compactor = Defragmenter::new(&context, &options);
-            for plan in defragment::plans(&context, &options).unwrap().plans {
-                match compactor.compact(&plan).unwrap() {
-                    Defragmented::Done { bytes, .. } => copied += bytes,
-                    Defragmented::Overtaken => panic!("nobody else is here"),
-                }
-            }
-        }
+        copied += next_version(&scene, options).1;
         measured.push(of_newest(&scene));
     }
     (scene, measured, copied)
+}
+
+/// Backs up what is there, and rewrites the version. Returns how many bytes were new, and how many were copied.
+fn next_version(scene: &Scene, options: Option<DefragmentOptions>) -> (u64, u64) {
+    let (context, mut copied) = (scene.context(), 0);
+    backup(&context, &scene.source("tree"), "tree").unwrap();
+    let new = data_of_newest(scene).iter().map(|(usage, is_own)| if *is_own { usage.bytes_used } else { 0 }).sum();
+    if let Some(options) = options {
+        let mut compactor = Defragmenter::new(&context, &options);
+        for plan in defragment::plans(&context, &options).unwrap().plans {
+            match compactor.compact(&plan).unwrap() {
+                Defragmented::Done { bytes, .. } => copied += bytes,
+                Defragmented::Overtaken => panic!("nobody else is here"),
+            }
+        }
+    }
+    (new, copied)
 }
 
 #[test]
@@ -66,7 +79,7 @@ fn the_fiftieth_version_is_as_easy_to_read_as_the_seventh() {
     let (scene, measured, copied) = history(Some(DefragmentOptions::default()));
     let (most, later) = (12, &measured[7..]);
     assert!(later.iter().all(|(containers, _)| *containers <= most), "{measured:?}");
-    assert!(later.iter().all(|(_, amplification)| *amplification <= 1.1), "{measured:?}");
+    assert!(later.iter().all(|(_, amplification)| *amplification <= 1.2), "{measured:?}");
     // What is copied is in proportion to what was new, not to the version.
     let new = VERSIONS * 5 * FILE as u64;
     assert!(copied < 3 * new, "{copied} of {new}");
@@ -77,4 +90,73 @@ fn the_fiftieth_version_is_as_easy_to_read_as_the_seventh() {
     assert!(containers > 2 * most && amplification > 1.1, "{measured:?}");
     let newest = |scene: &Scene| contents_of(&scene.context(), &scene.versions().pop().unwrap());
     assert!(newest(&scene).values().eq(newest(&without).values()));
+}
+
+/// How a large file changes from version to version.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    /// Of its pages, so many of a thousand get other bytes, anywhere.
+    Pages(usize),
+    /// So many insertions of a page.
+    Insertions(usize),
+}
+
+const PAGE: usize = 4096;
+const PAGES: usize = 4 * 1024;
+
+impl Change {
+    fn apply(self, content: &mut Vec<u8>, version: u64) {
+        let mut rng = data::Rng::new(version);
+        let page = |seed: u64| data::random(seed + 1_000_000 * version, PAGE);
+        match self {
+            Self::Pages(of_1000) => {
+                let changed = PAGES * of_1000 / 1000;
+                for number in 0..changed {
+                    let at = rng.below(PAGES as u64) as usize * PAGE;
+                    content.get_mut(at..at + PAGE).unwrap().copy_from_slice(&page(number as u64));
+                }
+            }
+            Self::Insertions(count) => {
+                for number in 0..count {
+                    let at = rng.below(content.len() as u64) as usize;
+                    content.splice(at..at, page(number as u64));
+                }
+            }
+        }
+    }
+}
+
+/// With slow and scattered change no container becomes sparse for long, and then all do at once. The sum is bounded at every version,
+/// and no rewrite is a burst (F1 of the audit: 1.6 after 25 versions of 1 %, and 112 MB copied at once).
+#[test]
+fn slow_change_is_as_easy_to_read_as_fast_change() {
+    for change in [Change::Pages(20), Change::Pages(60), Change::Pages(160), Change::Insertions(100)] {
+        let (bounded, copied) = slow_history(change, Some(DefragmentOptions::default()));
+        let first = bounded[0];
+        assert!(first <= 1.01, "{change:?}: {bounded:?}");
+        assert!(bounded.iter().all(|held| *held <= 1.2), "{change:?}: {bounded:?}");
+        assert!(copied > 0, "{change:?}: {bounded:?}");
+        let (left, _) = slow_history(change, None);
+        assert!(left.iter().any(|held| *held > 1.3), "it would not stay so by itself: {change:?}: {left:?}");
+    }
+}
+
+/// What the containers of each version hold by what it uses of them, and the bytes copied in all.
+fn slow_history(change: Change, options: Option<DefragmentOptions>) -> (Vec<f64>, u64) {
+    let scene = Scene::new();
+    let (mut content, mut held, mut all_copied) = (data::random(7, PAGES * PAGE), Vec::new(), 0);
+    std::fs::create_dir_all(scene.source("tree")).unwrap();
+    for version in 0..24 {
+        if version > 0 {
+            change.apply(&mut content, version);
+        }
+        std::fs::write(scene.source("tree").join("file"), &content).unwrap();
+        let (new, copied) = next_version(&scene, options);
+        // A container may be copied in any case.
+        let most = (3 * new + content.len() as u64 / 20).max(8 << 20);
+        assert!(copied <= most, "{change:?}: version {version} copied {copied} for {new}");
+        all_copied += copied;
+        held.push(of_newest(&scene).1);
+    }
+    (held, all_copied)
 }

@@ -14,7 +14,7 @@ use larder_format::ids::{ContainerKind, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::Register;
 use larder_format::names;
-use larder_gnode::defragment::{DefragmentOptions, Defragmented, compact, plans};
+use larder_gnode::defragment::{Budget, DefragmentOptions, Defragmented, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Listing, PassOptions};
 use larder_job::{Ending, JobContext, LeaseKeeper};
@@ -24,7 +24,7 @@ use larder_testkit::Stop;
 
 /// With small trees everything that a version shares with others is sparse.
 fn options() -> DefragmentOptions {
-    DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() }
+    DefragmentOptions { sparse_percent: 100, budget: Budget::of_version(100), ..DefragmentOptions::default() }
 }
 
 fn with_versions() -> Scene {

@@ -5,7 +5,7 @@
 use crate::support::*;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
-use larder_gnode::defragment::{DefragmentOptions, Defragmented, compact, plans};
+use larder_gnode::defragment::{Budget, DefragmentOptions, Defragmented, compact, plans};
 use larder_testkit::data;
 
 /// Segments that are written again leave little of a version's metadata where its backup put it: that moves along, and nothing lies dead.
@@ -29,7 +29,8 @@ fn metadata_of_a_version_leaves_its_containers_with_what_is_written_again() {
     let metadata_of = |id: JobId| names::container(ContainerId { kind: ContainerKind::Meta, job: id, seq: 0 });
     let is_there = |id| scene.runtime.block_on(scene.memory.get(&metadata_of(id))).is_some();
     let context = scene.context();
-    let options = DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
+    let options =
+        DefragmentOptions { sparse_percent: 100, budget: Budget::of_version(100), ..DefragmentOptions::default() };
     let [plan] = &plans(&context, &options).unwrap().plans[..] else { panic!("one is sparse") };
     assert!(matches!(compact(&context, plan, &options).unwrap(), Defragmented::Done { generation: 1, .. }));
     scene.pass().unwrap();

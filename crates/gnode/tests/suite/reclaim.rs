@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::*;
 use larder_format::ids::JobId;
 use larder_format::names;
-use larder_gnode::defragment::{DefragmentOptions, compact, plans};
+use larder_gnode::defragment::{Budget, DefragmentOptions, compact, plans};
 use larder_gnode::pass::{Outcome, PassError, PassOptions};
 use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
 use larder_rewrite::{CheckOptions, check};
@@ -371,7 +371,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn compact_all(scene: &Scene) {
     let context = scene.context();
-    let options = DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
+    let options =
+        DefragmentOptions { sparse_percent: 100, budget: Budget::of_version(100), ..DefragmentOptions::default() };
     for plan in plans(&context, &options).unwrap().plans {
         compact(&context, &plan, &options).unwrap();
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::*;
 use larder_format::ids::JobId;
-use larder_gnode::defragment::{DefragmentOptions, compact, plans};
+use larder_gnode::defragment::{Budget, DefragmentOptions, compact, plans};
 use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassReport};
 use larder_gnode::reclaim::Exact;
 use larder_lnode::BackupError;
@@ -267,7 +267,8 @@ fn what_is_being_checked_is_retired_meanwhile() {
 #[test]
 fn a_version_is_laid_out_anew_while_containers_are_retired() {
     let (scene, _) = scene();
-    let options = DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
+    let options =
+        DefragmentOptions { sparse_percent: 100, budget: Budget::of_version(100), ..DefragmentOptions::default() };
     // The newest version builds on one whose containers go.
     scene.fill("a", &[("one", 1, 40_000), ("last", 30, 20_000)]);
     let first = scene.versions().into_iter().find(|version| version.summary.series == "a").unwrap().id();

@@ -7,12 +7,12 @@
 //! one channel in path order, each piece of work as a promise that the sequencer awaits. So the
 //! order never depends on the threads.
 
-use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use larder_chunking::StreamEnd;
 use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_job::{Activity, Cancel, JobContext, Problem, Progress};
@@ -24,6 +24,8 @@ use super::batch::{Batch, BatchDone, EntryChange, attribute_problem};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
 use super::proof_prefetch::{ProofPrefetch, Proofs};
 use super::read_window::{ReadWindow, Supply};
+use super::stream_supply::{StreamReader, StreamSupply};
+use super::taken_over::{Step, Untouched};
 use super::unchanged_files::{Comparison, Known};
 
 /// Files up to this size are read whole by the pool (bytes).
@@ -44,6 +46,9 @@ pub(super) enum FeedItem {
     /// The next bytes of a large file or stream equal those at this offset of the base's data
     /// stream, in this number of chunks.
     Repeat { offset: u64, bytes: u64, chunks: u32 },
+    /// The next bytes of an image were not read: they are those at this offset of the base's data
+    /// stream.
+    TakeOver { offset: u64, bytes: u64 },
     /// This number of predicted chunks is absent.
     Mispredicted(u64),
     /// The large file or stream is complete.
@@ -222,7 +227,7 @@ impl Feeder {
         let total = reader.expected();
         let elsewhere = reader.elsewhere();
         let mut supply = FileSupply { reader: &mut reader, failure: None };
-        self.cut_stream(&mut supply, elsewhere, total, known)?;
+        self.cut_stream(&mut supply, elsewhere, total, known, None)?;
         let failure = supply.failure;
         let finished = reader.finish(&mut found.entry);
         let message = failure.or_else(|| finished.change.map(|change| change.to_string()));
@@ -236,13 +241,15 @@ impl Feeder {
 
     /// Reads a stream to its end (a read of 0 bytes), cuts it, and has its chunks fingerprinted.
     /// Right predictions of the base are reused, and proved ahead of this thread if the stream can
-    /// be read `elsewhere`. `known` is the place of its predecessor in the base.
+    /// be read `elsewhere`. `known` is the place of its predecessor in the base. What is
+    /// `untouched` since then is not read.
     fn cut_stream(
         &mut self,
         supply: &mut dyn Supply,
         elsewhere: Option<Elsewhere>,
         total: Option<u64>,
         known: Option<&Range<u64>>,
+        mut untouched: Option<Untouched>,
     ) -> Result<(), Gone> {
         let mut incoming = ReadWindow::new(self.spare.try_recv().unwrap_or_default(), supply);
         let cutting = self.cutting.clone();
@@ -250,7 +257,9 @@ impl Feeder {
         let cutter = cutting.choose(&head[..head.len().min(HEAD_BYTES)], total);
         let chunker = cutting.chunker(cutter);
         let max = chunker.params().max as usize;
-        let mut predictor = self.predictor.take().filter(|_| total.is_none_or(|total| total >= PROVED_MIN));
+        // To see whether a prediction is right costs a read of the bytes that are not to be read.
+        let is_predicted = untouched.is_none() && total.is_none_or(|total| total >= PROVED_MIN);
+        let mut predictor = self.predictor.take().filter(|_| is_predicted);
         if total.is_none_or(|total| total >= PROVED_MIN) {
             self.send(FeedItem::Begin(cutter))?;
         }
@@ -266,6 +275,12 @@ impl Feeder {
                 return Err(Gone);
             }
             let at = incoming.at;
+            let step = untouched.as_mut().map(|untouched| untouched.step(at, max as u64));
+            if let Some(Step::TakeOver { offset, bytes }) = step {
+                incoming.leave_out(bytes as usize);
+                self.send(FeedItem::TakeOver { offset, bytes })?;
+                continue;
+            }
             let mut proved = ahead.as_mut().zip(predictor.as_mut()).and_then(|(ahead, base)| ahead.at(at, base));
             if let (Some(proved), Some(ahead)) = (&mut proved, &mut ahead) {
                 if proved.holds {
@@ -298,11 +313,18 @@ impl Feeder {
                 predictor.look_around();
                 stop = predictor.next_start(at).map_or(usize::MAX, |next| (next - at) as usize);
             }
+            let mut must_cut = false;
+            if let Some(Step::Cut { stop: next, must_cut: must }) = step {
+                (stop, must_cut) = (usize::try_from(next - at).unwrap_or(usize::MAX), must);
+            }
             // Nothing behind the place where prediction continues: that may be under way elsewhere.
             incoming.fill(BLOCK_BYTES.max(max).min(stop.saturating_add(max)));
             let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
                 Some((changed, empty)) => {
                     changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces)
+                }
+                None if must_cut && stop <= data.len() => {
+                    chunker.cut_all(&data[..stop], StreamEnd::Reached, &mut pieces.lengths)
                 }
                 None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
             });
@@ -331,17 +353,18 @@ impl Feeder {
     }
 
     /// Feeds one stream as a file at `path`, with `now` for its times; `known` is its place in the
-    /// base.
+    /// base. Only an image has `untouched` parts.
     pub(super) fn stream(
         mut self,
         path: Vec<u8>,
-        reader: Box<dyn Read + Send>,
-        size: Option<u64>,
+        reader: StreamReader,
         now: Timestamp,
         known: Option<&Range<u64>>,
+        untouched: Option<Untouched>,
     ) {
-        let mut supply = StreamSupply { reader, total: 0, failure: None };
-        let result = self.cut_stream(&mut supply, None, size, known);
+        let size = reader.size();
+        let mut supply = StreamSupply::new(reader);
+        let result = self.cut_stream(&mut supply, None, size, known, untouched);
         let StreamSupply { total, failure, .. } = supply;
         if let Some(source) = failure {
             let _ = self.send(FeedItem::InputFailed { path, source });
@@ -386,34 +409,5 @@ impl Supply for FileSupply<'_> {
 
     fn pass(&mut self, bytes: u64) {
         self.reader.pass(bytes);
-    }
-}
-
-/// A stream, which can only be read forward. A failure ends it.
-struct StreamSupply {
-    reader: Box<dyn Read + Send>,
-    total: u64,
-    failure: Option<std::io::Error>,
-}
-
-impl Supply for StreamSupply {
-    fn read(&mut self, buffer: &mut [u8]) -> usize {
-        loop {
-            match self.reader.read(buffer) {
-                Ok(count) => {
-                    self.total += count as u64;
-                    return count;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.failure = Some(error);
-                    return 0;
-                }
-            }
-        }
-    }
-
-    fn pass(&mut self, bytes: u64) {
-        debug_assert_eq!(bytes, 0, "a stream cannot be read in another way");
     }
 }

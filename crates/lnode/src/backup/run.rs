@@ -23,6 +23,7 @@ use larder_writer::{Cutting, Destination, MetaSink, Packer, Pool, StopUploads, U
 use super::bases::OrphanedContainers;
 use super::candidates::{Bases, Candidate, find_bases};
 use super::feed::{Feeder, Feeding};
+use super::image::Changes;
 use super::layout_policy::LayoutPolicy;
 use super::paranoid::ByteComparison;
 use super::prediction::{PositionHints, Predictor};
@@ -30,6 +31,8 @@ use super::root_coverage::RootCoverage;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::Sampled;
 use super::skip_duplicates::SkippedDuplicates;
+use super::stream_supply::StreamReader;
+use super::taken_over::Untouched;
 use super::unchanged_files::{Comparison, Rules};
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 
@@ -203,7 +206,7 @@ fn run(
     let repository = &context.repository;
     let source = match &input {
         Sampled::Tree(_) => SourceKind::Tree,
-        Sampled::Stream { .. } => SourceKind::Stream,
+        Sampled::Stream { .. } | Sampled::Image { .. } => SourceKind::Stream,
     };
     let bases = open_bases(context, announced, source)?;
     if let (Some(base), SourceKind::Tree, false) = (bases.first(), source, options.force)
@@ -329,7 +332,7 @@ fn entries_of(statistics: &Statistics) -> u64 {
 #[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
 fn pipeline(
     context: &JobContext,
-    input: Sampled,
+    mut input: Sampled,
     options: &BackupOptions,
     job: JobId,
     started_ms: u64,
@@ -421,20 +424,34 @@ fn pipeline(
         cancel: context.cancel.clone(),
         spare,
     });
-    let feed = move || match input {
-        Sampled::Tree(walk) => feeder.tree(walk, Comparison::new(entries, rules)),
-        Sampled::Stream { path, reader, size } => {
-            let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
-            let (known, failure) = match entries.filter(|_| whole_stream.is_none()) {
-                Some(entries) => match range_of(entries, &path) {
-                    Err(error) => (None, Some(error)),
-                    Ok(range) => (range, None),
-                },
-                None => (whole_stream, None),
-            };
-            feeder.stream(path, reader, size, now, known.as_ref());
-            failure
+    let untouched = match &mut input {
+        Sampled::Image { image, changes, .. } => {
+            changes.take().and_then(|changes| match expect_base(&changes, first) {
+                Ok(data) => Some(Untouched::new(reader(data), image.size(), changes)),
+                Err(why) => {
+                    context.progress.note(&format!("the whole image is read, because {why}"));
+                    None
+                }
+            })
         }
+        Sampled::Tree(_) | Sampled::Stream { .. } => None,
+    };
+    let feed = move || {
+        let (path, reader) = match input {
+            Sampled::Tree(walk) => return feeder.tree(walk, Comparison::new(entries, rules)),
+            Sampled::Stream { path, reader, size } => (path, StreamReader::Forward(reader, size)),
+            Sampled::Image { path, image, .. } => (path, StreamReader::Image(image)),
+        };
+        let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
+        let (known, failure) = match entries.filter(|_| whole_stream.is_none()) {
+            Some(entries) => match range_of(entries, &path) {
+                Err(error) => (None, Some(error)),
+                Ok(range) => (range, None),
+            },
+            None => (whole_stream, None),
+        };
+        feeder.stream(path, reader, now, known.as_ref(), untouched);
+        failure
     };
     let feeding = Feeding::begin(context, feed)?;
     let sequenced = sequencer.run(&fed);
@@ -452,6 +469,29 @@ fn pipeline(
         return Err(BackupError::NothingRead);
     }
     sequencer.finish()
+}
+
+/// A base and the recipes of its streams.
+type WithRecipes<'a> = (&'a OpenBase, &'a (Arc<Recipe>, Arc<Recipe>));
+
+/// The data stream from which the parts of an image without changes may be taken over; else why
+/// there is none.
+fn expect_base<'a>(changes: &Changes, base: Option<WithRecipes<'a>>) -> Result<&'a Arc<Recipe>, &'static str> {
+    let Some((base, (data, _))) = base else {
+        return Err("the snapshot that the changes follow is not there any more");
+    };
+    let summary = &base.manifest.summary;
+    if summary.id != changes.since {
+        return Err("the changes follow another snapshot than the newest one that this machine made");
+    }
+    if !base.is_trusted {
+        return Err("this machine did not make the snapshot that the changes follow");
+    }
+    if !base.is_followed {
+        return Err("the snapshot that the changes follow lacks data");
+    }
+    let is_whole = summary.source == SourceKind::Stream && base.manifest.data.bytes() == changes.size;
+    if is_whole { Ok(data) } else { Err("the snapshot that the changes follow has another size") }
 }
 
 /// The data stream of the version before the base. Nothing is lost when it is unreadable, or

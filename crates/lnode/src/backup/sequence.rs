@@ -199,6 +199,11 @@ impl Sequencer {
                     self.statistics.predicted_bytes += bytes;
                     self.progress.done(0, bytes);
                 }
+                FeedItem::TakeOver { offset, bytes } => {
+                    self.reuse(offset, bytes)?;
+                    self.pending_bytes += bytes;
+                    self.progress.done(0, bytes);
+                }
                 FeedItem::Mispredicted(count) => self.statistics.predictions_wrong += count,
                 FeedItem::End(ended) => {
                     self.end_file()?;

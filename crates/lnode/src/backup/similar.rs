@@ -19,6 +19,7 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_writer::{Chunks, Cutting, HEAD_BYTES};
 
+use super::image::{Changes, ImageReader};
 use super::{Input, similar_series};
 
 /// Bytes of the input that are sampled: held in memory for a stream, read twice for files.
@@ -37,6 +38,8 @@ pub(super) enum Sampled {
     Tree(std::iter::Chain<std::vec::IntoIter<Item>, Walk>),
     /// As in [`Input::Stream`].
     Stream { path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64> },
+    /// As in [`Input::Image`].
+    Image { path: Vec<u8>, image: ImageReader, changes: Option<Changes> },
 }
 
 impl Sampled {
@@ -45,6 +48,7 @@ impl Sampled {
         match input {
             Input::Tree(walk) => Self::Tree(Vec::new().into_iter().chain(walk)),
             Input::Stream { path, reader, size } => Self::Stream { path, reader, size },
+            Input::Image { path, image, changes } => Self::Image { path, image: ImageReader::new(image), changes },
         }
     }
 }
@@ -64,6 +68,14 @@ pub(super) fn find_similar(
         Input::Stream { path, reader, size } => {
             let (sketch, reader) = sample_stream(reader, size, cutting);
             (sketch, Sampled::Stream { path, reader, size })
+        }
+        Input::Image { path, image, changes } => {
+            let mut image = ImageReader::new(image);
+            let size = image.size();
+            // An error comes again when the backup reads there.
+            let (sketch, ..) = sample_head(&mut image, Some(size), cutting);
+            image.rewind();
+            (sketch, Sampled::Image { path, image, changes })
         }
     };
     similar_series::narrow(context, &sketch, &mut series)?;
@@ -105,16 +117,25 @@ fn sample_stream(
     size: Option<u64>,
     cutting: &Cutting,
 ) -> (Sketch, Box<dyn Read + Send>) {
+    let (sketch, head, result) = sample_head(&mut reader, size, cutting);
+    (sketch, Box::new(Replayed { head: head.into(), failure: result.err(), rest: reader }))
+}
+
+/// Reads and samples the head of a stream; returns it, and the error that ended it.
+fn sample_head(
+    reader: &mut dyn Read,
+    size: Option<u64>,
+    cutting: &Cutting,
+) -> (Sketch, Vec<u8>, std::io::Result<usize>) {
     let mut head = Vec::new();
-    let result = reader.by_ref().take(SAMPLED_BYTES as u64).read_to_end(&mut head);
+    let result = reader.take(SAMPLED_BYTES as u64).read_to_end(&mut head);
     let end = if head.len() < SAMPLED_BYTES { StreamEnd::Reached } else { StreamEnd::Open };
     let mut sampler = Sampler::new(cutting);
     sampler.chunks.bytes = head;
     sampler.cut_from(0, size, end);
     sampler.note();
     let head = std::mem::take(&mut sampler.chunks.bytes);
-    let sketch = sampler.finish();
-    (sketch, Box::new(Replayed { head: head.into(), failure: result.err(), rest: reader }))
+    (sampler.finish(), head, result)
 }
 
 /// A stream whose beginning was read already.

@@ -9,6 +9,7 @@ mod chunk_copier;
 mod crash_sweep;
 mod diffing;
 mod full_vision;
+mod images;
 mod index_model;
 mod layouts_model;
 mod lengths;

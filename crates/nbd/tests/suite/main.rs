@@ -11,6 +11,7 @@ mod harm;
 mod listeners;
 mod negotiation;
 mod oracle;
+mod power_cuts;
 mod recorded;
 #[allow(unreachable_pub, reason = "the fuzz targets share it")]
 mod sessions;

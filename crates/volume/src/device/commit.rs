@@ -1,67 +1,94 @@
 //! Commits: what waits becomes frames and one record of the log.
 //!
-//! Order: frames are written; the record is written; both are synced at once; then the memory
-//! tables change, and flushes are acknowledged. An error before the record leaves everything as it
-//! was, and the next commit tries again. An error from there on stops all writing.
+//! | module    | what it has                                                       |
+//! |-----------|-------------------------------------------------------------------|
+//! | `batch`   | the blocks of one record, and what was there before               |
+//! | `front`   | the first half of a batch: its blocks, and their chunks           |
+//! | `streams` | their bytes as streams, and the items that they get               |
+//! | `cut`     | chunks and fingerprints                                           |
+//! | `ask`     | the questions to the filter chain                                 |
+//! | `drafts`  | new chunks, in frames                                             |
+//! | `staging` | containers that get the frames                                    |
+//! | `frames`  | sealing and writing frames                                        |
+//! | `landing` | syncing a record, and showing what it changed                     |
+//! | `copy`    | chunks of a collection become frames and a record                 |
+//!
+//! Order of a batch: frames are written; the record is written; both are synced at once; then the
+//! memory tables change, and flushes are acknowledged. While one batch is synced, the next one is
+//! prepared up to its frames, and the one behind that is cut. A record is written when the one
+//! before is durable. An error before the record leaves everything as it was, and the next commit
+//! tries again. An error from there on stops all writing.
 
-use std::collections::HashMap;
-use std::ops::Range;
+mod ask;
+mod batch;
+mod copy;
+mod cut;
+mod drafts;
+mod frames;
+mod front;
+mod landing;
+mod staging;
+mod streams;
+
 use std::sync::Arc;
+use std::thread::Scope;
 
-use larder_chunking::StreamEnd;
-use larder_format::Fingerprint;
-use larder_format::compress::Compressor;
-use larder_format::container::{ChunkEntry, ChunkKind, seal_frame};
-use larder_format::volume_log::{Event, FramesEvent};
-use larder_format::volume_map::{BLOCK_LEN, MAPPING_MAX, MapItem, Mapping, Place};
+use larder_format::volume_log::Event;
+use larder_format::volume_map::{Mapping, Place};
 
-use super::splice::{may_overflow, push_zeros, splice};
-use crate::dirty::Dirty;
+use self::batch::{BlockId, Changing, Progress};
+use self::drafts::{Drafts, place_in};
+use self::front::{CutBatch, Later};
+use self::landing::{Flight, Syncs, Written};
+use self::staging::{Added, Grown, Staging};
+use self::streams::Item;
+use super::splice::splice;
+use super::unreadable::Unreadable;
+use crate::chain::{Answer, Key};
+use crate::counters::Phase;
 use crate::disk::DiskFile;
 use crate::error::VolumeError;
-use crate::index::chunk_key;
-use crate::store::{Committer, Contents, FRAME_TARGET, OpenContainer, Store, container_path};
+use crate::store::{Committer, StopOnPanic, Store};
+use crate::workers;
 
-/// A block of a commit.
-struct Changing {
-    key: (u32, u64),
-    dirty: Arc<Dirty>,
-    old: Mapping,
-    mac: Option<[u8; 16]>,
-    /// Parts that were written, with the chunks that they became.
-    parts: Vec<(Range<u32>, Vec<MapItem>)>,
+/// A batch whose frames are written.
+struct Prepared {
+    batch: Vec<Changing>,
+    chunks: NewChunks,
+    added: Added,
 }
 
-/// Consecutive parts of blocks that are cut as one stream.
-#[derive(Default)]
-struct Stream {
-    bytes: Vec<u8>,
-    /// Which block of the batch, and the bytes of it.
-    parts: Vec<(usize, Range<u32>)>,
-}
+/// Chunks of a batch that were not stored before, and their places.
+type NewChunks = Vec<(Key, Place)>;
 
-/// A container as a commit changes it. Nothing of it counts before the record.
-struct Staged {
-    container: OpenContainer,
-    contents: Contents,
-    first_frame: usize,
-    first_chunk: usize,
-    /// Payload and chunks of the frame that is being filled.
-    raw: Vec<u8>,
-    raw_chunks: Vec<ChunkEntry>,
-}
-
-/// New chunks of a commit.
-struct Staging<'a> {
-    store: &'a Store,
-    containers: Vec<Staged>,
-    next_container: u32,
-    chunks: HashMap<[u8; 20], Place>,
+/// What became of a chunk of a batch.
+enum Found {
+    Stored(Answer),
+    /// Frame of the batch, and the offset in it.
+    New(usize, usize),
 }
 
 impl Store {
-    /// Commits everything that waits.
-    pub(crate) fn commit(&self, committer: &mut Committer) -> Result<(), VolumeError> {
+    /// Commits everything that waits. Gives the blocks that wait all the same.
+    pub(crate) fn commit(&self, committer: &mut Committer) -> Result<Unreadable, VolumeError> {
+        self.commit_with(committer, Later::Wait)
+    }
+
+    /// Commits everything that waits, and then what arrives meanwhile, as long as it is much and
+    /// nobody else waits for the committer.
+    pub(crate) fn commit_on(&self, committer: &mut Committer) -> Result<Unreadable, VolumeError> {
+        self.commit_with(committer, Later::Join)
+    }
+
+    fn commit_with(&self, committer: &mut Committer, later: Later) -> Result<Unreadable, VolumeError> {
+        let committed = self.commit_all(committer, later);
+        // Writers look at the state before they wait.
+        drop(self.state.lock());
+        self.changed.notify_all();
+        committed
+    }
+
+    fn commit_all(&self, committer: &mut Committer, later: Later) -> Result<Unreadable, VolumeError> {
         let upto = {
             let mut state = self.state.lock();
             if let Some(why) = &state.stopped {
@@ -77,76 +104,163 @@ impl Store {
             state.accepted
         };
         self.look_at_space()?;
-        loop {
-            if committer.log.is_half_full() || self.state.lock().tables.bytes_held() >= self.options.tables {
-                let volumes = self.volumes();
-                self.publish(committer, volumes)?;
-            }
-            let room = committer.log.record_room();
-            let batch = self.next_batch(room)?;
-            if batch.is_empty() {
-                break;
-            }
-            self.commit_batch(committer, batch)?;
+        let _guard = StopOnPanic(self);
+        let progress = Progress { upto, ..Progress::default() };
+        let mut staging = Staging::new(committer.container.take(), committer.next_container);
+        let result = std::thread::scope(|scope| self.commit_batches(committer, &mut staging, progress, later, scope));
+        // What failed was taken back, so this is what durable records name.
+        (committer.container, committer.next_container) = staging.into_parts();
+        committer.chain.end();
+        // Blocks that cannot be read wait, and the others are durable now.
+        let progress = result?;
+        let left = progress.unreadable;
+        self.note_unreadable(&left);
+        let mut state = self.state.lock();
+        if left.is_empty() {
+            state.committed = progress.upto;
         }
-        self.state.lock().committed = upto;
-        self.changed.notify_all();
-        Ok(())
+        state.log_use = committer.log.usage();
+        Ok(left)
     }
 
-    /// The next blocks whose record and chunks have a bounded size.
-    fn next_batch(&self, room: usize) -> Result<Vec<Changing>, VolumeError> {
-        const DATA: usize = 16 << 20;
-        let mut batch = Vec::new();
-        {
-            let state = self.state.lock();
-            let (mut bytes, mut data) = (0, 0);
-            for (key, dirty) in &state.sealing.blocks {
-                let ranges: usize = dirty.ranges().map(|range| range.len()).sum();
-                // Events of the block and of its chunks.
-                bytes += MAPPING_MAX + 32 + (ranges / 1024 + 4) * 48;
-                data += ranges;
-                if !batch.is_empty() && (bytes > room || data > DATA) {
-                    break;
+    /// Whether the log or the memory tables must be emptied before the next record.
+    fn is_publication_due(&self, committer: &Committer) -> bool {
+        committer.log.is_half_full() || self.state.lock().tables.bytes_held() >= self.options.tables
+    }
+
+    /// Commits what waits, batch by batch. All records have landed when it ends without an error.
+    fn commit_batches<'scope, 'env>(
+        &'env self,
+        committer: &mut Committer,
+        staging: &mut Staging,
+        mut progress: Progress,
+        later: Later,
+        scope: &'scope Scope<'scope, 'env>,
+    ) -> Result<Progress, VolumeError> {
+        let record_room = committer.log.record_room();
+        let mut flight: Option<Flight<'_>> = None;
+        let room = committer.rooms.pop().unwrap_or_default();
+        let mut next = self.cut_next(record_room, &mut progress, later, room);
+        while let Some(cut) = next.take() {
+            if self.is_publication_due(committer) {
+                land(self, committer, flight.take())?;
+                self.publish_between(committer, staging)?;
+            }
+            let ahead = if self.options.overlap && self.goes_on(&progress, later) {
+                let room = committer.rooms.pop().unwrap_or_default();
+                let mut progress = std::mem::take(&mut progress);
+                let cut_next = move || (self.cut_next(record_room, &mut progress, later, room), progress);
+                Some(workers::beside(scope, "cut", cut_next))
+            } else {
+                None
+            };
+            let prepared = self.prepare(committer, staging, cut);
+            if let Some(ahead) = ahead {
+                (next, progress) = ahead.end();
+            }
+            land(self, committer, flight.take())?;
+            let written = self.write_record(committer, prepared?)?;
+            if self.options.overlap && (next.is_some() || self.goes_on(&progress, later)) {
+                flight = Some(Flight::begin(self, written, scope));
+            } else {
+                Flight::later(written).land(self, &mut committer.chain)?;
+            }
+            if next.is_none() {
+                // The last batch is under way. More may have arrived since.
+                let room = committer.rooms.pop().unwrap_or_default();
+                next = self.cut_next(record_room, &mut progress, later, room);
+            }
+        }
+        land(self, committer, flight)?;
+        Ok(progress)
+    }
+
+    /// Publishes between two batches, when nothing is under way.
+    fn publish_between(&self, committer: &mut Committer, staging: &mut Staging) -> Result<(), VolumeError> {
+        let settled = std::mem::replace(staging, Staging::new(None, 0));
+        (committer.container, committer.next_container) = settled.into_parts();
+        let published = self.publish(committer);
+        *staging = Staging::new(committer.container.take(), committer.next_container);
+        committer.chain.end();
+        published
+    }
+
+    /// Looks for the chunks of a batch, and writes frames of those that are new. An error takes
+    /// back what it did.
+    fn prepare(
+        &self,
+        committer: &mut Committer,
+        staging: &mut Staging,
+        mut cut: CutBatch,
+    ) -> Result<Prepared, VolumeError> {
+        let found = self.find_and_store(committer, staging, &cut);
+        let prepared = match found {
+            Ok((items, chunks)) => {
+                let mut items = items.into_iter();
+                for (stream, chunks) in cut.streams.iter().zip(&cut.chunks) {
+                    let of_stream: Vec<Item> = items.by_ref().take(chunks.lengths.len()).collect();
+                    stream.assign(&mut cut.blocks, &of_stream);
                 }
-                batch.push((*key, dirty.clone()));
+                Ok(Prepared { batch: cut.blocks, chunks, added: staging.end_batch() })
             }
-        }
-        batch.into_iter().map(|(key, dirty)| self.changing(key, dirty)).collect()
+            Err(error) => {
+                staging.abort();
+                Err(error)
+            }
+        };
+        committer.rooms.push(cut.room);
+        prepared
     }
 
-    /// Looks up the old mapping of a block. A block in too many pieces is read, and written again
-    /// as a whole.
-    fn changing(&self, key: (u32, u64), dirty: Arc<Dirty>) -> Result<Changing, VolumeError> {
-        let old = self.mapping(key.0, key.1)?;
-        let mut changing = Changing { key, dirty, old, mac: None, parts: Vec::new() };
-        let min = self.chunker.params().min.max(512);
-        if !changing.dirty.is_whole() && may_overflow(&changing.old, changing.dirty.ranges(), min) {
-            let mut content = vec![0; BLOCK_LEN as usize];
-            self.read_mapping(&changing.old, &(0..BLOCK_LEN), &mut content)
-                .map_err(|error| self.at_block(key.0, key.1, error))?;
-            changing.dirty.overlay(0, &mut content);
-            changing.dirty = Arc::new(Dirty::whole(content));
+    /// What the chunks of a batch became, and the new ones among them.
+    fn find_and_store(
+        &self,
+        committer: &mut Committer,
+        staging: &mut Staging,
+        cut: &CutBatch,
+    ) -> Result<(Vec<Item>, NewChunks), VolumeError> {
+        if cut.streams.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
         }
-        Ok(changing)
+        let time = self.counters.time(Phase::Asking);
+        let answers = self.ask(committer, cut)?;
+        drop(time);
+        let _time = self.counters.time(Phase::Storing);
+        let mut drafts = Drafts::default();
+        let names = || cut.chunks.iter().flat_map(|chunks| &chunks.names);
+        let mut found = Vec::with_capacity(answers.len());
+        for ((range, name), answer) in cut.ranges().zip(names()).zip(answers) {
+            found.push(match answer {
+                Some(answer) => Found::Stored(answer),
+                None => {
+                    let (frame, within) = drafts.add(&cut.room, range, name);
+                    Found::New(frame, within)
+                }
+            });
+        }
+        let frames = staging.write(self, &mut committer.compressors, &drafts)?;
+        let new: Vec<_> = drafts.places(&frames).collect();
+        new.iter().for_each(|(key, place)| committer.chain.update(*key, *place));
+        let items = cut.ranges().zip(names()).zip(found).map(|((range, name), found)| {
+            let place = match found {
+                Found::Stored(Answer::Zeros) => None,
+                Found::Stored(Answer::At(place)) => Some(place),
+                Found::New(frame, within) => Some(place_in(&frames, frame, within)),
+            };
+            let mut tag = [0; 4];
+            tag.copy_from_slice(&name.0[..4]);
+            Item { length: range.len() as u32, place, tag }
+        });
+        Ok((items.collect(), new))
     }
 
-    fn commit_batch(&self, committer: &mut Committer, mut batch: Vec<Changing>) -> Result<(), VolumeError> {
-        let (streams, unchanged) = self.streams(&mut batch);
-        let container = committer.container.take();
-        let had_container = container.is_some();
-        let mut staging = Staging::new(self, container, committer.next_container);
-        let staged = self.stage(&mut staging, &mut committer.compressor, &mut batch, streams);
-        if let Err(error) = staged {
-            // What was written is behind the last durable frame, and is written over.
-            let first = staging.containers.into_iter().next().map(|staged| staged.container);
-            committer.container = first.filter(|_| had_container);
-            return Err(error);
-        }
-        let mut events = staging.events();
-        let mut written = Vec::new();
-        for (number, changing) in batch.iter().enumerate() {
-            if unchanged[number] {
+    /// Writes the record of a batch, not synced. The record before must be durable.
+    fn write_record(&self, committer: &mut Committer, prepared: Prepared) -> Result<Written, VolumeError> {
+        let Prepared { batch, chunks, added } = prepared;
+        let Added { mut events, grown, folders, closing } = added;
+        let mut mappings = Vec::new();
+        for changing in &batch {
+            if changing.is_unchanged {
                 continue;
             }
             let mapping = if changing.dirty.is_zeros() {
@@ -160,250 +274,34 @@ impl Store {
             let ((volume, block), version) = (changing.key, committer.next_version);
             committer.next_version += 1;
             events.push(Event::Wrote { volume, block, version, mapping: mapping.clone() });
-            written.push((volume, block, version, mapping));
+            mappings.push((changing.key, version, mapping));
         }
-        if !events.is_empty() {
-            let appended = committer.log.append(&*self.disk, &self.keys, &*self.entropy, events);
-            appended.map_err(|error| self.stop(error))?;
-            let mut files: Vec<Arc<dyn DiskFile>> = vec![committer.log.file.clone()];
-            files.extend(staging.containers.iter().filter(|staged| staged.has_new()).map(Staged::file));
-            self.disk.sync_files(&files).map_err(|error| self.stop(VolumeError::io("commit")(error)))?;
-        }
-        let closing = staging.settle(committer);
-        {
-            let mut state = self.state.lock();
-            for (volume, block, version, mapping) in written {
-                state.tables.put_block(volume, block, version, mapping);
-            }
-            state.tables.chunks.extend(staging.chunks);
-            for changing in &batch {
-                if let Some(dirty) = state.sealing.blocks.remove(&changing.key) {
-                    state.sealing.bytes -= dirty.bytes_held();
-                }
-            }
-            state.sealing.counted = state.sealing.blocks.len();
-        }
-        self.changed.notify_all();
-        for container in closing {
-            // Every frame of it is named by a durable record now.
-            container.close().map_err(|error| self.stop(error))?;
-            self.containers.closed(container.number);
-        }
-        Ok(())
+        let files = self.append(committer, events, &grown)?;
+        let blocks: Vec<BlockId> = batch.iter().map(|changing| changing.key).collect();
+        Ok(Written { syncs: Syncs { folders, files, closing }, blocks, mappings, chunks, grown })
     }
 
-    /// The streams of a batch, and which of its blocks have the content that they had before.
-    fn streams(&self, batch: &mut [Changing]) -> (Vec<Stream>, Vec<bool>) {
-        let mut streams: Vec<Stream> = Vec::new();
-        let mut unchanged = vec![false; batch.len()];
-        let mut end = None;
-        for (number, changing) in batch.iter_mut().enumerate() {
-            let (volume, block) = changing.key;
-            if changing.dirty.is_zeros() {
-                unchanged[number] = changing.old.is_zero();
-                continue;
-            }
-            if changing.dirty.is_whole() {
-                let mut content = vec![0; BLOCK_LEN as usize];
-                changing.dirty.overlay(0, &mut content);
-                let mac = self.mac_of(&content);
-                if changing.old.mac == Some(mac) {
-                    unchanged[number] = true;
-                    continue;
-                }
-                changing.mac = Some(mac).filter(|mac| *mac != [0; 16]);
-            }
-            for range in changing.dirty.ranges() {
-                let start = block * u64::from(BLOCK_LEN) + u64::from(range.start);
-                if end != Some((volume, start)) || streams.is_empty() {
-                    streams.push(Stream::default());
-                }
-                let Some(stream) = streams.last_mut() else { continue };
-                let from = stream.bytes.len();
-                stream.bytes.resize(from + range.len(), 0);
-                changing.dirty.overlay(range.start, &mut stream.bytes[from..]);
-                end = Some((volume, start + range.len() as u64));
-                stream.parts.push((number, range));
-            }
-        }
-        (streams, unchanged)
-    }
-
-    /// Cuts the streams, looks for their chunks, and stages those that are new.
-    fn stage(
+    /// Writes a record, not synced, and gives the files that must be synced: none if it says
+    /// nothing. An error stops all writing.
+    fn append(
         &self,
-        staging: &mut Staging<'_>,
-        compressor: &mut Compressor,
-        batch: &mut [Changing],
-        streams: Vec<Stream>,
-    ) -> Result<(), VolumeError> {
-        for stream in streams {
-            let (mut lengths, mut names) = (Vec::new(), Vec::new());
-            self.chunker.cut_all(&stream.bytes, StreamEnd::Reached, &mut lengths);
-            self.fingerprinter.many(&stream.bytes, &lengths, &mut names);
-            let (mut rest, mut chunks) = (&stream.bytes[..], Vec::with_capacity(lengths.len()));
-            for (length, name) in lengths.iter().zip(&names) {
-                let (chunk, behind) = rest.split_at(*length as usize);
-                rest = behind;
-                let place = if chunk.iter().all(|byte| *byte == 0) {
-                    None
-                } else {
-                    Some(staging.place(compressor, chunk, name)?)
-                };
-                chunks.push((*length, place, *name));
-            }
-            assign(batch, &stream.parts, &chunks);
+        committer: &mut Committer,
+        events: Vec<Event>,
+        grown: &[Grown],
+    ) -> Result<Vec<Arc<dyn DiskFile>>, VolumeError> {
+        if events.is_empty() {
+            return Ok(Vec::new());
         }
-        staging.finish(compressor)
+        let _time = self.counters.time(Phase::Syncing);
+        self.counters.committed(&events);
+        let appended = committer.log.append(&*self.disk, &self.keys, &*self.entropy, events);
+        appended.map_err(|error| self.stop(error))?;
+        let containers = grown.iter().map(|grown| grown.file.clone());
+        Ok(std::iter::once(committer.log.file.clone()).chain(containers).collect())
     }
 }
 
-/// Gives every part of a stream the items that it consists of.
-fn assign(batch: &mut [Changing], parts: &[(usize, Range<u32>)], chunks: &[(u32, Option<Place>, Fingerprint)]) {
-    let (mut chunk, mut used) = (0, 0);
-    for (number, range) in parts {
-        let mut items = Vec::new();
-        let mut left = range.end - range.start;
-        while left > 0 {
-            let (length, place, name) = &chunks[chunk];
-            let take = left.min(length - used);
-            match place {
-                None => push_zeros(take, &mut items),
-                Some(place) => {
-                    let mut tag = [0; 4];
-                    tag.copy_from_slice(&name.0[..4]);
-                    items.push(MapItem { place: Some(*place), skip: used as u16, length: take as u16, tag });
-                }
-            }
-            left -= take;
-            used += take;
-            if used == *length {
-                (chunk, used) = (chunk + 1, 0);
-            }
-        }
-        batch[*number].parts.push((range.clone(), items));
-    }
-}
-
-impl Staged {
-    fn new(container: OpenContainer) -> Self {
-        let contents = container.contents.clone();
-        let (first_frame, first_chunk) = (contents.frames.len(), contents.chunks.len());
-        Self { container, contents, first_frame, first_chunk, raw: Vec::new(), raw_chunks: Vec::new() }
-    }
-
-    fn has_new(&self) -> bool {
-        self.contents.frames.len() > self.first_frame
-    }
-
-    fn file(&self) -> Arc<dyn DiskFile> {
-        self.container.file.clone()
-    }
-
-    /// Compresses and seals the frame that is being filled, and writes it, not synced.
-    fn close_frame(&mut self, compressor: &mut Compressor) -> Result<(), VolumeError> {
-        if self.raw.is_empty() {
-            return Ok(());
-        }
-        let number = self.contents.frames.len() as u32;
-        let frame = seal_frame(&self.container.sealer, number, &self.raw, &self.raw_chunks, compressor)?;
-        let what = || container_path(self.container.number);
-        let too_large = || VolumeError::BadRequest("a container is too large".into());
-        let location = self.contents.push(frame.entry).ok_or_else(too_large)?;
-        self.container.file.write_at(location.object_offset, &frame.bytes).map_err(VolumeError::io(what()))?;
-        self.contents.chunks.append(&mut self.raw_chunks);
-        self.raw.clear();
-        Ok(())
-    }
-}
-
-impl<'a> Staging<'a> {
-    fn new(store: &'a Store, container: Option<OpenContainer>, next_container: u32) -> Self {
-        let containers = container.into_iter().map(Staged::new).collect();
-        Self { store, containers, next_container, chunks: HashMap::new() }
-    }
-
-    /// Where a chunk is, or will be.
-    fn place(&mut self, compressor: &mut Compressor, chunk: &[u8], name: &Fingerprint) -> Result<Place, VolumeError> {
-        let key = chunk_key(name);
-        if let Some(place) = self.chunks.get(&key) {
-            return Ok(*place);
-        }
-        let runs = {
-            let state = self.store.state.lock();
-            if let Some(place) = state.tables.chunks.get(&key) {
-                return Ok(*place);
-            }
-            state.runs.clone()
-        };
-        if let Some(place) = runs.chunk(&self.store.pages, &key)? {
-            return Ok(place);
-        }
-        let place = self.add(compressor, chunk, name)?;
-        self.chunks.insert(key, place);
-        Ok(place)
-    }
-
-    fn add(&mut self, compressor: &mut Compressor, chunk: &[u8], name: &Fingerprint) -> Result<Place, VolumeError> {
-        if let Some(staged) = self.containers.last_mut()
-            && !staged.raw.is_empty()
-            && staged.raw.len() + chunk.len() > FRAME_TARGET
-        {
-            staged.close_frame(compressor)?;
-        }
-        let needs_another = self
-            .containers
-            .last()
-            .is_none_or(|staged| staged.raw.is_empty() && OpenContainer::is_full(&staged.contents));
-        if needs_another {
-            let (number, random) = (self.next_container, self.store.entropy.random()?);
-            let store = self.store;
-            let container = OpenContainer::create(&*store.disk, &store.keys, store.id, number, random)?;
-            self.next_container += 1;
-            self.containers.push(Staged::new(container));
-        }
-        let Some(staged) = self.containers.last_mut() else {
-            return Err(VolumeError::BadRequest("there is no container".into()));
-        };
-        let offset = staged.contents.payload_len() + staged.raw.len() as u32;
-        staged.raw.extend_from_slice(chunk);
-        staged.raw_chunks.push(ChunkEntry { fingerprint: *name, size: chunk.len() as u32, kind: ChunkKind::Plain });
-        Ok(Place { container: staged.container.number, offset })
-    }
-
-    /// Closes the last frame.
-    fn finish(&mut self, compressor: &mut Compressor) -> Result<(), VolumeError> {
-        let Some(staged) = self.containers.last_mut() else { return Ok(()) };
-        staged.close_frame(compressor)?;
-        if staged.has_new() { staged.container.write_ahead(staged.contents.object_len()) } else { Ok(()) }
-    }
-
-    /// What the record says of the containers.
-    fn events(&self) -> Vec<Event> {
-        let with_new = self.containers.iter().filter(|staged| staged.has_new());
-        let event = |staged: &Staged| {
-            Event::Frames(FramesEvent {
-                container: staged.container.number,
-                first: staged.first_frame as u32,
-                frames: staged.contents.frames[staged.first_frame..].iter().map(|frame| frame.entry).collect(),
-                chunks: staged.contents.chunks[staged.first_chunk..].to_vec(),
-            })
-        };
-        with_new.map(event).collect()
-    }
-
-    /// The record is durable: the frames count. Gives the containers that are full.
-    fn settle(&mut self, committer: &mut Committer) -> Vec<OpenContainer> {
-        committer.next_container = self.next_container;
-        let mut closing = Vec::new();
-        for mut staged in std::mem::take(&mut self.containers) {
-            staged.container.contents = staged.contents;
-            self.store.containers.show(&staged.container);
-            closing.extend(committer.container.replace(staged.container));
-        }
-        if committer.container.as_ref().is_some_and(|container| OpenContainer::is_full(&container.contents)) {
-            closing.extend(committer.container.take());
-        }
-        closing
-    }
+/// Waits for a record, if one is under way.
+fn land(store: &Store, committer: &mut Committer, flight: Option<Flight<'_>>) -> Result<(), VolumeError> {
+    flight.map_or(Ok(()), |flight| flight.land(store, &mut committer.chain))
 }

@@ -8,15 +8,18 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 
-use super::{Disk, DiskFile, Space};
+use super::{Disk, DiskFile, Space, reads};
 use crate::error::VolumeError;
+
+const LOCK: &str = "lock";
 
 /// A folder of this machine, locked for one process.
 #[derive(Debug)]
 pub struct RealDisk {
     folder: PathBuf,
-    /// Holds the lock until the value is dropped.
-    _lock: Option<File>,
+    /// Hold the lock until the value is dropped: the file, and the folder. The file is for file
+    /// systems that lock no folders, and somebody may remove it.
+    _lock: Option<[File; 2]>,
 }
 
 impl RealDisk {
@@ -29,9 +32,11 @@ impl RealDisk {
     pub fn create(folder: &Path) -> Result<Self, VolumeError> {
         let shown = folder.display().to_string();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(VolumeError::io(shown.clone()))?;
-        let mut entries = fs::read_dir(folder).map_err(VolumeError::io(shown.clone()))?;
-        if entries.next().is_some() {
-            return Err(VolumeError::NotEmpty(shown));
+        for entry in fs::read_dir(folder).map_err(VolumeError::io(shown.clone()))? {
+            // One that found no password leaves the lock.
+            if entry.map_err(VolumeError::io(shown.clone()))?.file_name() != LOCK {
+                return Err(VolumeError::NotEmpty(shown));
+            }
         }
         Self::lock(folder)
     }
@@ -45,14 +50,19 @@ impl RealDisk {
     }
 
     fn lock(folder: &Path) -> Result<Self, VolumeError> {
-        let path = folder.join("lock");
+        let path = folder.join(LOCK);
         let mut options = OpenOptions::new();
         let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let lock = lock.map_err(VolumeError::io("lock"))?;
+        let lock = lock.map_err(VolumeError::io(LOCK))?;
+        let opened = File::open(folder).map_err(VolumeError::io(folder.display().to_string()))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { folder: folder.to_owned(), _lock: Some(lock) }),
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(VolumeError::InUse),
+            Err(error) => return Err(VolumeError::io(LOCK)(error.into())),
+        }
+        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => Err(VolumeError::InUse),
-            Err(error) => Err(VolumeError::io("lock")(error.into())),
+            _ => Ok(Self { folder: folder.to_owned(), _lock: Some([lock, opened]) }),
         }
     }
 }
@@ -105,10 +115,13 @@ impl Disk for RealDisk {
         let Some((first, rest)) = files.split_first() else { return Ok(()) };
         // At once, because the disk then writes its own journal only once.
         std::thread::scope(|scope| {
-            let others: Vec<_> = rest.iter().map(|file| scope.spawn(|| file.sync())).collect();
+            let thread = |file| std::thread::Builder::new().spawn_scoped(scope, move || DiskFile::sync(file));
+            let others: Vec<_> = rest.iter().map(|file| (file, thread(&**file))).collect();
             let mut result = first.sync();
-            for other in others {
-                let synced = other.join().unwrap_or_else(|_| Err(io::Error::other("a thread that syncs ended")));
+            for (file, other) in others {
+                let ended = |_| Err(io::Error::other("a thread that syncs ended"));
+                // Where no thread can be started, this one does it.
+                let synced = other.map_or_else(|_| file.sync(), |other| other.join().unwrap_or_else(ended));
                 result = result.and(synced);
             }
             result
@@ -133,6 +146,10 @@ impl DiskFile for RealFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(buffer, offset)
+    }
+
+    fn read_many(&self, wanted: &[(u64, usize)]) -> Vec<io::Result<Vec<u8>>> {
+        reads::read(&self.0, wanted)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -1,12 +1,15 @@
 //! A disk for tests that loses power: writes that were not synced are lost, kept or torn in any
 //! order by sectors of 512 bytes; names that were not synced are lost or kept.
 
-use std::collections::{BTreeMap, HashMap};
+mod inode;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use self::inode::Inode;
 use super::{Disk, DiskFile, Space};
 
 const SECTOR: usize = 512;
@@ -20,75 +23,6 @@ pub enum Fault {
     Power,
     /// The machine ends, and all that was not synced is lost.
     PowerLosesAll,
-}
-
-#[derive(Default)]
-struct Inode {
-    /// What the system shows.
-    now: Vec<u8>,
-    /// What is surely on the disk.
-    durable: Vec<u8>,
-    /// Contents of sectors, by number, that may be on the disk instead.
-    sectors: HashMap<usize, Vec<Vec<u8>>>,
-    /// Lengths that the file may have instead.
-    lengths: Vec<usize>,
-}
-
-impl Inode {
-    fn sector(&self, number: usize) -> Vec<u8> {
-        let end = self.now.len().min((number + 1) * SECTOR);
-        let mut sector = self.now.get(number * SECTOR..end).unwrap_or_default().to_vec();
-        sector.resize(SECTOR, 0);
-        sector
-    }
-
-    fn note(&mut self, from: usize, to: usize) {
-        for number in from / SECTOR..to.div_ceil(SECTOR) {
-            let sector = self.sector(number);
-            self.sectors.entry(number).or_default().push(sector);
-        }
-        self.lengths.push(self.now.len());
-    }
-
-    fn fall(&mut self, roll: &mut impl FnMut(usize) -> usize) {
-        let choice = roll(self.lengths.len() + 1);
-        let length = self.lengths.get(choice).copied().unwrap_or(self.durable.len());
-        let mut after = std::mem::take(&mut self.durable);
-        after.resize(length, 0);
-        let mut numbers: Vec<_> = self.sectors.keys().copied().collect();
-        numbers.sort_unstable();
-        // Often all or nothing of a write survives; a mixture of every sector is rarer.
-        let mood = roll(4);
-        for number in numbers {
-            let versions = &self.sectors[&number];
-            let choice = match mood {
-                0 => 0,
-                1 => versions.len(),
-                _ => roll(versions.len() + 1),
-            };
-            let Some(version) = choice.checked_sub(1).and_then(|at| versions.get(at)) else { continue };
-            let from = number * SECTOR;
-            if from < after.len() {
-                let end = after.len().min(from + SECTOR);
-                after[from..end].copy_from_slice(&version[..end - from]);
-            }
-        }
-        self.now = after.clone();
-        self.durable = after;
-        self.sectors.clear();
-        self.lengths.clear();
-    }
-
-    fn lose(&mut self) {
-        self.now.clone_from(&self.durable);
-        self.sync();
-    }
-
-    fn sync(&mut self) {
-        self.durable.clone_from(&self.now);
-        self.sectors.clear();
-        self.lengths.clear();
-    }
 }
 
 type Name = Option<Arc<Mutex<Inode>>>;
@@ -109,6 +43,10 @@ struct World {
     failed: bool,
     /// Operations until one fails for want of space.
     until_full: Option<u64>,
+    /// Bytes that all files can take; `None`: any.
+    capacity: Option<u64>,
+    /// Syncs of files until one fails.
+    until_sync_fails: Option<u64>,
 }
 
 impl World {
@@ -141,6 +79,33 @@ impl World {
         }
     }
 
+    /// Bytes that all files take.
+    fn used(&self) -> u64 {
+        let inodes: BTreeMap<_, _> = self.names.values().map(|inode| (Arc::as_ptr(inode), inode)).collect();
+        inodes.values().map(|inode| inode.lock().allocated()).sum()
+    }
+
+    /// Changes a file, unless it takes more space then and there is none.
+    fn grow(&mut self, inode: &Mutex<Inode>, change: impl Fn(&mut Inode)) -> io::Result<()> {
+        let Some(capacity) = self.capacity else {
+            change(&mut inode.lock());
+            return Ok(());
+        };
+        let (length, reserved, grows) = {
+            let mut inode = inode.lock();
+            let (length, reserved, allocated) = (inode.now.len(), inode.reserved, inode.allocated());
+            change(&mut inode);
+            (length, reserved, inode.allocated() > allocated)
+        };
+        if grows && self.used() > capacity {
+            let mut inode = inode.lock();
+            inode.now.truncate(length);
+            inode.reserved = reserved;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
     fn name(&mut self, path: &str, inode: Name) {
         self.changes.entry(path.to_owned()).or_default().push(inode.clone());
         match inode {
@@ -170,6 +135,18 @@ impl SimulatedDisk {
         self.0.lock().until_full = Some(operations);
     }
 
+    /// A sync of a file fails, after this many others. What it should have written never reaches
+    /// the disk, and is seen until the power fails. So Linux does it.
+    pub fn fail_sync_after(&self, syncs: u64) {
+        self.0.lock().until_sync_fails = Some(syncs);
+    }
+
+    /// Whether the failure has happened that was asked for last.
+    pub fn has_failed_once(&self) -> bool {
+        let world = self.0.lock();
+        world.until_full.is_none() && world.until_sync_fails.is_none()
+    }
+
     /// Operations so far.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
@@ -178,6 +155,17 @@ impl SimulatedDisk {
     /// Free space from now on.
     pub fn set_free(&self, free: u64) {
         self.0.lock().free = free;
+    }
+
+    /// Bytes that all files take.
+    pub fn used(&self) -> u64 {
+        self.0.lock().used()
+    }
+
+    /// All files together can take this from now on, and free space is what is left of it. Writes
+    /// within what a file has always succeed.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.0.lock().capacity = Some(bytes);
     }
 
     /// Whether the power has failed.
@@ -189,6 +177,7 @@ impl SimulatedDisk {
     pub fn restart(&self, fault: Fault) {
         let world = &mut *self.0.lock();
         (world.left, world.failed, world.until_full) = (None, false, None);
+        world.until_sync_fails = None;
         world.boot += 1;
         if fault == Fault::Process {
             return;
@@ -310,7 +299,8 @@ impl Disk for SimulatedDisk {
     fn space(&self) -> io::Result<Space> {
         let mut world = self.0.lock();
         world.step()?;
-        Ok(Space { free: world.free, total: 1 << 40 })
+        let left = world.capacity.map(|capacity| capacity.saturating_sub(world.used()));
+        Ok(Space { free: left.unwrap_or(world.free), total: 1 << 40 })
     }
 }
 
@@ -352,6 +342,16 @@ impl DiskFile for SimulatedFile {
         Ok(())
     }
 
+    fn read_many(&self, wanted: &[(u64, usize)]) -> Vec<io::Result<Vec<u8>>> {
+        let read = |(offset, length): &(u64, usize)| self.read_one(*offset, *length);
+        // In any order, and the power may fail between two of them.
+        if self.world.lock().roll(2) > 0 {
+            return wanted.iter().map(read).collect();
+        }
+        let backwards: Vec<_> = wanted.iter().rev().map(read).collect();
+        backwards.into_iter().rev().collect()
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let part = self.part_at_failure(data.len());
         let result = self.step();
@@ -361,12 +361,13 @@ impl DiskFile for SimulatedFile {
             (Err(_), None) => &[],
         };
         if !data.is_empty() {
-            let mut inode = self.inode.lock();
             let from = offset as usize;
             let to = from + data.len();
-            if inode.now.len() < to {
-                inode.now.resize(to, 0);
-            }
+            self.world.lock().grow(&self.inode, |inode| {
+                let length = inode.now.len().max(to);
+                inode.now.resize(length, 0);
+            })?;
+            let mut inode = self.inode.lock();
             inode.now[from..to].copy_from_slice(data);
             inode.note(from, to);
         }
@@ -378,16 +379,29 @@ impl DiskFile for SimulatedFile {
         let mut inode = self.inode.lock();
         let (before, after) = (inode.now.len(), length as usize);
         inode.now.resize(after, 0);
+        // The space behind the end is given back.
+        inode.reserved = inode.reserved.min(if after < before { after } else { usize::MAX });
         inode.note(before.min(after), before.max(after));
         Ok(())
     }
 
-    fn reserve(&self, _: u64) -> io::Result<()> {
-        self.step()
+    fn reserve(&self, length: u64) -> io::Result<()> {
+        self.step()?;
+        let length = length as usize;
+        self.world.lock().grow(&self.inode, |inode| inode.reserved = inode.reserved.max(length))
     }
 
     fn sync(&self) -> io::Result<()> {
         self.step()?;
+        let mut world = self.world.lock();
+        match world.until_sync_fails.take() {
+            Some(0) => {
+                self.inode.lock().fail_sync();
+                return Err(io::Error::other("an error of the disk"));
+            }
+            left => world.until_sync_fails = left.map(|left| left - 1),
+        }
+        drop(world);
         self.inode.lock().sync();
         Ok(())
     }

@@ -6,8 +6,10 @@ use larder_format::ids::PageRunId;
 use larder_format::keys::Keys;
 use larder_format::page_run::{PageRunBuilder, PageRunKey, VolumeTable};
 use larder_format::volume_manifest::PageRunRef;
+use larder_format::volume_map::Place;
 
 use super::run_file::path;
+use super::tables::{difference_of, place_of_key};
 use crate::disk::{Disk, DiskFile};
 use crate::error::VolumeError;
 
@@ -44,6 +46,35 @@ pub(crate) fn newest(sources: Vec<Source>, width: usize) -> impl Iterator<Item =
     })
 }
 
+/// Of each place of the table of counts the sum of all sources, in order. Sums of 0 are left out.
+pub(crate) fn summed(sources: Vec<Source>) -> impl Iterator<Item = Result<(Place, i64), VolumeError>> {
+    let mut sources: Vec<_> = sources.into_iter().map(Iterator::peekable).collect();
+    std::iter::from_fn(move || {
+        loop {
+            let mut least: Option<Vec<u8>> = None;
+            for source in &mut sources {
+                match source.peek() {
+                    Some(Ok((key, _))) if least.as_ref().is_none_or(|least| key < least) => least = Some(key.clone()),
+                    Some(Err(_)) => return source.next().map(|found| found.map(|_| (Place::default(), 0))),
+                    _ => {}
+                }
+            }
+            let least = least?;
+            let mut sum = 0;
+            for source in &mut sources {
+                if let Some(Ok((_, value))) = source.next_if(|next| matches!(next, Ok((key, _)) if *key == least)) {
+                    sum += difference_of(&value).unwrap_or(0);
+                }
+            }
+            if sum != 0
+                && let Some(place) = place_of_key(&least)
+            {
+                return Some(Ok((place, sum)));
+            }
+        }
+    })
+}
+
 /// Writes a run to its file.
 pub(crate) struct RunWriter {
     builder: PageRunBuilder,
@@ -62,6 +93,11 @@ impl RunWriter {
         let file = disk.create(&path(id)).map_err(VolumeError::io(path(id)))?;
         let key = PageRunKey::of(keys, id).map_err(VolumeError::damaged(path(id)))?;
         Ok(Self { builder: PageRunBuilder::new(key, table), id, table, file, written: 0 })
+    }
+
+    /// Path of the file.
+    pub(crate) fn path(&self) -> String {
+        path(self.id)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), VolumeError> {

@@ -1,4 +1,5 @@
-//! Looking for damage: every mapping names chunks that exist, and with `read_data` that open.
+//! Looking for damage: every mapping names chunks that exist, and with `read_data` that open. The
+//! counts of the table of counts are those of the mappings in the runs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,14 +10,14 @@ use larder_format::volume_map::{Mapping, Place};
 use super::containers::path;
 use super::opened::Store;
 use crate::error::VolumeError;
-use crate::index::{Scan, block_of_key, newest, place_of};
+use crate::index::{Source, block_of_key, place_of, summed};
 
 /// What a check found.
 #[derive(Debug, Default)]
 pub struct CheckReport {
     /// Volumes that were looked at.
     pub volumes: u64,
-    /// Blocks with a content.
+    /// Blocks with a content, of volumes and of snapshots.
     pub blocks: u64,
     /// Chunks in the index.
     pub chunks: u64,
@@ -24,6 +25,8 @@ pub struct CheckReport {
     pub containers: u64,
     /// Bytes of chunks that were read and compared with their fingerprints.
     pub read_bytes: u64,
+    /// Chunks whose count is not the number of blocks that name them.
+    pub wrong_counts: u64,
     /// Damage. Consecutive blocks with one reason are one error.
     pub errors: Vec<VolumeError>,
 }
@@ -37,6 +40,8 @@ struct Checker<'a> {
     report: CheckReport,
     /// Containers that were looked at; an error's text for damaged ones.
     known: BTreeMap<u32, Result<Arc<Chunks>, String>>,
+    /// How often the runs of the block table name each place.
+    counts: HashMap<Place, i64>,
     /// Frames that do not open, by container and offset of the chunk.
     unreadable: HashMap<Place, String>,
 }
@@ -52,14 +57,18 @@ impl Store {
             read_data,
             report: CheckReport::default(),
             known: BTreeMap::new(),
+            counts: HashMap::new(),
             unreadable: HashMap::new(),
         };
-        for number in 0..committer.next_container {
+        let retired = self.state.lock().runs.retired.clone();
+        for number in (0..committer.next_container).filter(|number| !retired.contains(*number)) {
             checker.container(number);
         }
-        checker.report.containers = u64::from(committer.next_container);
+        checker.report.containers = u64::from(committer.next_container) - retired.count();
         checker.chunks()?;
-        checker.blocks()?;
+        if checker.blocks() {
+            checker.counts();
+        }
         Ok(checker.report)
     }
 }
@@ -116,6 +125,8 @@ impl Checker<'_> {
             for record in run.scan(&[]) {
                 match record {
                     Ok((key, value)) => match place_of(&value) {
+                        // Merges drop them in time.
+                        Some(place) if runs.retired.contains(place.container) => {}
                         Some(place) => self.chunk(&key, place),
                         None => self.note(format!("runs/{}", run.id()), "chunk"),
                     },
@@ -136,37 +147,43 @@ impl Checker<'_> {
         }
     }
 
-    /// Every mapping of every volume names chunks that exist.
-    fn blocks(&mut self) -> Result<(), VolumeError> {
-        let (volumes, memory, runs) = {
+    /// Every mapping of every volume and snapshot names chunks that exist. `false`: some cannot be
+    /// read, so the right counts are not known.
+    fn blocks(&mut self) -> bool {
+        let (catalog, memory, runs) = {
             let state = self.store.state.lock();
             let memory = state.tables.blocks.clone();
-            (state.volumes.clone(), memory, state.runs.clone())
+            (state.catalog.clone(), memory, state.runs.clone())
         };
+        let mut are_all_read = true;
         let mut bad: BTreeMap<(u32, u64), String> = BTreeMap::new();
-        for ((volume, block), (_, mapping)) in &memory {
+        for ((volume, block, _), mapping) in &memory {
             self.mapping(*volume, *block, mapping, &mut bad);
         }
-        let scan = |run: &Arc<crate::index::RunFile>| -> Scan { run.scan(&[]) };
-        let sources = runs.blocks.iter().rev().map(|run| Box::new(scan(run)) as Box<dyn Iterator<Item = _>>).collect();
-        for record in newest(sources, 12) {
+        for record in runs.blocks.iter().flat_map(|run| run.scan(&[])) {
             let (key, value) = match record {
                 Ok(record) => record,
                 Err(error) => {
                     self.report.errors.push(error);
+                    are_all_read = false;
                     continue;
                 }
             };
             let Some((volume, block, _)) = block_of_key(&key) else { continue };
-            if memory.contains_key(&(volume, block)) {
-                continue;
-            }
             match Mapping::decode(&value) {
-                Ok(mapping) => self.mapping(volume, block, &mapping, &mut bad),
-                Err(error) => drop(bad.insert((volume, block), error.to_string())),
+                Ok(mapping) => {
+                    for place in mapping.items.iter().filter_map(|item| item.place) {
+                        *self.counts.entry(place).or_insert(0) += 1;
+                    }
+                    self.mapping(volume, block, &mapping, &mut bad);
+                }
+                Err(error) => {
+                    bad.insert((volume, block), error.to_string());
+                    are_all_read = false;
+                }
             }
         }
-        self.report.volumes = volumes.len() as u64;
+        self.report.volumes = catalog.volumes().count() as u64;
         let mut ranges: Vec<(u32, u64, u64, String)> = Vec::new();
         for ((volume, block), why) in bad {
             match ranges.last_mut() {
@@ -175,12 +192,35 @@ impl Checker<'_> {
             }
         }
         for (id, first, last, why) in ranges {
-            let name = volumes.iter().find(|volume| volume.id == id).map(|volume| volume.name.clone());
-            let volume = name.unwrap_or_else(|| format!("number {id}"));
+            let volume = catalog.volume(id).map_or_else(|_| format!("number {id}"), |volume| volume.name.clone());
             let source = VolumeError::damaged(why)(DecodeError::NotAuthentic { what: "data" });
             self.report.errors.push(VolumeError::Blocks { volume, first, last, source: Box::new(source) });
         }
-        Ok(())
+        are_all_read
+    }
+
+    /// The counts are those of the mappings. A wrong one lets a collection delete too much, or too
+    /// little.
+    fn counts(&mut self) {
+        let runs = self.store.state.lock().runs.clone();
+        let sources = runs.counts.iter().map(|run| Box::new(run.scan(&[])) as Source).collect();
+        let mut wrong: BTreeMap<u32, u64> = BTreeMap::new();
+        for sum in summed(sources) {
+            match sum {
+                Ok((place, sum)) if self.counts.remove(&place).unwrap_or(0) != sum => {
+                    *wrong.entry(place.container).or_insert(0) += 1;
+                }
+                Ok(_) => {}
+                Err(error) => return self.report.errors.push(error),
+            }
+        }
+        for place in std::mem::take(&mut self.counts).into_keys() {
+            *wrong.entry(place.container).or_insert(0) += 1;
+        }
+        self.report.wrong_counts = wrong.values().sum();
+        for container in wrong.into_keys() {
+            self.note(format!("the table of counts, container {container}"), "count of a chunk");
+        }
     }
 
     fn mapping(&mut self, volume: u32, block: u64, mapping: &Mapping, bad: &mut BTreeMap<(u32, u64), String>) {

@@ -1,9 +1,11 @@
 //! Containers of a store: the open one that commits append to, and frames for everybody.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use larder_chunking::Fingerprinter;
 use larder_format::DecodeError;
 use larder_format::compress::Decompressor;
 use larder_format::container::{
@@ -17,6 +19,7 @@ use larder_format::volume_map::Place;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock};
 
+use crate::counters::Looks;
 use crate::disk::{Disk, DiskFile};
 use crate::error::VolumeError;
 
@@ -30,7 +33,7 @@ pub(crate) fn path(number: u32) -> String {
     format!("{}/{number}", folder(number))
 }
 
-pub(super) fn folder(number: u32) -> String {
+pub(crate) fn folder(number: u32) -> String {
     format!("containers/{}", number >> 12)
 }
 
@@ -68,6 +71,12 @@ impl Contents {
         Some(location)
     }
 
+    /// Drops the last frames and chunks.
+    pub(crate) fn truncate(&mut self, (frames, chunks): (usize, usize)) {
+        self.frames.truncate(frames);
+        self.chunks.truncate(chunks);
+    }
+
     /// The tables that end the container.
     pub(crate) fn tables(&self, sealer: &ContainerSealer) -> Result<Vec<u8>, VolumeError> {
         let frames: Vec<_> = self.frames.iter().map(|frame| frame.entry).collect();
@@ -78,9 +87,9 @@ impl Contents {
 /// The container that commits append to.
 pub(crate) struct OpenContainer {
     pub(crate) number: u32,
-    pub(crate) sealer: ContainerSealer,
+    pub(crate) sealer: Arc<ContainerSealer>,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// What durable records name.
+    /// What durable records name, and behind it what a commit adds.
     pub(crate) contents: Contents,
     /// Bytes of the file that were written once, with frames or with zeros.
     written: u64,
@@ -90,10 +99,11 @@ impl OpenContainer {
     /// Zeros that are written ahead of small commits.
     const AHEAD: u64 = 256 << 10;
 
-    /// Writes zeros behind a small commit that ends at `end`. Syncs of the next ones then change
+    /// Writes zeros behind a small commit that began at `begin`. Syncs of the next ones then change
     /// no metadata of the file system, which makes them several times faster.
-    pub(crate) fn write_ahead(&mut self, end: u64) -> Result<(), VolumeError> {
-        let is_small = end - self.contents.object_len() < Self::AHEAD / 4;
+    pub(crate) fn write_ahead(&mut self, begin: u64) -> Result<(), VolumeError> {
+        let end = self.contents.object_len();
+        let is_small = end - begin < Self::AHEAD / 4;
         if is_small && end > self.written {
             let zeros = vec![0; Self::AHEAD as usize];
             self.file.write_at(end, &zeros).map_err(VolumeError::io(path(self.number)))?;
@@ -102,7 +112,8 @@ impl OpenContainer {
         Ok(())
     }
 
-    /// Creates the file of a container. Its name is durable before a record names it.
+    /// Creates the file of a container. Its name is not durable: a start drops a last record whose
+    /// container is missing, so the name is synced together with the record.
     pub(crate) fn create(
         disk: &dyn Disk,
         keys: &Keys,
@@ -118,13 +129,16 @@ impl OpenContainer {
         }
         // A commit that failed may have left the file.
         let file = match disk.create(&name) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => disk.open(&name),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => disk.open(&name),
             created => created,
         };
         let file = file.map_err(VolumeError::io(&name))?;
-        file.reserve((CONTAINER_TARGET + CONTAINER_TARGET / 16) as u64).map_err(VolumeError::io(&name))?;
-        disk.sync_folder(&folder(number)).map_err(VolumeError::io(&name))?;
-        Ok(Self { number, sealer, file, contents: Contents::default(), written: 0 })
+        match file.reserve((CONTAINER_TARGET + CONTAINER_TARGET / 16) as u64) {
+            // It only saves time later, and a collection may need much less.
+            Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {}
+            reserved => reserved.map_err(VolumeError::io(&name))?,
+        }
+        Ok(Self { number, sealer: Arc::new(sealer), file, contents: Contents::default(), written: 0 })
     }
 
     /// Whether the next frame belongs into another container.
@@ -164,6 +178,10 @@ pub(crate) struct Containers {
     open: RwLock<HashMap<u32, Arc<Table>>>,
     tables: Mutex<LruCache<u32, Arc<Table>>>,
     frames: Mutex<LruCache<(u32, u32), Frame>>,
+    /// Contexts that nobody uses now: to make one costs as much as to open a frame.
+    decompressors: Mutex<Vec<Decompressor>>,
+    /// How often an opened frame was at hand.
+    pub(crate) looks: Looks,
 }
 
 impl Containers {
@@ -177,31 +195,54 @@ impl Containers {
             open: RwLock::default(),
             tables: Mutex::new(LruCache::new(TABLES)),
             frames: Mutex::new(LruCache::new(frames)),
+            decompressors: Mutex::default(),
+            looks: Looks::default(),
         }
     }
 
-    /// Shows frames of an open container that became durable.
-    pub(crate) fn show(&self, container: &OpenContainer) {
-        let known = self.open.read().get(&container.number).cloned();
+    /// Shows the frames of an open container that are durable: all of `contents`.
+    pub(crate) fn show(&self, number: u32, file: &Arc<dyn DiskFile>, contents: &Contents) {
+        let known = self.open.read().get(&number).cloned();
         match known {
             Some(table) => {
-                let mut contents = table.contents.write();
-                let (frames, chunks) = (contents.frames.len(), contents.chunks.len());
-                contents.frames.extend_from_slice(&container.contents.frames[frames..]);
-                contents.chunks.extend_from_slice(&container.contents.chunks[chunks..]);
+                let mut known = table.contents.write();
+                let (frames, chunks) = (known.frames.len(), known.chunks.len());
+                known.frames.extend_from_slice(&contents.frames[frames..]);
+                known.chunks.extend_from_slice(&contents.chunks[chunks..]);
             }
             None => {
-                let opener = FrameOpener::of_open(id(self.store, container.number), DomainId::DEFAULT);
-                let contents = RwLock::new(container.contents.clone());
-                let table = Table { contents, opener, file: container.file.clone() };
-                self.open.write().insert(container.number, Arc::new(table));
+                let opener = FrameOpener::of_open(id(self.store, number), DomainId::DEFAULT);
+                let table = Table { contents: RwLock::new(contents.clone()), opener, file: file.clone() };
+                self.open.write().insert(number, Arc::new(table));
             }
         }
+    }
+
+    /// Whether commits append to a container.
+    pub(crate) fn is_open(&self, number: u32) -> bool {
+        self.open.read().contains_key(&number)
     }
 
     /// The container has tables now.
     pub(crate) fn closed(&self, number: u32) {
         self.open.write().remove(&number);
+    }
+
+    /// Closes the files of containers that retired, so that their space is free.
+    pub(crate) fn forget(&self, numbers: &[u32]) {
+        let (mut tables, mut frames) = (self.tables.lock(), self.frames.lock());
+        for number in numbers {
+            let known = tables.pop(number);
+            let count = known.map_or(0, |table| table.contents.read().frames.len() as u32);
+            for frame in 0..count {
+                frames.pop(&(*number, frame));
+            }
+        }
+    }
+
+    /// Bytes of a container.
+    pub(crate) fn object_len(&self, number: u32) -> Result<u64, VolumeError> {
+        self.table(number)?.file.length().map_err(VolumeError::io(path(number)))
     }
 
     /// Frames and chunks of a container.
@@ -222,6 +263,15 @@ impl Containers {
         Ok(table)
     }
 
+    /// Chunk bytes and object bytes of a container, and whether it is open.
+    pub(crate) fn size(&self, number: u32) -> Result<((u64, u64), bool), VolumeError> {
+        // Looked at first: if it is closed meanwhile, it may have more frames than the table says.
+        let is_open = self.open.read().contains_key(&number);
+        let table = self.table(number)?;
+        let contents = table.contents.read();
+        Ok(((u64::from(contents.payload_len()), contents.object_len()), is_open))
+    }
+
     /// The frame with a byte of a container's payload, and where the byte is in it.
     pub(crate) fn frame(&self, place: Place) -> Result<(Frame, usize), VolumeError> {
         let what = || format!("{}, payload offset {}", path(place.container), place.offset);
@@ -232,9 +282,15 @@ impl Containers {
         let within = (place.offset - location.payload_offset) as usize;
         let key = (place.container, location.number);
         if let Some(frame) = self.frames.lock().get(&key) {
+            self.looks.hits.add(1);
             return Ok((frame.clone(), within));
         }
-        let frame = Arc::new(read_frame(&self.keys, &table.opener, &*table.file, &location, &what)?);
+        self.looks.misses.add(1);
+        // There are as many as readers at once.
+        let mut decompressor = self.decompressors.lock().pop().unwrap_or_default();
+        let frame = read_frame(&self.keys, &table.opener, &*table.file, &location, &mut decompressor, &what);
+        self.decompressors.lock().push(decompressor);
+        let frame = Arc::new(frame?);
         self.frames.lock().put(key, frame.clone());
         Ok((frame, within))
     }
@@ -245,30 +301,47 @@ fn read_frame(
     opener: &FrameOpener,
     file: &dyn DiskFile,
     location: &FrameLocation,
+    decompressor: &mut Decompressor,
     what: &dyn Fn() -> String,
 ) -> Result<Vec<u8>, VolumeError> {
     let mut sealed = vec![0; location.entry.sealed_len as usize];
     file.read_at(location.object_offset, &mut sealed).map_err(VolumeError::needed(what()))?;
     let mut raw = vec![0; location.entry.raw_len as usize];
-    let opened = opener.open_frame(keys, location, &mut sealed, &mut raw, &mut Decompressor::new());
+    let opened = opener.open_frame(keys, location, &mut sealed, &mut raw, decompressor);
     opened.map_err(VolumeError::damaged(what()))?;
     Ok(raw)
 }
 
-/// Whether a frame of a container without tables opens.
-pub(super) fn opens(
+/// Whether frames of a container without tables have these chunks. A frame that opens may be one
+/// of an earlier commit that failed: it has the same number, and often the same length.
+pub(super) fn hold(
     keys: &Keys,
     store: JobId,
     number: u32,
     file: &dyn DiskFile,
-    location: &FrameLocation,
+    frames: &[FrameLocation],
+    chunks: &[ChunkEntry],
 ) -> Result<bool, VolumeError> {
     let opener = FrameOpener::of_open(id(store, number), DomainId::DEFAULT);
-    match read_frame(keys, &opener, file, location, &|| path(number)) {
-        Ok(_) => Ok(true),
-        Err(VolumeError::Damaged { .. }) => Ok(false),
-        Err(error) => Err(error),
+    let fingerprinter = Fingerprinter::new(keys.fingerprint());
+    let (mut chunks, mut decompressor) = (chunks.iter(), Decompressor::new());
+    for location in frames {
+        let raw = match read_frame(keys, &opener, file, location, &mut decompressor, &|| path(number)) {
+            Ok(raw) => raw,
+            Err(VolumeError::Damaged { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let mut rest = &raw[..];
+        while !rest.is_empty() {
+            let Some(chunk) = chunks.next() else { return Ok(false) };
+            let Some((bytes, behind)) = rest.split_at_checked(chunk.size as usize) else { return Ok(false) };
+            if fingerprinter.one(bytes) != chunk.fingerprint {
+                return Ok(false);
+            }
+            rest = behind;
+        }
     }
+    Ok(chunks.next().is_none())
 }
 
 /// Reads the tables of a closed container.

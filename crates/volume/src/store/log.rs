@@ -90,6 +90,11 @@ impl Log {
         self.live.len() * 2 > self.slots as usize
     }
 
+    /// Slots, those with records that are not in the runs, and bytes of a slot.
+    pub(crate) fn usage(&self) -> (u64, u64, u64) {
+        (u64::from(self.slots), self.live.len() as u64, self.slot_bytes)
+    }
+
     /// Most bytes that the events of one commit should have.
     pub(crate) fn record_room(&self) -> usize {
         (self.slot_bytes / 4).min(16 << 20) as usize
@@ -137,17 +142,46 @@ pub(super) struct Replay {
     pub(super) bytes: u64,
     /// The sequence number behind everything that was ever written.
     pub(super) next_seq: u64,
+    /// Why records are missing behind these, and those behind the gap that open.
+    pub(super) damage: Option<(VolumeError, Vec<Record>)>,
 }
 
-/// Reads the log from where a manifest says to its end.
+/// Reads the log from where a manifest says to its end, or to a damaged place in it.
 pub(super) fn replay(
     disk: &dyn Disk,
     keys: &Keys,
     first: SlotUse,
     from: u64,
-    slot_bytes: u64,
+    (slots, slot_bytes): (u32, u64),
 ) -> Result<Replay, VolumeError> {
-    let mut replay = Replay { records: Vec::new(), slots: Vec::new(), bytes: 0, next_seq: from };
+    let mut replay = Replay { records: Vec::new(), slots: Vec::new(), bytes: 0, next_seq: from, damage: None };
+    let mut end = (first.slot, SECTOR);
+    let walked = walk(disk, keys, first, slot_bytes, &mut replay, &mut end);
+    let failed = match walked {
+        Ok(()) => None,
+        Err(VolumeError::Damaged { what, source }) => Some(VolumeError::DamagedLog { what, source }),
+        Err(error) => return Err(error),
+    };
+    // Records behind the end say that this is no end.
+    let later = later_records(disk, keys, (slots, slot_bytes), &replay)?;
+    if failed.is_some() || !later.is_empty() {
+        let source = DecodeError::NotAuthentic { what: "log record" };
+        let what = format!("{}, offset {}", path(end.0), end.1);
+        replay.next_seq = later.iter().map(|record| record.seq + 1).max().unwrap_or(0).max(replay.next_seq + 1);
+        replay.damage = Some((failed.unwrap_or(VolumeError::DamagedLog { what, source }), later));
+    }
+    Ok(replay)
+}
+
+/// Reads records until one does not open. `end` is where that is.
+fn walk(
+    disk: &dyn Disk,
+    keys: &Keys,
+    first: SlotUse,
+    slot_bytes: u64,
+    replay: &mut Replay,
+    end: &mut (u32, usize),
+) -> Result<(), VolumeError> {
     let mut next = Some(first);
     while let Some(of) = next.take() {
         let name = path(of.slot);
@@ -178,20 +212,49 @@ pub(super) fn replay(
             }
             replay.records.push(record);
         }
-        if next.is_none() {
-            // A record behind the end says that this is no end.
-            let later = (offset..bytes.len()).step_by(SECTOR);
-            let expected = replay.next_seq;
-            for at in later {
-                if record_at(&key, &bytes, at, |seq| seq >= expected).is_some() {
-                    let what = format!("{name}, offset {offset}");
-                    let source = DecodeError::NotAuthentic { what: "log record" };
-                    return Err(VolumeError::Damaged { what, source });
+        *end = (of.slot, offset);
+    }
+    Ok(())
+}
+
+/// Records behind the end of a replay, in any slot. A slot that was begun and never used has none:
+/// the record that names it is durable before it is used.
+fn later_records(
+    disk: &dyn Disk,
+    keys: &Keys,
+    (slots, slot_bytes): (u32, u64),
+    replay: &Replay,
+) -> Result<Vec<Record>, VolumeError> {
+    let mut found = Vec::new();
+    for slot in 0..slots {
+        let name = path(slot);
+        let Ok(file) = disk.open(&name) else { continue };
+        let mut header = vec![0; SECTOR];
+        if file.read_at(0, &mut header).is_err() {
+            continue;
+        }
+        let claimed = SlotUse::claimed(&header).filter(|of| of.slot == slot);
+        let Some(key) = claimed.and_then(|of| SlotKey::of(keys, of).ok()) else { continue };
+        let is_last = replay.slots.last() == Some(&slot);
+        let is_later = |first: u64| is_last || first >= replay.next_seq;
+        if !key.decode_header(&header).is_ok_and(is_later) {
+            continue;
+        }
+        let mut bytes = vec![0; slot_bytes as usize];
+        file.read_at(0, &mut bytes).map_err(VolumeError::needed(&name))?;
+        let mut at = SECTOR;
+        while at < bytes.len() {
+            match record_at(&key, &bytes, at, |seq| seq >= replay.next_seq) {
+                Some((record, length)) => {
+                    found.push(record);
+                    at += length;
                 }
+                None => at += SECTOR,
             }
         }
     }
-    Ok(replay)
+    found.sort_unstable_by_key(|record| record.seq);
+    Ok(found)
 }
 
 fn record_at(key: &SlotKey, slot: &[u8], at: usize, is_wanted: impl Fn(u64) -> bool) -> Option<(Record, usize)> {

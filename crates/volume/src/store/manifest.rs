@@ -4,11 +4,15 @@
 //! newest manifest that does not open is damage: the one before names a log whose slots may be in
 //! use again.
 
+use larder_format::ErrorKind;
 use larder_format::keys::Keys;
-use larder_format::volume_manifest::{VOLUME_MANIFEST_MAX, VolumeEntry, VolumeManifest, path};
+use larder_format::volume_log::Event;
+use larder_format::volume_manifest::{SnapshotEntry, VOLUME_MANIFEST_MAX, VolumeEntry, VolumeManifest, path};
 
+use super::catalog::Catalog;
 use super::entropy::Entropy;
-use crate::disk::{Disk, read_file, write_file};
+use super::log;
+use crate::disk::{Disk, forget_temporary, name_temporary, read_file, write_temporary};
 use crate::error::VolumeError;
 
 pub(super) const FOLDER: &str = "manifest";
@@ -28,16 +32,39 @@ pub(super) fn newest(disk: &dyn Disk, keys: &Keys) -> Result<VolumeManifest, Vol
     VolumeManifest::decode(keys, number, &bytes).map_err(VolumeError::damaged(name))
 }
 
-/// The volumes of a store that need not be opened for it. A server may have it open.
-pub fn volumes(disk: &dyn Disk, keys: &Keys) -> Result<Vec<VolumeEntry>, VolumeError> {
-    // A server may publish another one and remove this one meanwhile.
+/// Volumes and snapshots of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// All volumes, by number.
+    pub volumes: Vec<VolumeEntry>,
+    /// All snapshots, by number.
+    pub snapshots: Vec<SnapshotEntry>,
+}
+
+/// The volumes and snapshots of a store that need not be opened for it. A server may have it open:
+/// then they are those of the newest manifest and of the part of the log that can be read.
+pub fn list(disk: &dyn Disk, keys: &Keys) -> Result<Listed, VolumeError> {
+    // A server may publish another one and remove this one meanwhile, and use slots again.
     let mut tries = 0;
     loop {
-        match newest(disk, keys) {
+        match try_list(disk, keys) {
             Err(_) if tries < 3 => tries += 1,
-            found => return Ok(found?.volumes),
+            found => return found,
         }
     }
+}
+
+fn try_list(disk: &dyn Disk, keys: &Keys) -> Result<Listed, VolumeError> {
+    let manifest = newest(disk, keys)?;
+    let shape = (manifest.slots, manifest.slot_bytes);
+    let replay = log::replay(disk, keys, manifest.log_use(), manifest.log_from, shape)?;
+    let mut catalog = Catalog::of(&manifest);
+    for event in replay.records.iter().flat_map(|record| &record.events) {
+        if let Event::Volume(change) = event {
+            catalog.apply(change);
+        }
+    }
+    Ok(Listed { volumes: catalog.volumes().cloned().collect(), snapshots: catalog.snapshots().cloned().collect() })
 }
 
 /// Creates a manifest, durably.
@@ -47,7 +74,35 @@ pub(super) fn publish(
     entropy: &dyn Entropy,
     manifest: &VolumeManifest,
 ) -> Result<(), VolumeError> {
+    prepare(disk, keys, entropy, manifest)?;
+    name(disk, manifest).map_err(|unnamed| unnamed.error)
+}
+
+/// Writes a manifest, durably. It does not count yet, and after an error it never will.
+pub(super) fn prepare(
+    disk: &dyn Disk,
+    keys: &Keys,
+    entropy: &dyn Entropy,
+    manifest: &VolumeManifest,
+) -> Result<(), VolumeError> {
     let bytes = manifest.encode(keys, entropy.random()?)?;
     let name = path(manifest.number);
-    write_file(disk, &name, &bytes).map_err(VolumeError::io(name))
+    write_temporary(disk, &name, &bytes).map_err(VolumeError::io(name))
+}
+
+/// A manifest could not get its name.
+pub(super) struct Unnamed {
+    pub(super) error: VolumeError,
+    /// It surely does not count: there was no space for the name.
+    pub(super) is_gone: bool,
+}
+
+/// Gives a manifest that was written its name, durably. It counts from now on.
+pub(super) fn name(disk: &dyn Disk, manifest: &VolumeManifest) -> Result<(), Unnamed> {
+    let name = path(manifest.number);
+    name_temporary(disk, &name).map_err(|source| {
+        let error = VolumeError::io(&name)(source);
+        let is_gone = error.kind() == ErrorKind::Full && forget_temporary(disk, &name);
+        Unnamed { error, is_gone }
+    })
 }

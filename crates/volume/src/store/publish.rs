@@ -1,190 +1,222 @@
 //! Publishing: the memory tables become runs, and the next manifest names them.
 //!
 //! Order: the open container gets its tables; the new runs are synced; a slot of the log begins;
-//! the manifest is linked and its folder synced; then old runs and slots are free.
+//! the manifest is linked and its folder synced; then slots are free, and files that no manifest
+//! names any more go when their last reader ends.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use larder_format::ids::PageRunId;
 use larder_format::page_run::VolumeTable;
-use larder_format::volume_manifest::{VOLUMES_MAX, VolumeEntry, VolumeManifest, is_valid_name, is_valid_size, path};
+use larder_format::volume_manifest::{VolumeManifest, path};
 use larder_format::volume_map::Mapping;
 
+use super::containers;
 use super::log::Log;
-use super::manifest;
-use super::opened::{Committer, Store};
+use super::manifest::{self, Unnamed};
+use super::opened::{Committer, StopOnPanic, Store};
+use super::writing::{Differences, Writing};
+use crate::counters::Phase;
 use crate::error::VolumeError;
-use crate::index::{Record, RunFile, RunWriter, Runs, Scan, block_key, newest, value_of};
+use crate::index::{Judged, Memtables, Record, RunFile, Runs, block_key, run_path, value_of};
 
-/// A run is merged with newer data when it has at most this often as many records.
-const TIER_RATIO: u64 = 3;
+/// Runs of a table at which a publication merges them itself, if nobody else does.
+const RUNS_MOST: usize = 48;
 
 impl Store {
-    /// Adds a volume. Durable when it returns.
-    pub fn create_volume(&self, name: &str, size: u64, now_ms: u64) -> Result<VolumeEntry, VolumeError> {
-        if !is_valid_name(name) {
-            let why = "a name of a volume has 1 to 255 letters, digits, '-', '_' and '.', and does not begin with '.'";
-            return Err(VolumeError::BadRequest(why.into()));
-        }
-        if !is_valid_size(size) {
-            return Err(VolumeError::BadRequest("a volume has 512 bytes to 64 TiB, in multiples of 512".into()));
-        }
-        let mut committer = self.committer.lock();
-        let mut volumes = self.volumes();
-        if volumes.iter().any(|volume| volume.name == name) {
-            return Err(VolumeError::VolumeExists(name.to_owned()));
-        }
-        if volumes.len() >= VOLUMES_MAX {
-            return Err(VolumeError::BadRequest("the store has as many volumes as it can have".into()));
-        }
-        let entry = VolumeEntry { id: committer.manifest.next_volume, name: name.to_owned(), size, created_ms: now_ms };
-        volumes.push(entry.clone());
-        self.publish(&mut committer, volumes)?;
-        Ok(entry)
-    }
-
     /// Makes everything durable and leaves an empty log, so that the next start replays nothing.
+    ///
+    /// A merge or a round of collection that runs meanwhile ends with [`VolumeError::Interrupted`].
+    /// What cannot be committed is an error, and everything else is published all the same.
     pub fn close(&self) -> Result<(), VolumeError> {
-        self.flush()?;
+        let _pause = self.interrupts.pause();
+        let flushed = self.flush();
         let mut committer = self.committer.lock();
         if committer.manifest.log_from == committer.log.seq {
-            return Ok(());
+            return flushed;
         }
-        let volumes = self.volumes();
-        self.publish(&mut committer, volumes)
+        let published = self.publish(&mut committer);
+        flushed.and(published)
     }
 
     /// Publishes what was committed so far. An error leaves the store as it was, or stopped.
-    pub(crate) fn publish(&self, committer: &mut Committer, volumes: Vec<VolumeEntry>) -> Result<(), VolumeError> {
+    pub(crate) fn publish(&self, committer: &mut Committer) -> Result<(), VolumeError> {
+        let runs = self.state.lock().runs.clone();
+        let is_behind = VolumeTable::ALL.into_iter().any(|table| runs.of(table).len() > RUNS_MOST);
+        // A merge in the background has this lock, and then waits for the committer.
+        if is_behind
+            && !self.interrupts.are_there()
+            && let Some(_merging) = self.maintenance.try_lock()
+        {
+            let merged = self.merge_tier();
+            let merged =
+                merged.and_then(|merged| merged.map_or(Ok(()), |merged| self.install(committer, vec![merged])));
+            match merged {
+                Ok(()) => self.problems.end("merge"),
+                Err(_) if self.interrupts.are_there() => {}
+                // Everything else must go on.
+                Err(error) => self.problems.note("merge", &error.to_string()),
+            }
+        }
+        drop(runs);
+        let next = self.state.lock().runs.copy();
+        self.publish_over(committer, next, &[])
+    }
+
+    /// The same over these runs, instead of those that count now. Nothing names the retired
+    /// containers any more.
+    pub(super) fn publish_over(
+        &self,
+        committer: &mut Committer,
+        next: Runs,
+        retired: &[u32],
+    ) -> Result<(), VolumeError> {
+        // An earlier manifest may count, and it names a slot that looks free here.
+        self.refuse_if_stopped()?;
         let before = &committer.manifest;
-        let (shape, live) = ((before.slots, before.slot_bytes), committer.log.live.clone());
-        let log = Log::begin(&*self.disk, &self.keys, &*self.entropy, shape, live, committer.log.seq)?;
-        self.publish_with(committer, volumes, Some(log))
+        let (shape, live) = ((before.slots, before.slot_bytes), &committer.log.live);
+        let log = self.or_with_ballast(|| {
+            Log::begin(&*self.disk, &self.keys, &*self.entropy, shape, live.clone(), committer.log.seq)
+        })?;
+        self.publish_with(committer, next, retired, Some(log))
     }
 
     /// The same with a log that has no records yet: this one, or that of the committer.
     pub(super) fn publish_with(
         &self,
         committer: &mut Committer,
-        volumes: Vec<VolumeEntry>,
+        next: Runs,
+        retired: &[u32],
         log: Option<Log>,
     ) -> Result<(), VolumeError> {
-        if let Some(why) = &self.state.lock().stopped {
-            return Err(VolumeError::Stopped(why.clone()));
-        }
+        let _time = self.counters.time(Phase::Publishing);
+        self.counters.publishes.add(1);
+        self.refuse_if_stopped()?;
+        let _guard = StopOnPanic(self);
         if let Some(container) = &committer.container {
-            container.close()?;
+            self.or_with_ballast(|| container.close())?;
             self.containers.closed(container.number);
             committer.container = None;
         }
-        let runs = self.state.lock().runs.clone();
-        let mut next = Runs::default();
-        for table in VolumeTable::ALL {
-            let made = self.flush_table(table, &runs)?;
-            match table {
-                VolumeTable::Chunks => next.chunks = made,
-                VolumeTable::Blocks => next.blocks = made,
-            }
-        }
-        self.disk.sync_folder("runs").map_err(VolumeError::io("runs"))?;
+        // After an error the files of new runs go with `next`, so they take no space.
+        let next = self.or_with_ballast(|| {
+            let mut next = next.copy();
+            self.flush_tables(&mut next)?;
+            self.disk.sync_folder("runs").map_err(VolumeError::io("runs"))?;
+            Ok(next)
+        })?;
         let before = &committer.manifest;
         let begun = log.as_ref().unwrap_or(&committer.log);
-        let next_volume = volumes.iter().map(|volume| volume.id + 1).max().unwrap_or(0).max(before.next_volume);
-        let manifest = VolumeManifest {
-            number: before.number + 1,
+        let mut manifest = VolumeManifest {
             log_from: begun.seq,
             log_slot: begun.current.slot,
             log_salt: begun.current.salt,
             next_container: committer.next_container,
             next_version: committer.next_version,
-            next_volume,
-            volumes: volumes.clone(),
-            runs: VolumeTable::ALL
-                .into_iter()
-                .flat_map(|table| next.of(table))
-                .map(|run| run.reference.clone())
-                .collect(),
             ..before.clone()
         };
-        if let Err(error) = manifest::publish(&*self.disk, &self.keys, &*self.entropy, &manifest) {
-            // It may have been created or not.
-            return Err(self.stop(error));
-        }
-        let old = std::mem::replace(&mut committer.manifest, manifest);
+        self.catalog().put_into(&mut manifest);
+        self.count_from_now_on(committer, next, retired, Some(manifest))?;
         if let Some(log) = log {
             committer.log = log;
         }
         committer.log.live = vec![committer.log.current.slot];
-        {
-            let mut state = self.state.lock();
-            state.tables = crate::index::Memtables::default();
-            state.runs = Arc::new(next);
-            state.volumes = volumes;
-        }
-        self.remove_superseded(&old, &committer.manifest);
+        self.state.lock().log_use = committer.log.usage();
         Ok(())
     }
 
-    /// The runs of a table after its memory table was written. Newer runs of about its size are
-    /// merged with it.
-    fn flush_table(&self, table: VolumeTable, runs: &Runs) -> Result<Vec<Arc<RunFile>>, VolumeError> {
-        let mut kept = runs.of(table).to_vec();
-        let (memory, mut records) = self.memory_records(table)?;
-        if memory.is_empty() {
-            return Ok(kept);
+    /// Links the manifest of these runs. `flushed`: the manifest of all else, if the runs have all
+    /// of the memory tables; else the log begins where it began before.
+    pub(super) fn count_from_now_on(
+        &self,
+        committer: &mut Committer,
+        mut next: Runs,
+        retired: &[u32],
+        flushed: Option<VolumeManifest>,
+    ) -> Result<(), VolumeError> {
+        let _guard = StopOnPanic(self);
+        if flushed.is_none() {
+            self.disk.sync_folder("runs").map_err(VolumeError::io("runs"))?;
         }
-        let mut sources: Vec<Box<dyn Iterator<Item = _>>> = vec![Box::new(memory.into_iter().map(Ok))];
-        while let Some(run) = kept.pop_if(|run| run.reference.records <= TIER_RATIO * records) {
-            records += run.reference.records;
-            let scan: Scan = run.scan(&[]);
-            sources.push(Box::new(scan));
-        }
-        let mut id = [0; 16];
-        id.copy_from_slice(&self.entropy.random()?[..16]);
-        let mut writer = RunWriter::new(&*self.disk, &self.keys, PageRunId(id), table)?;
-        for record in newest(sources, table.form().filter_len) {
-            let (key, value) = record?;
-            // Nothing older is left that a block of zeros would have to hide.
-            let is_void = table == VolumeTable::Blocks && kept.is_empty() && value.iter().all(|byte| *byte == 0);
-            if !is_void {
-                writer.push(&key, &value)?;
+        retired.iter().for_each(|number| next.retired.insert(*number));
+        let is_flushed = flushed.is_some();
+        let mut manifest = flushed.unwrap_or_else(|| committer.manifest.clone());
+        manifest.number = committer.manifest.number + 1;
+        manifest.runs = next.all().map(|run| run.reference.clone()).collect();
+        manifest.retired = next.retired.ranges();
+        self.or_with_ballast(|| manifest::prepare(&*self.disk, &self.keys, &*self.entropy, &manifest))?;
+        let fresh: Vec<_> = next.all().filter(|run| run.publish()).cloned().collect();
+        if let Err(Unnamed { error, is_gone }) = manifest::name(&*self.disk, &manifest) {
+            if is_gone {
+                fresh.iter().for_each(|run| run.unpublish(&self.removals));
+                return Err(error);
             }
+            // It may have been created or not.
+            return Err(self.stop(error));
         }
-        if let Some(reference) = writer.finish(&*self.disk)? {
-            kept.push(RunFile::open(&*self.disk, &self.keys, reference)?);
-        }
-        Ok(kept)
+        self.damaged.retain(next.all());
+        let old = std::mem::replace(&mut committer.manifest, manifest);
+        next.keep_filters(self.options.index_memory);
+        let next = Arc::new(next);
+        let before = {
+            let mut state = self.state.lock();
+            if is_flushed {
+                state.tables = Memtables::default();
+            }
+            std::mem::replace(&mut state.runs, next.clone())
+        };
+        let is_kept = |run: &&Arc<RunFile>| next.all().any(|other| other.id() == run.id());
+        let runs = before.all().filter(|run| !is_kept(run)).map(|run| run_path(run.id()));
+        let files = runs.chain(retired.iter().map(|number| containers::path(*number))).collect();
+        before.supersede(self.removals.clone(), files, next);
+        drop(before);
+        self.removals.remove(&path(old.number));
+        Ok(())
     }
 
-    /// Sorted records of a memory table, and their number.
-    fn memory_records(&self, table: VolumeTable) -> Result<(Vec<Record>, u64), VolumeError> {
+    pub(crate) fn refuse_if_stopped(&self) -> Result<(), VolumeError> {
+        match &self.state.lock().stopped {
+            Some(why) => Err(VolumeError::Stopped(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the memory tables as new runs, and the counts of what they name.
+    fn flush_tables(&self, next: &mut Runs) -> Result<(), VolumeError> {
+        let (chunks, blocks) = self.memory_records()?;
+        let mut writing = Writing::new(self, VolumeTable::Chunks);
+        for (key, value) in chunks {
+            writing.push(&key, &value)?;
+        }
+        next.chunks.extend(writing.finish()?);
+        let mut differences = Differences::new(self);
+        let mut writing = Writing::new(self, VolumeTable::Blocks);
+        let bounds = self.catalog().bounds();
+        let is_bottom = next.blocks.is_empty();
+        for judged in Judged::new(blocks.into_iter().map(Ok), &bounds, is_bottom) {
+            let ((key, value), true) = judged? else { continue };
+            writing.push(&key, &value)?;
+            differences.add(&Mapping::decode(&value).map_err(VolumeError::damaged("memory"))?, 1)?;
+        }
+        next.blocks.extend(writing.finish()?);
+        next.counts.extend(differences.finish()?);
+        Ok(())
+    }
+
+    /// Sorted records of the memory tables.
+    fn memory_records(&self) -> Result<(Vec<Record>, Vec<Record>), VolumeError> {
         let state = self.state.lock();
-        let mut records = Vec::new();
-        match table {
-            VolumeTable::Chunks => {
-                records
-                    .extend(state.tables.chunks.iter().map(|(key, place)| (key.to_vec(), value_of(*place).to_vec())));
-                records.sort_unstable();
-            }
-            VolumeTable::Blocks => {
-                for ((volume, block), (version, mapping)) in &state.tables.blocks {
-                    let mut value = Vec::new();
-                    Mapping::encode(mapping, &mut value)?;
-                    records.push((block_key(*volume, *block, *version).to_vec(), value));
-                }
-            }
+        let chunks = state.tables.chunks.iter().map(|(key, place)| (key.to_vec(), value_of(*place).to_vec()));
+        let mut chunks: Vec<Record> = chunks.collect();
+        let mut blocks = Vec::with_capacity(state.tables.blocks.len());
+        for ((volume, block, Reverse(version)), mapping) in &state.tables.blocks {
+            let mut value = Vec::new();
+            mapping.encode(&mut value)?;
+            blocks.push((block_key(*volume, *block, *version).to_vec(), value));
         }
-        let count = records.len() as u64;
-        Ok((records, count))
-    }
-
-    /// Removes runs and the manifest that nothing names any more. What stays is removed by the
-    /// next start.
-    fn remove_superseded(&self, old: &VolumeManifest, new: &VolumeManifest) {
-        for run in old.runs.iter().filter(|run| !new.runs.iter().any(|other| other.id == run.id)) {
-            drop(self.disk.remove(&format!("runs/{}", run.id)));
-        }
-        drop(self.disk.remove(&path(old.number)));
+        drop(state);
+        chunks.sort_unstable();
+        Ok((chunks, blocks))
     }
 
     /// Nothing can be written any more, because it is open how much of it is durable.

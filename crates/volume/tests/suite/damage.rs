@@ -1,8 +1,8 @@
 //! Damage of every kind of file: a clear error, and never other data.
 
 use larder_format::ErrorKind;
-use larder_volume::VolumeError;
 use larder_volume::disk::{Disk, Fault};
+use larder_volume::{LostBlocks, Options, Store, VolumeError};
 
 use super::scene::{Random, Scene};
 
@@ -105,7 +105,7 @@ fn damaged_tables_of_a_container_and_missing_ones_are_found() {
 
 #[test]
 fn every_damaged_page_of_a_run_is_found() {
-    for damaged in 0..2 {
+    for damaged in 0..3 {
         let (scene, volume, data) = scene(true);
         let mut names = scene.disk.list("runs").unwrap();
         names.sort_unstable();
@@ -126,4 +126,167 @@ fn every_damaged_page_of_a_run_is_found() {
         scene.disk.damage(&path, scene.disk.length(&path) - 1);
         assert_eq!(scene.open_with(super::scene::options()).unwrap_err().kind(), ErrorKind::Damaged);
     }
+}
+
+/// The last record of the log may be an incomplete one. Damage of any other sector of the log is an
+/// error, and no older state.
+#[test]
+fn damage_of_any_sector_of_the_log_loses_the_last_commit_at_most() {
+    const COMMITS: u64 = 45;
+    let prepared = || {
+        let scene = Scene::new(13, 1 << 14);
+        let (store, _) = scene.open();
+        let volume = store.create_volume("disk", 1 << 30, 0).unwrap().id;
+        for commit in 0..COMMITS {
+            store.write(volume, commit * BLOCK, &Random(commit).bytes(20_000)).unwrap();
+            store.flush().unwrap();
+        }
+        drop(store);
+        scene.disk.restart(Fault::Process);
+        (scene, volume)
+    };
+    let (scene, _) = prepared();
+    let (_, recovery) = scene.open();
+    assert!(recovery.records > COMMITS, "the log goes on in another slot");
+    for at in (0..4 * (1 << 14)).step_by(512) {
+        let (scene, volume) = prepared();
+        scene.disk.damage(&format!("log/{}", at >> 14), at % (1 << 14) + 20);
+        let Ok((store, _)) = scene.open_with(super::scene::options()) else { continue };
+        for commit in 0..COMMITS - 1 {
+            let mut found = vec![0; 20_000];
+            store.read(volume, commit * BLOCK, &mut found).unwrap();
+            assert_eq!(found, Random(commit).bytes(20_000), "damage at {at}: commit {commit}");
+        }
+    }
+}
+
+/// A page of a run is damaged, and the store was not closed: the blocks of other pages are served.
+#[test]
+fn a_damaged_page_does_not_keep_a_store_from_opening() {
+    for damaged in 0..2 {
+        let (scene, volume, data) = scene(true);
+        let (store, _) = scene.open();
+        store.write(volume, 10 * BLOCK, &data[..BLOCK as usize]).unwrap();
+        store.write(volume, 20 * BLOCK, &[7; 512]).unwrap();
+        store.flush().unwrap();
+        drop(store);
+        scene.disk.restart(Fault::Process);
+        let mut names = scene.disk.list("runs").unwrap();
+        names.sort_unstable();
+        scene.disk.damage(&format!("runs/{}", names[damaged]), 77);
+        let (store, _) = scene.open();
+        let mut found = vec![0; 512];
+        store.read(volume, 20 * BLOCK, &mut found).unwrap();
+        assert_eq!(found, [7; 512]);
+        assert!(!store.check(false).unwrap().errors.is_empty());
+        // Chunks that cannot be looked up are stored again.
+        store.write(volume, 30 * BLOCK, &data).unwrap();
+        store.flush().unwrap();
+        let mut found = vec![0; data.len()];
+        store.read(volume, 30 * BLOCK, &mut found).unwrap();
+        assert_eq!(found, data);
+    }
+}
+
+/// A store whose log has a damaged record: the third of five. The first one created the volume.
+fn with_damaged_record() -> (Scene, u32, Vec<u8>) {
+    let (scene, volume, data) = scene(false);
+    // The slot in use begins with records; those of the others are zeros.
+    for slot in 0..4 {
+        let path = format!("log/{slot}");
+        let file = scene.disk.open(&path).unwrap();
+        let (mut at, mut head) = (512u64, [0; 16]);
+        for record in 0..3 {
+            file.read_at(at, &mut head).unwrap();
+            let sealed = u64::from(u32::from_le_bytes(head[..4].try_into().unwrap()));
+            match (record, sealed) {
+                (_, 0) => break,
+                (2, _) => scene.disk.damage(&path, at + 40),
+                _ => at += (16 + sealed).next_multiple_of(512),
+            }
+        }
+    }
+    (scene, volume, data)
+}
+
+#[test]
+fn a_loss_is_accepted_only_on_request_and_names_its_blocks() {
+    let (scene, volume, data) = with_damaged_record();
+    let error = scene.open_with(super::scene::options()).unwrap_err();
+    assert!(matches!(error, VolumeError::DamagedLog { .. }), "{error}");
+    let options = Options { accept_loss: true, ..super::scene::options() };
+    let foreseen = Store::foresee_loss(&scene.disk, &scene.keys).unwrap();
+    let (store, recovery) = scene.open_with(options).unwrap();
+    assert_eq!(foreseen, recovery.loss);
+    assert_eq!(Store::foresee_loss(&scene.disk, &scene.keys).unwrap(), None, "it is accepted");
+    let loss = recovery.loss.unwrap();
+    assert_eq!((recovery.records, loss.unreadable, loss.dropped, loss.changes.len()), (2, 1, 2, 0));
+    assert_eq!(loss.blocks, [LostBlocks { volume: "disk".into(), first: 2, last: 3 }]);
+    assert!(loss.why.starts_with("log/"), "{}", loss.why);
+    // The state before the damage, and nothing of the records behind it.
+    let mut found = vec![0xee; 4 * BLOCK as usize];
+    store.read(volume, 0, &mut found).unwrap();
+    assert_eq!(found[..BLOCK as usize], data[..BLOCK as usize]);
+    assert_eq!(found[BLOCK as usize..], vec![0; 3 * BLOCK as usize]);
+    assert!(store.check(true).unwrap().errors.is_empty());
+    // From now on it opens as any other, also after new writes and another end.
+    store.write(volume, BLOCK, &data[..BLOCK as usize]).unwrap();
+    store.flush().unwrap();
+    let (store, recovery) = scene.reopen(store, Fault::Power);
+    assert_eq!((recovery.records, recovery.loss), (1, None));
+    store.read(volume, 0, &mut found).unwrap();
+    assert_eq!(found[BLOCK as usize..][..BLOCK as usize], data[..BLOCK as usize]);
+    assert!(store.check(true).unwrap().errors.is_empty());
+}
+
+#[test]
+fn a_damaged_record_that_names_the_next_slot_is_no_end_of_the_log() {
+    let scene = Scene::new(12, 1 << 16);
+    let (store, _) = scene.open();
+    let volume = store.create_volume("disk", 1 << 30, 0).unwrap().id;
+    let mut before = String::new();
+    // Until the log has gone on to another slot.
+    for round in 0..200 {
+        store.write(volume, round % 8 * BLOCK, &Random(round).bytes(BLOCK as usize)).unwrap();
+        store.flush().unwrap();
+        let used = slots_with_records(&scene);
+        if used.len() == 2 {
+            break;
+        }
+        before.clone_from(&used[0]);
+    }
+    assert_eq!(slots_with_records(&scene).len(), 2);
+    drop(store);
+    scene.disk.restart(Fault::Power);
+    // The last record of the first slot names the second one.
+    let file = scene.disk.open(&before).unwrap();
+    let mut at = 512;
+    loop {
+        let mut head = [0; 16];
+        file.read_at(at, &mut head).unwrap();
+        let sealed = u64::from(u32::from_le_bytes(head[..4].try_into().unwrap()));
+        let next = at + (16 + sealed).next_multiple_of(512);
+        let mut behind = [0; 16];
+        if next + 16 > 1 << 16 || file.read_at(next, &mut behind).is_err() || behind == [0; 16] {
+            break;
+        }
+        at = next;
+    }
+    scene.disk.damage(&before, at + 20);
+    let error = scene.open_with(super::scene::options()).unwrap_err();
+    assert!(matches!(error, VolumeError::DamagedLog { .. }), "{error}");
+    let options = Options { accept_loss: true, ..super::scene::options() };
+    let (store, recovery) = scene.open_with(options).unwrap();
+    assert!(recovery.loss.is_some_and(|loss| loss.dropped > 0 && loss.unreadable == 1));
+    assert!(store.check(true).unwrap().errors.is_empty());
+}
+
+/// Slots whose first record is not zeros.
+fn slots_with_records(scene: &Scene) -> Vec<String> {
+    let has_record = |path: &String| {
+        let mut head = [0; 16];
+        scene.disk.open(path).unwrap().read_at(512, &mut head).unwrap();
+        head != [0; 16]
+    };
+    (0..4).map(|slot| format!("log/{slot}")).filter(has_record).collect()
 }

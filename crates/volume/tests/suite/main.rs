@@ -1,8 +1,31 @@
-//! Stores on a simulated disk: crashes, damage, a model of the protocol.
+//! Stores on a simulated disk: crashes, damage, faults, a model of the protocol.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod basics;
 mod crashes;
 mod damage;
+mod damaged_runs;
+mod faults;
+mod filters;
+mod full;
+mod hooked;
+mod hydrate;
+mod interrupts;
+mod joins;
+mod keys;
+mod leaks;
 mod model;
+mod neighbours;
+mod oracle;
+mod panics;
+mod real;
+mod restarts;
+mod retired;
 mod scene;
+mod snapshots;
+mod space;
+mod space_model;
+mod stats;
+mod threads;
+mod trees;
+mod unreadable;

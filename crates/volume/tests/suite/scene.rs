@@ -58,7 +58,7 @@ pub(crate) const PASSWORD: &[u8] = b"secret";
 
 pub(crate) fn new_store(slots: u32, slot_bytes: u64) -> NewStore {
     let chunker = ChunkerParams { algorithm: Algorithm::MinCdcAes, min: 4 << 10, average: 8 << 10, max: 12 << 10 };
-    NewStore { chunker, slots, slot_bytes, now_ms: 0, cost: KdfCost::TEST }
+    NewStore { chunker, slots, slot_bytes, now_ms: 0, cost: KdfCost::TEST, like: None }
 }
 
 pub(crate) fn options() -> Options {
@@ -82,11 +82,17 @@ static KEYS: LazyLock<(Config, Keys)> = LazyLock::new(|| {
 impl Scene {
     /// A store with a log of four slots.
     pub(crate) fn new(seed: u64, slot_bytes: u64) -> Self {
+        Self::of(seed, &new_store(4, slot_bytes))
+    }
+
+    /// A store with these properties.
+    pub(crate) fn of(seed: u64, new: &NewStore) -> Self {
         let disk = SimulatedDisk::new(seed);
         // The same entropy as above, so the keys are the same.
         let entropy = Seeded::entropy(1);
-        Store::create(&disk, &*entropy, PASSWORD, &new_store(4, slot_bytes)).unwrap();
+        let created = Store::create(&disk, &*entropy, PASSWORD, new).unwrap();
         let (config, keys) = KEYS.clone();
+        let config = Config { chunker: created.chunker, ..config };
         Self { disk, config, keys, entropy: Seeded::entropy(seed ^ 0x5eed) }
     }
 

@@ -9,7 +9,7 @@ use crate::args::BackupArgs;
 use crate::output::summary;
 
 /// `host:/abs/path[,/abs/path2]` for trees and devices, `host:name` for streams.
-pub(super) fn default_series(host: &str, names: &[Vec<u8>]) -> String {
+pub(in crate::commands) fn default_series(host: &str, names: &[Vec<u8>]) -> String {
     let names: Vec<String> = names.iter().map(|name| PathText(name).to_string()).collect();
     format!("{host}:{}", names.join(","))
 }

@@ -40,7 +40,7 @@ impl Export for Device {
     }
 
     fn block_status(&self, _: &str, offset: u64, length: u64, most: usize) -> Result<Vec<Extent>, ExportError> {
-        let stretches = self.random.stretches(offset..offset.saturating_add(length), most);
+        let stretches = self.random.zero_stretches(offset..offset.saturating_add(length), most);
         let flags = |is_hole| if is_hole { Extent::HOLE | Extent::ZERO } else { 0 };
         Ok(stretches.iter().map(|part| Extent { length: part.length, flags: flags(part.is_hole) }).collect())
     }

@@ -1,9 +1,11 @@
 //! What the end-to-end tests share: a folder to play in, runs of the binary, checks of JSON against the published schemas.
+pub(crate) mod block_server;
 pub(crate) mod damage;
 pub(crate) mod roles;
 pub(crate) mod schema;
 pub(crate) mod server;
 pub(crate) mod tree;
+pub(crate) mod volume_server;
 
 use std::ffi::OsStr;
 use std::io::Write;

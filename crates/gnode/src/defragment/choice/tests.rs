@@ -80,7 +80,7 @@ proptest! {
         budget_percent in prop_oneof![Just(0u8), Just(5), Just(50), Just(100)],
         duplicate_percent in prop_oneof![Just(0u8), Just(20)],
     ) {
-        let options = DefragmentOptions { budget_percent, duplicate_percent, ..DefragmentOptions::default() };
+        let options = DefragmentOptions { budget: Budget::of_version(budget_percent), duplicate_percent, ..DefragmentOptions::default() };
         let usage = |(seq, share): (usize, &u8)| {
             let bytes_used = held[seq] * u64::from(*share) / 100;
             (*share > 0).then(|| ContainerUsage {
@@ -102,7 +102,7 @@ proptest! {
             })
             .collect();
         let uses = Uses::of_all(&all);
-        let sparse = sparse(&all, &uses, &uses.containers().collect(), &options);
+        let sparse = for_reading(&all, &uses, &options);
         // Copies are in higher containers that no version leaves for another reason, and each
         // container has copies in at most one.
         let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
@@ -132,9 +132,8 @@ proptest! {
                 let container = &leave.usage.container;
                 match leave.why {
                     Why::Sparse => {
-                        prop_assert_eq!(newest.version.generation, 0);
                         let is_small = uses.of(container).len() == 1 && leave.usage.bytes_used < options.small_bytes;
-                        prop_assert!(is_small || uses.is_sparse_for_all(container, options.sparse_percent));
+                        prop_assert!(is_small || uses.is_sparse_for_all(container, DENSE_PERCENT));
                     }
                     Why::Duplicate => {
                         prop_assert!(!is_below(leave.shared_bytes(), duplicate_percent, leave.usage.bytes_held));
@@ -167,11 +166,7 @@ fn small_containers_go_by_fours() {
         containers.push(usage((99, &(8 << 20))));
         let all = [newest(1, 0, 100 << 20, containers)];
         let uses = Uses::of_all(&all);
-        sparse(&all, &uses, &uses.containers().collect(), &options)
-            .remove(0)
-            .iter()
-            .map(|usage| usage.bytes_used)
-            .collect::<Vec<_>>()
+        for_reading(&all, &uses, &options).remove(0).iter().map(|usage| usage.bytes_used).collect::<Vec<_>>()
     };
     assert_eq!(of(&[70_000, 80_000, 90_000]), [0u64; 0]);
     assert_eq!(of(&[70_000, 80_000, 90_000, 100_000]), [70_000, 80_000, 90_000, 100_000]);
@@ -224,27 +219,47 @@ fn a_plan_is_cut_to_its_budget() {
     assert_eq!(within(99), None);
 }
 
-/// One container for one: worth it when most of the old one is free then, and not for a small part
-/// of a large version.
+/// One container for one is worth it when the version reads too much, and not for a small part of a
+/// large version.
 #[test]
-fn one_sparse_container_goes_when_that_frees_much() {
-    let of = |shares: &[(u64, u64)]| {
-        let usage = |(seq, (bytes_used, bytes_held)): (usize, &(u64, u64))| ContainerUsage {
-            container: id(seq as u32),
-            chunks_used: 1,
-            bytes_used: *bytes_used,
-            chunks_held: 1,
-            bytes_held: *bytes_held,
-            object_bytes: *bytes_held,
-        };
-        let containers: Vec<_> = shares.iter().enumerate().map(usage).collect();
-        let all = [newest(1, 0, shares.iter().map(|(used, _)| used).sum(), containers)];
-        let uses = Uses::of_all(&all);
-        let options = DefragmentOptions::default();
-        assert!(sparse(&all, &uses, &HashSet::new(), &options)[0].is_empty(), "an older version uses it");
-        sparse(&all, &uses, &uses.containers().collect(), &options)[0].len()
-    };
+fn one_sparse_container_goes_when_that_saves_much() {
+    let of = |shares: &[(u64, u64)]| chosen_of(shares, &DefragmentOptions::default()).len();
     assert_eq!(of(&[(80_000, 5_000_000), (5_000_000, 5_000_000)]), 1);
     let large = [&[(80_000, 5_000_000)][..], &[(8_000_000, 8_000_000); 20]].concat();
-    assert_eq!(of(&large), 0, "less than 5 % of 165 MB");
+    assert_eq!(of(&large), 0, "3 % of 165 MB");
+    assert_eq!(of(&[(2_000, 200_000)]), 0, "too little to be worth the requests");
+}
+
+/// Containers that decay evenly are left one by one, as soon as their sum is above the bound.
+#[test]
+fn the_sum_of_all_containers_is_bounded() {
+    let options = DefragmentOptions { budget: Budget::of_version(100), ..DefragmentOptions::default() };
+    let even = |percent: u64| (0..20).map(|number| (percent * 80_000 + number, 8_000_000)).collect::<Vec<_>>();
+    assert_eq!(chosen_of(&even(84), &options), [0u32; 0]);
+    // 160 MB for 131.2: the bound allows 157.4, and each container frees 1.44.
+    assert_eq!(chosen_of(&even(82), &options), [0, 1]);
+    // Of half of them little is used: to copy these is cheap, so the lower bound counts.
+    let cheap = [&[(3_000_000, 8_000_000); 5][..], &[(7_900_000, 8_000_000); 20]].concat();
+    assert_eq!(chosen_of(&cheap, &options), [0]);
+    // Nothing is left beyond the budget, but one container may be left in any case.
+    let none = DefragmentOptions { budget: Budget::of_version(0), ..options };
+    assert_eq!(chosen_of(&even(82), &none), [0u32; 0]);
+    let one = DefragmentOptions { budget: Budget { has_least: true, ..none.budget }, ..none };
+    assert_eq!(chosen_of(&even(82), &one), [0]);
+}
+
+/// The places of the containers that a version leaves, given what it uses and what they hold.
+fn chosen_of(shares: &[(u64, u64)], options: &DefragmentOptions) -> Vec<u32> {
+    let usage = |(seq, (bytes_used, bytes_held)): (usize, &(u64, u64))| ContainerUsage {
+        container: id(seq as u32),
+        chunks_used: 1,
+        bytes_used: *bytes_used,
+        chunks_held: 1,
+        bytes_held: *bytes_held,
+        object_bytes: *bytes_held,
+    };
+    let containers: Vec<_> = shares.iter().enumerate().map(usage).collect();
+    let all = [newest(2, 0, shares.iter().map(|(used, _)| used).sum(), containers)];
+    let chosen = for_reading(&all, &Uses::of_all(&all), options).remove(0);
+    chosen.iter().map(|usage| usage.container.seq).collect()
 }

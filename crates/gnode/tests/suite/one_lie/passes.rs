@@ -1,7 +1,7 @@
 //! Passes, the first and later ones, with every task, in both layouts.
 
 use larder_format::layout::Layout;
-use larder_gnode::defragment::{DefragmentOptions, Defragmenter, plans};
+use larder_gnode::defragment::{Budget, DefragmentOptions, Defragmenter, plans};
 use larder_gnode::pass;
 
 use super::*;
@@ -64,7 +64,7 @@ fn a_pass_that_lists_only_what_is_new() {
 #[test]
 fn a_compaction() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
-    let options = DefragmentOptions { budget_percent: 100, ..DefragmentOptions::default() };
+    let options = DefragmentOptions { budget: Budget::of_version(100), ..DefragmentOptions::default() };
     let mut is_anything_done = false;
     let compact = |context: &JobContext| {
         let Ok(plans) = plans(context, &options) else { return 0 };

@@ -1,0 +1,87 @@
+//! The threads that commit and maintain a store beside its requests.
+//!
+//! An error or a panic of theirs is noted, and they go on. They end when their caller says so. The
+//! one that commits ends last, so that a merge that still runs never holds up what was written.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::opened::{State, Store};
+use super::problems::caught;
+use crate::error::VolumeError;
+
+/// The name of failures of commits in the background.
+pub(crate) const COMMITS: &str = "commits";
+const MAINTENANCE: &str = "maintenance";
+
+/// A thread that maintains the store.
+struct Maintainer<'a>(&'a Store);
+
+impl<'a> Maintainer<'a> {
+    fn begin(store: &'a Store) -> Self {
+        store.maintainers.fetch_add(1, Ordering::SeqCst);
+        Self(store)
+    }
+}
+
+impl Drop for Maintainer<'_> {
+    fn drop(&mut self) {
+        self.0.maintainers.fetch_sub(1, Ordering::SeqCst);
+        let _state = self.0.state.lock();
+        self.0.changed.notify_all();
+    }
+}
+
+impl Store {
+    /// Maintains the store again and again until `stop` says so, or [`Store::end_maintenance`].
+    pub fn maintain_in_background(&self, every: Duration, stop: &dyn Fn() -> bool) {
+        let _thread = Maintainer::begin(self);
+        let ends = || stop() || self.interrupts.has_ended();
+        while !ends() {
+            match caught(|| self.maintain()) {
+                Ok(collected) => {
+                    self.problems.end(MAINTENANCE);
+                    if collected.rounds > 0 {
+                        tracing::info!("collected {} containers, {} bytes", collected.containers, collected.freed);
+                    }
+                }
+                // Somebody closes the store.
+                Err(VolumeError::Interrupted) => {}
+                Err(error) => self.problems.note(MAINTENANCE, &error.to_string()),
+            }
+            let mut idle = self.idle.lock();
+            if !ends() {
+                self.woken.wait_for(&mut idle, every);
+            }
+        }
+    }
+
+    /// Commits in the background: when enough writes wait, and after `idle`. When `stop` says so
+    /// and no thread maintains the store any more, it commits what waits, and ends.
+    pub fn commit_in_background(&self, idle: Duration, stop: &dyn Fn() -> bool) {
+        loop {
+            let ends = stop() && self.maintainers.load(Ordering::SeqCst) == 0;
+            let is_due = {
+                let mut state = self.state.lock();
+                let is_enough = |state: &State| state.active.bytes >= self.options.commit_at;
+                if !ends && !is_enough(&state) {
+                    self.changed.wait_for(&mut state, idle);
+                }
+                !state.active.blocks.is_empty()
+            };
+            let committed = if is_due { caught(|| self.commit_on(&mut self.committer.lock())?.any()) } else { Ok(()) };
+            match &committed {
+                _ if !is_due => {}
+                Ok(()) => self.problems.end(COMMITS),
+                Err(error) => self.problems.note(COMMITS, &error.to_string()),
+            }
+            if ends {
+                return;
+            }
+            if committed.is_err() {
+                let mut waiting = self.idle.lock();
+                self.woken.wait_for(&mut waiting, idle);
+            }
+        }
+    }
+}

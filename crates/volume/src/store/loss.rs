@@ -1,0 +1,130 @@
+//! [`Loss`]: what was flushed and is lost, because a record of the log is damaged.
+//!
+//! A store that accepts the loss has the state before the damaged record, as if the machine had
+//! failed then. Later records are not replayed over the gap: a file system that finds newer blocks
+//! beside older ones is damaged in ways that its own check may not find. The blocks that later
+//! records wrote are named. Those of the damaged records cannot be read.
+
+use std::collections::{BTreeSet, HashMap};
+
+use larder_format::keys::Keys;
+use larder_format::volume_log::{Event, Record, VolumeChange};
+
+use super::catalog::Catalog;
+use super::opened::Store;
+use super::{log, manifest};
+use crate::disk::Disk;
+use crate::error::VolumeError;
+
+/// Blocks of a volume that lost writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostBlocks {
+    /// Name of the volume.
+    pub volume: String,
+    /// First block.
+    pub first: u64,
+    /// Last block.
+    pub last: u64,
+}
+
+/// Flushed writes that are lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// The damaged place, and what is wrong with it.
+    pub why: String,
+    /// Records of the log that do not open. Their blocks are not known.
+    pub unreadable: u64,
+    /// Records behind them, which are dropped.
+    pub dropped: u64,
+    /// The dropped changes of volumes and snapshots, a line for a person each.
+    pub changes: Vec<String>,
+    /// Blocks that the dropped records wrote.
+    pub blocks: Vec<LostBlocks>,
+}
+
+impl Loss {
+    /// `later` are the records behind the damage that open, of `behind` records that there were.
+    pub(super) fn of(error: &VolumeError, later: &[Record], behind: u64, catalog: &Catalog) -> Self {
+        let (mut written, mut changes, mut catalog) = (BTreeSet::new(), Vec::new(), catalog.clone());
+        let mut names: HashMap<u32, String> =
+            catalog.volumes().map(|volume| (volume.id, volume.name.clone())).collect();
+        for event in later.iter().flat_map(|record| &record.events) {
+            match event {
+                Event::Wrote { volume, block, .. } => drop(written.insert((*volume, *block))),
+                Event::Volume(change) => {
+                    changes.push(shown(change, &catalog));
+                    // Later changes and writes may be of this volume.
+                    catalog.apply(change);
+                    names.extend(catalog.volumes().map(|volume| (volume.id, volume.name.clone())));
+                }
+                _ => {}
+            }
+        }
+        let name = |id: u32| names.get(&id).cloned().unwrap_or_else(|| format!("number {id}"));
+        let mut ranges: Vec<(u32, u64, u64)> = Vec::new();
+        for (volume, block) in written {
+            match ranges.last_mut() {
+                Some((of, _, last)) if *of == volume && *last + 1 == block => *last = block,
+                _ => ranges.push((volume, block, block)),
+            }
+        }
+        Self {
+            why: error.to_string(),
+            unreadable: behind.saturating_sub(later.len() as u64),
+            dropped: later.len() as u64,
+            changes,
+            blocks: ranges
+                .into_iter()
+                .map(|(volume, first, last)| LostBlocks { volume: name(volume), first, last })
+                .collect(),
+        }
+    }
+}
+
+/// A change of a catalog, for a person.
+fn shown(change: &VolumeChange, catalog: &Catalog) -> String {
+    let volume = |id: u32| catalog.volume(id).map_or_else(|_| format!("number {id}"), |volume| volume.name.clone());
+    match change {
+        VolumeChange::Volume(new) => match catalog.volume(new.id) {
+            Err(_) => format!("the creation of volume {}", new.name),
+            Ok(old) if old.name != new.name => format!("the new name {} of volume {}", new.name, old.name),
+            Ok(old) if old.size != new.size => format!("the new size of volume {}, {} bytes", new.name, new.size),
+            Ok(_) => format!("the independence of volume {} from its parent", new.name),
+        },
+        VolumeChange::Deleted(id) => format!("the deletion of volume {}", volume(*id)),
+        VolumeChange::Snapshot(new) => {
+            let name = format!("{}@{}", volume(new.volume), new.name);
+            let what = if catalog.snapshot(new.id).is_ok() { "a mark" } else { "the creation" };
+            format!("{what} of snapshot {name}")
+        }
+        VolumeChange::SnapshotDeleted(id) => {
+            let snapshot = catalog.snapshot(*id);
+            format!(
+                "the deletion of snapshot {}",
+                snapshot.map_or_else(|_| format!("number {id}"), |of| catalog.full_name(of))
+            )
+        }
+    }
+}
+
+impl Store {
+    /// The loss that [`Options::accept_loss`](super::Options::accept_loss) would accept. Changes
+    /// nothing. `None`: the log is whole.
+    ///
+    /// # Errors
+    /// The store is damaged in another way, or cannot be read.
+    pub fn foresee_loss(disk: &dyn Disk, keys: &Keys) -> Result<Option<Loss>, VolumeError> {
+        let manifest = manifest::newest(disk, keys)?;
+        let shape = (manifest.slots, manifest.slot_bytes);
+        let replayed = log::replay(disk, keys, manifest.log_use(), manifest.log_from, shape)?;
+        let Some((error, later)) = replayed.damage else { return Ok(None) };
+        let behind = replayed.next_seq - manifest.log_from - replayed.records.len() as u64;
+        let mut catalog = Catalog::of(&manifest);
+        for event in replayed.records.iter().flat_map(|record| &record.events) {
+            if let Event::Volume(change) = event {
+                catalog.apply(change);
+            }
+        }
+        Ok(Some(Loss::of(&error, &later, behind, &catalog)))
+    }
+}
