@@ -312,14 +312,15 @@ fn nothing_unused_is_left_when_that_is_asked_for() {
     let content = data::random(1, 3_000_000);
     play.write("source/file", &content);
     play.backup(["source", "--series", "s"]);
-    play.write("source/file", &content[..2_600_000]);
+    play.write("source/file", &content[..2_650_000]);
     play.backup(["source", "--series", "s"]);
     play.larder(["forget", "--keep-last", "1", "--prune"]).ok();
     assert!(unused(&play) > 300_000, "{}", unused(&play));
     play.larder(["optimize", "--max-unused", "20"]).ok();
-    assert!(unused(&play) > 300_000, "a seventh is less than a fifth");
+    assert!(unused(&play) > 300_000, "a ninth is less than a fifth");
     play.larder(["optimize", "--max-unused", "0"]).ok();
-    assert!(unused(&play) < 60_000, "{}", unused(&play));
+    // What is left is padding: how much depends on the keys, and is far from 100,000 bytes.
+    assert!(unused(&play) < 100_000, "{}", unused(&play));
     assert!(play.larder(["optimize", "--max-unused", "0"]).ok().text().contains("nothing to do"));
     play.larder(["restore", "latest", "--target", "restored"]).ok();
     play.larder(["check", "--read-data"]).ok();
