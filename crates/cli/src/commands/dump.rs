@@ -59,8 +59,9 @@ fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> R
     match &args.target {
         None => dump(reader, path, archive, &mut app.out.bytes())?,
         Some(target) => {
-            // A signal must not leave a partial file behind.
-            let mut target = Interruptible { target: DumpTarget::create(target)?, cancel: app.interrupts.job_begins() };
+            // A signal must not leave a partial file behind, from the moment it is created.
+            let cancel = app.interrupts.job_begins();
+            let mut target = Interruptible { target: DumpTarget::create(target)?, cancel };
             let dumped = dump(reader, path, archive, &mut target);
             if target.cancel.is_cancelled() {
                 return Err(Failure::new(Exit::Interrupted, "the dump was interrupted"));
