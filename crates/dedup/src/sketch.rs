@@ -25,7 +25,7 @@ const SHARED_ONE_IN: usize = 16;
 const COINCIDENCE_MIN: usize = 8;
 
 /// Makes the sketch of a stream from its chunks in order.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sketcher {
     /// Samples as ranks.
     ranks: BTreeSet<u64>,

@@ -6,6 +6,7 @@
 //! anything is read.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use larder_format::ids::{JobId, SeriesKey};
@@ -20,12 +21,12 @@ use crate::repository::{CONCURRENT_READS, Repository, RepositoryError};
 type Generations = Vec<ListedGeneration>;
 
 /// The versions of every series as they are listed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ListedSeries {
     /// Of each series its jobs by rising id, with the generations of their manifests.
     series: BTreeMap<SeriesKey, Vec<(JobId, Generations)>>,
     forgotten: HashSet<(SeriesKey, JobId)>,
-    closed: ClosedDomains,
+    closed: Arc<ClosedDomains>,
 }
 
 impl ListedSeries {
@@ -68,13 +69,13 @@ impl Repository {
         for ((key, job), generations) in versions {
             series.entry(key).or_default().push((job, generations));
         }
-        Ok(ListedSeries { series, forgotten, closed })
+        Ok(ListedSeries { series, forgotten, closed: Arc::new(closed) })
     }
 
     /// The newest version of each of these series that can be read and is not forgotten, with its
     /// sketch.
     pub async fn newest_of(&self, listed: ListedSeries) -> Result<Vec<Version>, RepositoryError> {
-        let (forgotten, closed) = (&listed.forgotten, &listed.closed);
+        let (forgotten, closed) = (&listed.forgotten, &*listed.closed);
         let reads = listed.series.into_iter().map(|(series, mut jobs)| async move {
             while let Some((job, generations)) = jobs.pop() {
                 let found = self.find(series, job, generations, forgotten.contains(&(series, job)), closed).await?;

@@ -117,7 +117,7 @@ pub(super) fn find_bases(
         };
         return Ok(Bases { candidates, before, merge_before, policy, input: Sampled::untouched(input) });
     }
-    let (similar, input) = find_similar(context, input, cutting)?;
+    let (similar, input) = find_similar(context, input, cutting, options.index_memory)?;
     let similar = similar.into_iter().map(|version| {
         let is_trusted = is_own(&version);
         Candidate { version, why: WhyBase::Similar, is_trusted }

@@ -158,6 +158,8 @@ impl Feeder {
         let (fate, known) = match comparison.look_up(&found.entry) {
             Known::Same(known) => {
                 let known = *known;
+                let bytes = known.entry.stored_bytes();
+                self.pass(Some(&(known.data_offset..known.data_offset.saturating_add(bytes))), bytes);
                 found.entry.xattrs = known.entry.xattrs;
                 if let EntryKind::File { .. } = found.entry.kind {
                     // Same size and times: the holes are those of the base.
@@ -183,9 +185,17 @@ impl Feeder {
                 self.send_batch_if_full(batch)
             }
             _ => {
+                self.pass(known.as_ref(), found.entry.stored_bytes());
                 batch.read(found, fate);
                 self.send_batch_if_full(batch)
             }
+        }
+    }
+
+    /// Tells the predictor of a file that it does not predict.
+    fn pass(&mut self, known: Option<&Range<u64>>, bytes: u64) {
+        if let Some(predictor) = &mut self.predictor {
+            predictor.pass(known, bytes);
         }
     }
 
@@ -259,7 +269,8 @@ impl Feeder {
         let max = chunker.params().max as usize;
         // To see whether a prediction is right costs a read of the bytes that are not to be read.
         let is_predicted = untouched.is_none() && total.is_none_or(|total| total >= PROVED_MIN);
-        let mut predictor = self.predictor.take().filter(|_| is_predicted);
+        let mut base = self.predictor.take();
+        let mut predictor = base.as_mut().filter(|_| is_predicted);
         if total.is_none_or(|total| total >= PROVED_MIN) {
             self.send(FeedItem::Begin(cutter))?;
         }
@@ -284,6 +295,9 @@ impl Feeder {
             let mut proved = ahead.as_mut().zip(predictor.as_mut()).and_then(|(ahead, base)| ahead.at(at, base));
             if let (Some(proved), Some(ahead)) = (&mut proved, &mut ahead) {
                 if proved.holds {
+                    if let Some(predictor) = &mut predictor {
+                        predictor.was_right();
+                    }
                     incoming.leave_out(proved.predicted.bytes as usize);
                     ahead.give_back(std::mem::take(&mut proved.buffer));
                     self.repeat(&proved.predicted)?;
@@ -304,6 +318,7 @@ impl Feeder {
                     let mac = (!tried).then(|| incoming.mac(predictor.mac(), predicted.bytes as usize, max)).flatten();
                     if mac.is_some_and(|mac| predicted.is_proved(mac, incoming.data(), chunker)) {
                         incoming.pass(predicted.bytes as usize);
+                        predictor.was_right();
                         self.repeat(&predicted)?;
                         continue;
                     }
@@ -343,7 +358,13 @@ impl Feeder {
                 let _ = done.send(chunks);
             });
         }
-        self.predictor = predictor;
+        if let Some(predictor) = &mut base {
+            match is_predicted && known.is_none() {
+                true => predictor.end(incoming.at),
+                false => predictor.pass(known, incoming.at),
+            }
+        }
+        self.predictor = base;
         Ok(())
     }
 

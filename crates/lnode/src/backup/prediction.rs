@@ -7,6 +7,10 @@
 //! Where bytes were inserted or removed, no cut falls there. Then the sequencer, which finds the
 //! chunks by their names, tells the new shift through the [`PositionHints`].
 //!
+//! A file that the base does not know by its path is guessed to begin where the one before it ended
+//! in the base, as in a folder that was moved. The sequencer's hints come too late for files of
+//! less than some 16 MiB.
+//!
 //! A wrong prediction costs only its MAC.
 
 use std::collections::HashMap;
@@ -231,17 +235,52 @@ pub(super) struct Predictor {
     files: u64,
     /// Offset in the base minus offset in the file, once known.
     shift: Option<i64>,
+    /// Whether the shift is only a guess. Then one segment at a time is tried.
+    is_guess: bool,
+    /// Guesses of this file that were wrong.
+    misses: u32,
+    /// The offset in the base where the next file is guessed to begin.
+    next: i64,
 }
+
+/// A guess ends after this number of wrong predictions: the file is new.
+const MISSES_MAX: u32 = 2;
 
 impl Predictor {
     pub(super) fn new(base: RecipeReader, run_mac: RunMac, hints: PositionHints) -> Self {
-        Self { base: Some(base), run_mac, hints, files: 0, shift: None }
+        let base = Some(base);
+        Self { base, run_mac, hints, files: 0, shift: None, is_guess: false, misses: 0, next: 0 }
     }
 
     /// A large file begins; the base may have its predecessor in this range.
     pub(super) fn begin(&mut self, known: Option<&Range<u64>>) {
         self.files += 1;
-        self.shift = known.map(|range| range.start as i64);
+        self.shift = Some(known.map_or(self.next, |range| range.start as i64));
+        (self.is_guess, self.misses) = (known.is_none(), 0);
+    }
+
+    /// The large file is complete, with this number of bytes.
+    pub(super) fn end(&mut self, bytes: u64) {
+        // A new file does not move what is behind it in the base.
+        if let Some(shift) = self.shift.filter(|_| !self.is_guess) {
+            self.next = shift.saturating_add_unsigned(bytes);
+        }
+    }
+
+    /// A file that is not predicted has this number of bytes; the base may have its predecessor in
+    /// this range.
+    pub(super) fn pass(&mut self, known: Option<&Range<u64>>, bytes: u64) {
+        self.next = known.map_or(self.next.saturating_add_unsigned(bytes), |range| range.end as i64);
+    }
+
+    /// A prediction was right.
+    pub(super) fn was_right(&mut self) {
+        self.is_guess = false;
+    }
+
+    /// Whether to predict only the next segment.
+    pub(super) fn is_guess(&self) -> bool {
+        self.is_guess
     }
 
     /// A MAC of no bytes yet.
@@ -293,7 +332,10 @@ impl Predictor {
         if let Some(seen) = self.hints.last()
             && seen.file + 1 == self.files
         {
-            self.shift = Some(seen.base as i64 - seen.at as i64);
+            (self.shift, self.is_guess) = (Some(seen.base as i64 - seen.at as i64), false);
+        } else if self.is_guess {
+            self.misses += 1;
+            self.shift = self.shift.filter(|_| self.misses < MISSES_MAX);
         }
     }
 

@@ -95,7 +95,8 @@ impl Proofs {
 
     fn look_ahead(&mut self, at: u64, predictor: &mut Predictor) {
         // One for each thread, and one that is ready: more would only leave the cores' caches.
-        while self.coming.len() < SEGMENTS_MAX.min(self.ahead.pool.threads() + 1) {
+        let most = if predictor.is_guess() { 1 } else { SEGMENTS_MAX.min(self.ahead.pool.threads() + 1) };
+        while self.coming.len() < most {
             let next = self.coming.back().map_or(at, |coming| coming.at + coming.bytes);
             let Some(predicted) = predictor.predict(next, self.ahead.cutter) else { return };
             // The feeder reads the end of a file itself: it knows best where the end is.

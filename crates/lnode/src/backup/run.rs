@@ -146,8 +146,8 @@ struct OpenBase {
     why: WhyBase,
     /// Whether this machine trusts it (`WitnessedOnly`): what looks unchanged since is unchanged.
     is_trusted: bool,
-    /// Whether bytes of its data stream may be reused unread: it is the first base, trusted, and of
-    /// this series, or the input is a stream.
+    /// Whether its data stream predicts that of the input: it is the first base, trusted, and
+    /// whole.
     is_followed: bool,
     /// Missing containers that it names: their chunks are stored again.
     missing: Arc<HashSet<ContainerId>>,
@@ -172,7 +172,7 @@ impl OpenBase {
 }
 
 /// Reads the manifests; damaged versions are not built on.
-fn open_bases(context: &JobContext, announced: &Announced, source: SourceKind) -> Result<Vec<OpenBase>, BackupError> {
+fn open_bases(context: &JobContext, announced: &Announced) -> Result<Vec<OpenBase>, BackupError> {
     let mut bases = Vec::new();
     for candidate in &announced.bases {
         let is_trusted = candidate.is_trusted;
@@ -180,8 +180,7 @@ fn open_bases(context: &JobContext, announced: &Announced, source: SourceKind) -
             Ok(manifest) => {
                 let why = candidate.why;
                 let Missing { named, absent, is_unknown } = missing_containers(context, &manifest)?;
-                let is_near = bases.is_empty() && (why != WhyBase::Similar || source == SourceKind::Stream);
-                let is_followed = is_near && is_trusted && named.is_empty();
+                let is_followed = bases.is_empty() && is_trusted && named.is_empty();
                 let missing = Arc::new(named);
                 bases.push(OpenBase { manifest, why, is_trusted, is_followed, missing, absent, is_unknown });
             }
@@ -208,7 +207,7 @@ fn run(
         Sampled::Tree(_) => SourceKind::Tree,
         Sampled::Stream { .. } | Sampled::Image { .. } => SourceKind::Stream,
     };
-    let bases = open_bases(context, announced, source)?;
+    let bases = open_bases(context, announced)?;
     if let (Some(base), SourceKind::Tree, false) = (bases.first(), source, options.force)
         && base.has_same_files()
         && !base.is_trusted
@@ -256,7 +255,11 @@ fn run(
     }
     let containers = table(&streams, &bases, &uploads)?;
     let followed = bases.first().filter(|base| base.is_followed).map(|base| &base.manifest);
-    let sketch = streams.sketcher.finish(followed.map(|base| (&base.summary.sketch, base.data.bytes())));
+    let sketch = match followed.filter(|base| base.data == streams.data && !base.summary.sketch.is_empty()) {
+        // It knows more of what was proved and not cut.
+        Some(base) => base.summary.sketch.clone(),
+        None => streams.sketcher.finish(followed.map(|base| (&base.summary.sketch, base.data.bytes()))),
+    };
     let sketch = announced.policy.sketch_for_others(sketch);
     let mut tags = options.tags.clone();
     tags.sort();

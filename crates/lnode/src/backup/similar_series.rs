@@ -23,25 +23,29 @@ const NEWEST_MAX: usize = 256;
 /// The number of series with shared samples to read: those with most.
 const LIKELY_MAX: usize = 16;
 
-/// Drops series that cannot be like the stream.
-pub(super) fn narrow(context: &JobContext, stream: &Sketch, series: &mut ListedSeries) -> Result<(), RepositoryError> {
+/// Drops series that cannot be like the stream. Returns whether another sketch could keep others.
+pub(super) fn narrow(
+    context: &JobContext,
+    stream: &Sketch,
+    series: &mut ListedSeries,
+) -> Result<bool, RepositoryError> {
     if series.len() <= ALL_MAX {
-        return Ok(());
+        return Ok(false);
     }
     // A key that may only back up does not open the index.
     if context.repository.keys().secrets().index.is_none() {
         series.keep_newest(NEWEST_MAX);
-        return Ok(());
+        return Ok(false);
     }
     match context.executor.block_on(shared(context, stream)) {
         Ok(Some(Known { newest, likely })) => {
             series.retain(|version| {
                 newest.get(&version.series).is_none_or(|known| *known != version) || likely.contains(&version.series)
             });
-            Ok(())
+            Ok(true)
         }
-        Ok(None) => Ok(()),
-        Err(error) => without_index(error, "all series are looked at"),
+        Ok(None) => Ok(false),
+        Err(error) => without_index(error, "all series are looked at").map(|()| false),
     }
 }
 

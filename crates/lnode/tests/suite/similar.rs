@@ -78,6 +78,30 @@ fn a_cloned_stream_is_stored_once() {
     assert_eq!(third.bases[0].id, next.version.as_ref().unwrap().id);
 }
 
+/// Goal: new data at the front hides no base. Method: 20 and 30 MiB of new head. A stream's head is held, so its memory is the limit.
+#[test]
+fn a_base_is_found_behind_a_new_head() {
+    let runtime = runtime();
+    let context = repository(&runtime);
+    let old = data::random(1, 24 << 20);
+    let original = store(&context, "original", &old);
+    for (seed, head) in [(2, 20 << 20), (3, 30 << 20)] {
+        let renamed = [&data::random(seed, head)[..], &old].concat();
+        let series = format!("renamed {head}");
+        let input = |series: &str| stream(&renamed, series.as_bytes());
+        // Of what is held, only the new head would be seen.
+        let little = BackupOptions { index_memory: 16 << 20, dry_run: true, ..options("with little memory") };
+        assert!(backup(&context, input("x"), &little).unwrap().bases.is_empty());
+        let found = store(&context, &series, &renamed);
+        assert_eq!(similar_to(&found), ["original"]);
+        // Metadata included.
+        let (new, least) = (found.statistics.added_bytes, head as u64);
+        assert!((least..least + (1 << 20)).contains(&new), "{new} new bytes behind a head of {least}");
+        forget(&context, &found);
+    }
+    assert_eq!(versions(&context)[0].id(), original.version.unwrap().id);
+}
+
 #[test]
 fn several_similar_series_are_used_together() {
     let runtime = runtime();
@@ -206,6 +230,41 @@ fn a_renamed_series_and_a_moved_folder_find_their_data() {
     let target = temp.path().join("restored");
     let version = versions(&context).into_iter().find(|version| version.summary.series == "moved").unwrap();
     std::fs::create_dir(&target).unwrap();
+    restore(&context, &version, &after, &target).unwrap();
+    assert_eq!(differences(&after, &target), "");
+}
+
+/// Goal: the large files of a moved tree are proved, not cut, from their first segment on. Method: files of 3 MiB between others, one
+/// of a size that is not predicted, one new, one changed.
+#[test]
+fn a_moved_tree_is_predicted() {
+    let runtime = runtime();
+    let context = repository(&runtime);
+    let temp = tempfile::tempdir().unwrap();
+    let (before, after) = (temp.path().join("before"), temp.path().join("elsewhere"));
+    std::fs::create_dir(&before).unwrap();
+    const LARGE: usize = 3 << 20;
+    for n in 0..6_u64 {
+        std::fs::write(before.join(format!("{n} large")), data::random(n, LARGE)).unwrap();
+        std::fs::write(before.join(format!("{n} medium")), data::random(10 + n, 600_000)).unwrap();
+        std::fs::write(before.join(format!("{n} small")), data::random(20 + n, 30_000)).unwrap();
+    }
+    backup(&context, walk(&before), &options("first")).unwrap();
+    std::fs::rename(&before, &after).unwrap();
+    std::fs::write(after.join("1 new"), data::random(30, LARGE)).unwrap();
+    let mut changed = data::random(4, LARGE);
+    changed[100..200].fill(7);
+    std::fs::write(after.join("4 large"), changed).unwrap();
+    let moved = backup(&context, walk(&after), &options("moved")).unwrap();
+    assert_eq!(similar_to(&moved), ["first"]);
+    let statistics = &moved.statistics;
+    // Of the changed one, another segment may be proved.
+    assert!(statistics.predicted_bytes >= 5 * LARGE as u64, "{statistics:?}");
+    assert!(statistics.added_bytes < LARGE as u64 + 100_000, "{statistics:?}");
+    assert_eq!(statistics.files_unmodified, 0, "metadata prove nothing");
+    let target = temp.path().join("restored");
+    std::fs::create_dir(&target).unwrap();
+    let version = versions(&context).pop().unwrap();
     restore(&context, &version, &after, &target).unwrap();
     assert_eq!(differences(&after, &target), "");
 }

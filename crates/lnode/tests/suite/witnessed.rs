@@ -233,4 +233,14 @@ fn predictions_come_from_own_versions() {
     assert_eq!(stream(&stranger, "like foreign", 8).predicted_bytes, 4 << 20);
     let unproved = stream(&scene.context, "also like foreign", 8);
     assert_eq!((unproved.predicted_bytes, unproved.new_chunks), (0, 0));
+    // So does a moved tree.
+    fs::write(scene.tree().join("large"), data::random(9, 4 << 20)).unwrap();
+    let tree = |context: &JobContext, series: &str| {
+        let report = backup(context, walk(&scene.tree()), &options(series)).unwrap();
+        assert_eq!(whys(&report).first(), (series != "tree").then_some(&WhyBase::Similar));
+        (report.statistics.predicted_bytes, report.statistics.new_chunks)
+    };
+    tree(&stranger, "tree");
+    assert_eq!(tree(&stranger, "like tree"), (4 << 20, 0));
+    assert_eq!(tree(&scene.context, "also like tree"), (0, 0));
 }
