@@ -1,4 +1,4 @@
-//! Records of a volume store's log, before they are sealed.
+//! Records of a volume store's log, before they are sealed, and the anchor of the log.
 
 #![no_main]
 

@@ -29,9 +29,11 @@
 //! The sealed part: varint `durable_upto`, varint count of events, the events. A record says by
 //! `durable_upto` that all records up to this sequence number were durable before it was written.
 
+mod anchor;
 mod change;
 mod event;
 
+pub use anchor::{ANCHOR_STEP, AnchorKey, ends_early};
 pub use change::VolumeChange;
 pub use event::{Event, FramesEvent};
 

@@ -79,7 +79,7 @@ pub enum VolumeError {
     #[error("the request ends behind the end of the volume, at {0} bytes")]
     BehindEnd(u64),
     /// A volume is over something outside of the store, which cannot be read.
-    #[error("the volume is over {what}: {source}")]
+    #[error("only the content below the volume has this, and it cannot be read: {source}")]
     Outside {
         /// The text that its creator gave.
         what: String,
@@ -134,6 +134,15 @@ impl VolumeError {
                 Self::Damaged { what, source: DecodeError::Truncated { what: "file" } }
             }
             _ => Self::Io { what, source },
+        }
+    }
+
+    /// Whether nothing is connected to read the content below a volume.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        match self {
+            Self::Outside { source, .. } => source.kind() == io::ErrorKind::NotConnected,
+            Self::Blocks { source, .. } => source.is_disconnected(),
+            _ => false,
         }
     }
 

@@ -4,6 +4,7 @@
 //! |--------------|----------------------------------------------------------------|
 //! | `keys`       | configuration and keys of a store, as a repository has them    |
 //! | `log`        | slots of the log: append, replay                               |
+//! | `anchor`     | which record of the log is known to be durable                 |
 //! | `loss`       | what a damaged log costs                                       |
 //! | `containers` | frames: written by a commit, read by everybody                 |
 //! | `manifest`   | manifests: read the newest, publish the next                   |
@@ -23,6 +24,7 @@
 //! | `turns`      | a lock whose owner sees whether somebody waits                 |
 //! | `check`      | looking for damage                                             |
 
+mod anchor;
 mod background;
 mod ballast;
 mod catalog;

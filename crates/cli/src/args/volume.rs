@@ -50,7 +50,9 @@ pub(crate) enum VolumeCommand {
     /// commands reach the server through the socket STORE/control.
     ///
     /// If volumes are over snapshots of a repository, the server needs it: give its --repo and
-    /// password.
+    /// password. A volume whose snapshot cannot be read is named in a warning and in `stats`. Reads
+    /// of blocks that only the snapshot has fail there, and everything else is served. The server
+    /// looks for the snapshot again every minute.
     Serve(VolumeServeArgs),
     /// Show the space and the work of a store
     ///
@@ -82,8 +84,9 @@ pub(crate) enum VolumeCommand {
     Collect(VolumeCollectArgs),
     /// Check a store for errors; no server may run meanwhile
     ///
-    /// Nothing is changed without --repair or --accept-loss. If the log is damaged, the store does
-    /// not open. The command then lists the writes that --accept-loss would lose.
+    /// Nothing is changed without --repair or --accept-loss. If the log is damaged, or was put back
+    /// to an earlier state, the store does not open (exit code 13). The command then lists the
+    /// writes that --accept-loss would lose.
     Check(VolumeCheckArgs),
     /// Back up a volume into a repository, also while it is served
     ///
@@ -96,6 +99,10 @@ pub(crate) enum VolumeCommand {
     ///
     /// Afterwards the volume does not need the repository. Reads and writes go on meanwhile. A copy
     /// that was interrupted continues with the next run. If the store is served, its server copies.
+    ///
+    /// A clone of such a volume is copied in the same way, and does not need its parent afterwards
+    /// either. A volume with snapshots is refused: copy its clones first, then delete the
+    /// snapshots.
     Hydrate(VolumeHydrateArgs),
 }
 

@@ -2,6 +2,8 @@
 
 use larder_volume::VolumeError;
 
+use larder_format::ErrorKind;
+
 use super::Failure;
 
 impl From<VolumeError> for Failure {
@@ -20,6 +22,13 @@ impl From<VolumeError> for Failure {
             VolumeError::DamagedLog { .. } => failure.advise(
                 "`larder volume check` lists the writes that are lost, and with --accept-loss it opens the store without them",
             ),
+            VolumeError::Damaged { .. } | VolumeError::Blocks { .. } if error.kind() == ErrorKind::Damaged => failure
+                .advise("`larder volume check --read-data` lists all damage of the store; nothing was changed"),
+            VolumeError::Collision { .. } => failure.advise(
+                "the stored chunk or the memory of this machine is damaged: run `larder volume check --read-data`",
+            ),
+            VolumeError::Stopped(_) => failure.advise("reads go on; what was flushed before is kept"),
+            VolumeError::NotEmpty(_) => failure.advise("name a folder that does not exist, or an empty one"),
             VolumeError::Full => failure.advise("free space on the file system of the store"),
             VolumeError::WrongKey => failure.advise("nothing was changed"),
             _ => failure,

@@ -46,6 +46,13 @@ impl Serving {
         Client::connect(&Address::Unix(&self.socket), &options).expect("it listens")
     }
 
+    /// Why a volume cannot be read as a whole, as the server said at its start.
+    fn problem(&self, volume: &str) -> Option<String> {
+        let exports = self.first["exports"].as_array().expect("exports");
+        let of = exports.iter().find(|export| export["name"] == volume).expect("it is served");
+        of["problem"].as_str().map(str::to_owned)
+    }
+
     fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.socket.display())
     }
@@ -257,12 +264,14 @@ fn a_volume_over_a_snapshot_is_there_at_once_and_can_be_copied() {
     assert_eq!(made["size"], oracle.len());
     let copied = play.larder(["volume", "create", "store/copy", "--from", "latest", "--copy", "--json"]).ok().json();
     assert!(copied["bytes_copied"].as_u64() > Some(4_000_000), "{copied}");
-    // Without its repository it is not served, and the error names it.
+    // Without its repository it is served as far as it can be, and named.
     let elsewhere = play.path("elsewhere");
     let elsewhere = elsewhere.to_str().expect("text");
-    let ran = play.larder(["volume", "serve", "store", "--repo", elsewhere]);
-    assert!(ran.code != 0);
-    ran.says("volume vm is over /image of snapshot");
+    let serving = Serving::start(&play, &["volume", "serve", "store", "--repo", elsewhere], "volume_serve");
+    let problem = serving.problem("vm").expect("it is named");
+    assert!(problem.starts_with("volume vm is over /image of snapshot"), "{problem}");
+    assert!(serving.client("vm").read(0, 512).is_err() && read_all(&serving.client("copy")) == oracle);
+    assert_eq!(serving.end(Signal::TERM), Some(0));
     let first = oracle.clone();
     write(&play, "vm", &mut oracle, &[(70_000, data::random(3, 10)), (5_000_000, data::random(4, 200_000))]);
     let serving = Serving::start(&play, &["volume", "serve", "store"], "volume_serve");
@@ -298,6 +307,84 @@ fn a_volume_over_a_snapshot_is_there_at_once_and_can_be_copied() {
     let serving = Serving::start(&play, &["volume", "serve", "store"], "volume_serve");
     assert!(read_all(&serving.client("vm")) == oracle && read_all(&serving.client("copy")) == first);
     assert!(read_all(&serving.client("third")) == first);
+    drop(serving);
+    play.larder(["volume", "check", "store", "--read-data"]).ok();
+}
+
+/// The snapshot below one volume is lost. Its clients get errors where they need it, and all others
+/// go on. A clone of it fails in the same way.
+#[test]
+fn a_lost_snapshot_below_one_volume_stops_no_other_one() {
+    let play = with_store("1MiB");
+    let mut oracle = image(&play);
+    oracle.resize(oracle.len().next_multiple_of(512), 0);
+    play.larder(["volume", "create", "store/vm", "--from", "latest:/image"]).ok();
+    let second = tree::noise(9, 100_000);
+    play.larder_with_stdin(["backup", "--stdin", "--stdin-filename", "/image", "--series", "images"], &second).ok();
+    play.larder(["volume", "create", "store/other", "--from", "latest:/image"]).ok();
+    play.larder(["volume", "create", "store/twin", "--clone", "vm"]).ok();
+    let first = data::random(5, BLOCK);
+    write(&play, "vm", &mut oracle, &[(0, first.clone())]);
+    play.larder(["forget", "latest~1"]).ok();
+    let serving = Serving::start(&play, &["volume", "serve", "store"], "volume_serve");
+    for volume in ["vm", "twin"] {
+        let problem = serving.problem(volume).expect("it is named");
+        assert!(problem.contains("volume vm is over /image of snapshot"), "{problem}");
+        assert!(problem.contains("not there any more"), "{problem}");
+        assert!(serving.client(volume).read(6_500_000, 512).is_err());
+    }
+    let vm = serving.client("vm");
+    assert!(vm.read(0, BLOCK as u32).expect("its own block") == first);
+    vm.write(BLOCK as u64, &first, true).expect("a whole block needs nothing below");
+    assert!(vm.read(BLOCK as u64, BLOCK as u32).expect("read") == first);
+    for (volume, content) in [("other", Some(&second)), ("disk", None)] {
+        assert_eq!(serving.problem(volume), None);
+        let client = serving.client(volume);
+        client.write(200, &first[..100], true).expect("written");
+        let found = read_all(&client);
+        assert!(found[200..300] == first[..100]);
+        assert!(content.is_none_or(|content| found[300..content.len()] == content[300..]));
+    }
+    let stats = play.larder(["volume", "stats", "store", "--json"]).ok().json();
+    let problems = stats["problems"].as_array().expect("a list");
+    assert!(problems.iter().any(|problem| problem.as_str().is_some_and(|text| text.contains("volume vm"))), "{stats}");
+    // A copy says why it cannot be, and the volume can be deleted.
+    play.larder(["volume", "hydrate", "store/twin"]).code(1).says("not there any more");
+    drop(vm);
+    play.larder(["volume", "delete", "store/twin"]).ok();
+    play.larder(["volume", "delete", "store/vm", "--snapshots"]).ok();
+    let stats = play.larder(["volume", "stats", "store", "--json"]).ok().json();
+    assert!(stats["problems"].is_null(), "{stats}");
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+}
+
+/// A clone of a snapshot of a volume over a repository is copied, here and in a server. Then its
+/// parent can be, and the repository is not needed any more.
+#[test]
+fn clones_over_a_repository_are_copied_too() {
+    let play = with_store("1MiB");
+    let mut oracle = image(&play);
+    oracle.resize(oracle.len().next_multiple_of(512), 0);
+    play.larder(["volume", "create", "store/vm", "--from", "latest:/image"]).ok();
+    write(&play, "vm", &mut oracle, &[(3_000_000, data::random(5, 100_000))]);
+    play.larder(["volume", "create", "store/one", "--clone", "vm"]).ok();
+    play.larder(["volume", "create", "store/two", "--clone", "vm"]).ok();
+    let first = oracle.clone();
+    write(&play, "one", &mut oracle, &[(70_000, data::random(6, 1000))]);
+    let refused = play.larder(["volume", "hydrate", "store/vm"]);
+    assert!(refused.code == 2, "{}", refused.text());
+    let hydrated = play.larder(["volume", "hydrate", "store/one", "--json"]).ok().json();
+    schema::check("volume_hydrated", &hydrated);
+    let mut serving = Serving::start(&play, &["volume", "serve", "store", "--hydrate"], "volume_serve");
+    assert_eq!(event(&mut serving.output, "volume_hydrated").expect("an event")["name"], "two");
+    play.larder(["volume", "delete", "store/vm@clone-one"]).ok();
+    play.larder(["volume", "delete", "store/vm@clone-two"]).ok();
+    play.larder(["volume", "hydrate", "store/vm"]).ok();
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+    std::fs::rename(play.repository(), play.path("away")).expect("renamed");
+    let serving = Serving::start(&play, &["volume", "serve", "store"], "volume_serve");
+    assert!(read_all(&serving.client("one")) == oracle);
+    assert!(read_all(&serving.client("two")) == first && read_all(&serving.client("vm")) == first);
     drop(serving);
     play.larder(["volume", "check", "store", "--read-data"]).ok();
 }
@@ -375,9 +462,9 @@ fn what_cannot_be_is_refused() {
     let second = tree::noise(9, 100_000);
     play.larder_with_stdin(["backup", "--stdin", "--stdin-filename", "/image", "--series", "images"], &second).ok();
     refused(&["serve-block", "latest", "--overlay", "store/vm"], 2, "is over /image of snapshot");
-    // The snapshot is gone: the volume is named.
+    // The snapshot is gone: what needs it says so, with the name of the volume.
     play.larder(["forget", "latest~1"]).ok();
-    refused(&["volume", "serve", "store"], 13, "volume vm is over /image of snapshot");
+    refused(&["volume", "hydrate", "store/vm"], 13, "volume vm is over /image of snapshot");
     // Other passwords.
     let mut wrong = play.command(["volume", "backup", "store/disk"]);
     let password = play.write("password", "other");

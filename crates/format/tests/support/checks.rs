@@ -41,8 +41,12 @@ pub fn segment(bytes: &[u8]) {
     }
 }
 
-/// The plain text of a record of a volume store's log.
+/// The plain text of a record of a volume store's log, or a copy of the anchor of that log.
 pub fn volume_record(plain: &[u8]) {
+    let anchor = volume_log::AnchorKey::of(&keys()).expect("all keys");
+    if let Ok(durable_upto) = anchor.decode(plain) {
+        assert_eq!(anchor.encode(durable_upto), plain);
+    }
     if let Ok((durable_upto, events)) = volume_log::decode_plain(plain) {
         let mut again = Vec::new();
         volume_log::encode_plain(durable_upto, &events, &mut again).expect("it was read");

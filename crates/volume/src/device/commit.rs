@@ -268,7 +268,7 @@ impl Store {
             } else {
                 splice(&changing.old, &changing.parts, changing.mac)
             };
-            if mapping == changing.old {
+            if mapping == changing.old && !changing.becomes_own {
                 continue;
             }
             let ((volume, block), version) = (changing.key, committer.next_version);
@@ -295,9 +295,9 @@ impl Store {
         let _time = self.counters.time(Phase::Syncing);
         self.counters.committed(&events);
         let appended = committer.log.append(&*self.disk, &self.keys, &*self.entropy, events);
-        appended.map_err(|error| self.stop(error))?;
-        let containers = grown.iter().map(|grown| grown.file.clone());
-        Ok(std::iter::once(committer.log.file.clone()).chain(containers).collect())
+        let mut files = appended.map_err(|error| self.stop(error))?;
+        files.extend(grown.iter().map(|grown| grown.file.clone()));
+        Ok(files)
     }
 }
 

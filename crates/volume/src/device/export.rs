@@ -104,7 +104,8 @@ fn failed(error: VolumeError) -> ExportError {
         ErrorKind::BadRequest => ErrorCode::Invalid,
         _ => ErrorCode::Io,
     };
-    if code == ErrorCode::Io {
+    // A missing content below a volume is a problem of the store, which was told to the log.
+    if code == ErrorCode::Io && !error.is_disconnected() {
         tracing::error!("{error}");
     }
     ExportError::new(code, error.to_string())

@@ -110,6 +110,21 @@ impl Store {
     /// snapshots use it too.
     pub fn set_lower(&self, volume: u32, lower: Arc<dyn Lower>) {
         self.state.lock().lowers.insert(volume, lower);
+        self.problems.end(&lower_of(volume));
+    }
+
+    /// The content outside of the store that a volume is over cannot be read now. Reads of blocks
+    /// that only it has fail until [`Store::set_lower`], and nothing else does. `why` is one of the
+    /// problems of [`Store::stats`] until then.
+    pub fn lose_lower(&self, volume: u32, why: &str) {
+        self.state.lock().lowers.remove(&volume);
+        self.problems.note(&lower_of(volume), why);
+    }
+
+    /// Nothing outside of the store is below a volume any more.
+    pub(crate) fn forget_lower(&self, volume: u32) {
+        self.state.lock().lowers.remove(&volume);
+        self.problems.end(&lower_of(volume));
     }
 
     /// Where a block comes from, as far as commits know it.
@@ -120,26 +135,36 @@ impl Store {
 
     /// Looks on in the runs.
     pub(crate) fn finish(&self, search: Search, block: u64) -> Result<Found, VolumeError> {
-        for view in &search.levels {
-            if let Some(mapping) = search.runs.block(&self.pages, *view, block)? {
-                return Ok(Found::Mapping(mapping));
-            }
-        }
-        match (search.memory, search.outside) {
-            (Some(mapping), _) => Ok(Found::Mapping(mapping)),
-            (None, Some(outside)) => Ok(Found::Outside(outside)),
-            (None, None) => Ok(Found::Mapping(Mapping::ZERO)),
-        }
+        self.finish_at(search, block).map(|(_, found)| found)
     }
 
-    /// What a commit takes for the content of a block before. Content outside of the store has no
-    /// mapping, so anything that is written is a change, zeros too: they hide something.
-    pub(super) fn before(&self, key: (u32, u64), dirty: &Dirty) -> Result<Mapping, VolumeError> {
-        match self.found(View::live(key.0), key.1)? {
-            Found::Mapping(mapping) => Ok(mapping),
+    /// The same with the level where the block is: 0 is the view itself.
+    pub(super) fn finish_at(&self, search: Search, block: u64) -> Result<(usize, Found), VolumeError> {
+        for (level, view) in search.levels.iter().enumerate() {
+            if let Some(mapping) = search.runs.block(&self.pages, *view, block)? {
+                return Ok((level, Found::Mapping(mapping)));
+            }
+        }
+        // Memory was asked first, and only levels before its one are left.
+        let behind = search.levels.len();
+        let found = match (search.memory, search.outside) {
+            (Some(mapping), _) => Found::Mapping(mapping),
+            (None, Some(outside)) => Found::Outside(outside),
+            (None, None) => Found::Mapping(Mapping::ZERO),
+        };
+        Ok((behind, found))
+    }
+
+    /// What a commit takes for the content of a block before, and whether a parent has it. Content
+    /// outside of the store has no mapping, so anything that is written is a change, zeros too:
+    /// they hide something.
+    pub(super) fn before(&self, key: (u32, u64), dirty: &Dirty) -> Result<(Mapping, bool), VolumeError> {
+        let search = Search::of(&self.state.lock(), View::live(key.0), key.1)?;
+        match self.finish_at(search, key.1)? {
+            (level, Found::Mapping(mapping)) => Ok((mapping, level > 0)),
             // `accept_part` made it whole.
-            Found::Outside(_) if dirty.is_whole() => Ok(unknown()),
-            Found::Outside(_) => Err(VolumeError::BadRequest("a part was written over unknown content".into())),
+            (_, Found::Outside(_)) if dirty.is_whole() => Ok((unknown(), true)),
+            (_, Found::Outside(_)) => Err(VolumeError::BadRequest("a part was written over unknown content".into())),
         }
     }
 
@@ -160,6 +185,11 @@ impl Store {
             let Some(outside) = outside else {
                 return self.accept(key, |dirty| dirty.put(at, part));
             };
+            // A whole block that waits hides what is below, and its commit gives the block a
+            // mapping.
+            if self.waits_as_whole(key) {
+                return self.accept(key, |dirty| dirty.put(at, part));
+            }
             let mut content = vec![0; BLOCK_LEN as usize];
             if !outside.is_zero(key.1)? {
                 outside.read(key.1 * BLOCK, &mut content)?;
@@ -184,6 +214,20 @@ impl Store {
             }
         }
     }
+}
+
+impl Store {
+    /// Whether a whole block waits for a commit.
+    fn waits_as_whole(&self, key: (u32, u64)) -> bool {
+        let state = self.state.lock();
+        let waiting = [&state.sealing, &state.active];
+        waiting.iter().any(|waiting| waiting.blocks.get(&key).is_some_and(|dirty| dirty.is_whole()))
+    }
+}
+
+/// The name of the problem of a volume whose lower content cannot be read.
+fn lower_of(volume: u32) -> String {
+    format!("below volume number {volume}")
 }
 
 /// A mapping that no block has.

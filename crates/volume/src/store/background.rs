@@ -12,6 +12,7 @@ use crate::error::VolumeError;
 
 /// The name of failures of commits in the background.
 pub(crate) const COMMITS: &str = "commits";
+const ANCHOR: &str = "anchor";
 const MAINTENANCE: &str = "maintenance";
 
 /// A thread that maintains the store.
@@ -61,14 +62,19 @@ impl Store {
     pub fn commit_in_background(&self, idle: Duration, stop: &dyn Fn() -> bool) {
         loop {
             let ends = stop() && self.maintainers.load(Ordering::SeqCst) == 0;
-            let is_due = {
+            let (is_due, is_idle) = {
                 let mut state = self.state.lock();
                 let is_enough = |state: &State| state.active.bytes >= self.options.commit_at;
-                if !ends && !is_enough(&state) {
-                    self.changed.wait_for(&mut state, idle);
-                }
-                !state.active.blocks.is_empty()
+                let waits = !ends && !is_enough(&state);
+                let has_waited = waits && self.changed.wait_for(&mut state, idle).timed_out();
+                (!state.active.blocks.is_empty(), has_waited)
             };
+            if is_idle && !is_due {
+                match caught(|| self.anchor_log()) {
+                    Ok(()) => self.problems.end(ANCHOR),
+                    Err(error) => self.problems.note(ANCHOR, &error.to_string()),
+                }
+            }
             let committed = if is_due { caught(|| self.commit_on(&mut self.committer.lock())?.any()) } else { Ok(()) };
             match &committed {
                 _ if !is_due => {}
@@ -83,5 +89,23 @@ impl Store {
                 self.woken.wait_for(&mut waiting, idle);
             }
         }
+    }
+}
+
+impl Store {
+    /// Notes the last record of the log as durable, so that its loss is seen too. Does nothing
+    /// while somebody commits: the next record notes it.
+    pub fn anchor_log(&self) -> Result<(), VolumeError> {
+        let Some(committer) = self.committer.try_lock() else { return Ok(()) };
+        // A manifest notes all records that it covers. In a stopped store it is open what is
+        // durable.
+        if committer.manifest.log_from == committer.log.seq || self.stopped().is_some() {
+            return Ok(());
+        }
+        let anchor = &committer.log.anchor;
+        if anchor.note(committer.log.seq - 1)? {
+            anchor.file.sync().map_err(VolumeError::io(ANCHOR))?;
+        }
+        Ok(())
     }
 }

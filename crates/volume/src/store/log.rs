@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use larder_format::DecodeError;
 use larder_format::keys::Keys;
-use larder_format::volume_log::{Event, Record, SECTOR, SlotKey, SlotUse, record_len};
+use larder_format::volume_log::{Event, Record, SECTOR, SlotKey, SlotUse, ends_early, record_len};
 
+use super::anchor::Anchor;
 use super::entropy::Entropy;
 use crate::disk::{Disk, DiskFile};
 use crate::error::VolumeError;
@@ -45,7 +46,9 @@ fn open_slot(disk: &dyn Disk, slot: u32, bytes: u64) -> Result<Arc<dyn DiskFile>
 
 /// The end of the log, where commits append.
 pub(crate) struct Log {
-    pub(crate) file: Arc<dyn DiskFile>,
+    file: Arc<dyn DiskFile>,
+    /// What each record says about the one before.
+    pub(super) anchor: Arc<Anchor>,
     key: SlotKey,
     /// The slot in use.
     pub(super) current: SlotUse,
@@ -67,6 +70,7 @@ impl Log {
         (slots, slot_bytes): (u32, u64),
         live: Vec<u32>,
         seq: u64,
+        anchor: Arc<Anchor>,
     ) -> Result<Self, VolumeError> {
         let after = live.last().map_or(0, |last| last + 1);
         let slot = (after..after + slots).map(|slot| slot % slots).find(|slot| !live.contains(slot));
@@ -82,7 +86,7 @@ impl Log {
         file.sync().map_err(VolumeError::io(path(slot)))?;
         let live = live.into_iter().chain([slot]).collect();
         let current = SlotUse { slot, salt };
-        Ok(Self { file, key, current, live, offset: SECTOR as u64, slots, slot_bytes, seq })
+        Ok(Self { file, anchor, key, current, live, offset: SECTOR as u64, slots, slot_bytes, seq })
     }
 
     /// Whether half of the slots have records that are not in the runs.
@@ -100,19 +104,21 @@ impl Log {
         (self.slot_bytes / 4).min(16 << 20) as usize
     }
 
-    /// Writes a record, not synced. Every record before must be durable.
+    /// Writes a record, not synced, and gives the files to sync. Every record before must be
+    /// durable.
     pub(crate) fn append(
         &mut self,
         disk: &dyn Disk,
         keys: &Keys,
         entropy: &dyn Entropy,
         events: Vec<Event>,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<Vec<Arc<dyn DiskFile>>, VolumeError> {
         let mut record = Record { seq: self.seq, durable_upto: self.seq - 1, events };
         let mut bytes = self.key.seal(self.offset, &record)?;
         if self.offset + bytes.len() as u64 + LAST > self.slot_bytes {
             let shape = (self.slots, self.slot_bytes);
-            let next = Self::begin(disk, keys, entropy, shape, self.live.clone(), self.seq + 1)?;
+            let (live, anchor) = (self.live.clone(), self.anchor.clone());
+            let next = Self::begin(disk, keys, entropy, shape, live, self.seq + 1, anchor)?;
             let events = vec![Event::NextSlot(next.current)];
             let last = Record { seq: self.seq, durable_upto: self.seq - 1, events };
             let last = self.key.seal(self.offset, &last)?;
@@ -127,9 +133,13 @@ impl Log {
             }
         }
         self.file.write_at(self.offset, &bytes).map_err(VolumeError::io(path(self.current.slot)))?;
+        let mut files = vec![self.file.clone()];
+        if self.anchor.note(record.durable_upto)? {
+            files.push(self.anchor.file.clone());
+        }
         self.offset += bytes.len() as u64;
         self.seq += 1;
-        Ok(())
+        Ok(files)
     }
 }
 
@@ -142,8 +152,19 @@ pub(super) struct Replay {
     pub(super) bytes: u64,
     /// The sequence number behind everything that was ever written.
     pub(super) next_seq: u64,
-    /// Why records are missing behind these, and those behind the gap that open.
-    pub(super) damage: Option<(VolumeError, Vec<Record>)>,
+    /// The last record that is known to be durable; 0: nothing says so.
+    pub(super) anchored: u64,
+    /// Why records are missing behind these, or may be.
+    pub(super) damage: Option<Damage>,
+}
+
+/// A log that does not end where it was written last.
+pub(super) struct Damage {
+    pub(super) error: VolumeError,
+    /// Records behind the gap that open.
+    pub(super) later: Vec<Record>,
+    /// Records that there were at least, those of `later` included. 0: only the anchor is gone.
+    pub(super) lost: u64,
 }
 
 /// Reads the log from where a manifest says to its end, or to a damaged place in it.
@@ -154,22 +175,39 @@ pub(super) fn replay(
     from: u64,
     (slots, slot_bytes): (u32, u64),
 ) -> Result<Replay, VolumeError> {
-    let mut replay = Replay { records: Vec::new(), slots: Vec::new(), bytes: 0, next_seq: from, damage: None };
+    let (records, slots_read) = (Vec::new(), Vec::new());
+    let mut replay = Replay { records, slots: slots_read, bytes: 0, next_seq: from, anchored: 0, damage: None };
     let mut end = (first.slot, SECTOR);
-    let walked = walk(disk, keys, first, slot_bytes, &mut replay, &mut end);
-    let failed = match walked {
-        Ok(()) => None,
-        Err(VolumeError::Damaged { what, source }) => Some(VolumeError::DamagedLog { what, source }),
-        Err(error) => return Err(error),
+    let of_log = |error| match error {
+        VolumeError::Damaged { what, source } => Ok(VolumeError::DamagedLog { what, source }),
+        error => Err(error),
     };
-    // Records behind the end say that this is no end.
+    let failed = walk(disk, keys, first, slot_bytes, &mut replay, &mut end).err().map(of_log).transpose()?;
+    // Records behind the end say that this is no end, and so does the anchor.
     let later = later_records(disk, keys, (slots, slot_bytes), &replay)?;
-    if failed.is_some() || !later.is_empty() {
-        let source = DecodeError::NotAuthentic { what: "log record" };
-        let what = format!("{}, offset {}", path(end.0), end.1);
-        replay.next_seq = later.iter().map(|record| record.seq + 1).max().unwrap_or(0).max(replay.next_seq + 1);
-        replay.damage = Some((failed.unwrap_or(VolumeError::DamagedLog { what, source }), later));
-    }
+    let (anchored, anchorless) = match Anchor::open(disk, keys) {
+        Ok(anchor) => (anchor.upto(), None),
+        Err(error) => (0, Some(of_log(error)?)),
+    };
+    replay.anchored = anchored;
+    let is_early = anchored >= replay.next_seq;
+    let at_end = |source| VolumeError::DamagedLog { what: format!("{}, offset {}", path(end.0), end.1), source };
+    let error = match failed {
+        Some(error) => Some(error),
+        None if !later.is_empty() => Some(at_end(DecodeError::NotAuthentic { what: "log record" })),
+        None if is_early => Some(at_end(ends_early())),
+        None => {
+            replay.damage = anchorless.map(|error| Damage { error, later: Vec::new(), lost: 0 });
+            return Ok(replay);
+        }
+    };
+    replay.damage = error.map(|error| {
+        let last = later.last().map_or(0, |record| record.seq).max(anchored).max(replay.next_seq);
+        let lost = last + 1 - replay.next_seq;
+        // One more may have been written, that nothing noted.
+        replay.next_seq += lost + 1;
+        Damage { error, later, lost }
+    });
     Ok(replay)
 }
 

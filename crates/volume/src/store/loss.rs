@@ -8,11 +8,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use larder_format::keys::Keys;
-use larder_format::volume_log::{Event, Record, VolumeChange};
+use larder_format::volume_log::{Event, VolumeChange};
 
 use super::catalog::Catalog;
+use super::log::{self, Damage};
+use super::manifest;
 use super::opened::Store;
-use super::{log, manifest};
 use crate::disk::Disk;
 use crate::error::VolumeError;
 
@@ -32,7 +33,7 @@ pub struct LostBlocks {
 pub struct Loss {
     /// The damaged place, and what is wrong with it.
     pub why: String,
-    /// Records of the log that do not open. Their blocks are not known.
+    /// Records of the log that do not open or are missing. Their blocks are not known.
     pub unreadable: u64,
     /// Records behind them, which are dropped.
     pub dropped: u64,
@@ -43,8 +44,9 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// `later` are the records behind the damage that open, of `behind` records that there were.
-    pub(super) fn of(error: &VolumeError, later: &[Record], behind: u64, catalog: &Catalog) -> Self {
+    /// What damage behind the records of `catalog` costs.
+    pub(super) fn of(damage: &Damage, catalog: &Catalog) -> Self {
+        let Damage { error, later, lost } = damage;
         let (mut written, mut changes, mut catalog) = (BTreeSet::new(), Vec::new(), catalog.clone());
         let mut names: HashMap<u32, String> =
             catalog.volumes().map(|volume| (volume.id, volume.name.clone())).collect();
@@ -70,7 +72,7 @@ impl Loss {
         }
         Self {
             why: error.to_string(),
-            unreadable: behind.saturating_sub(later.len() as u64),
+            unreadable: lost.saturating_sub(later.len() as u64),
             dropped: later.len() as u64,
             changes,
             blocks: ranges
@@ -117,14 +119,13 @@ impl Store {
         let manifest = manifest::newest(disk, keys)?;
         let shape = (manifest.slots, manifest.slot_bytes);
         let replayed = log::replay(disk, keys, manifest.log_use(), manifest.log_from, shape)?;
-        let Some((error, later)) = replayed.damage else { return Ok(None) };
-        let behind = replayed.next_seq - manifest.log_from - replayed.records.len() as u64;
+        let Some(damage) = replayed.damage else { return Ok(None) };
         let mut catalog = Catalog::of(&manifest);
         for event in replayed.records.iter().flat_map(|record| &record.events) {
             if let Event::Volume(change) = event {
                 catalog.apply(change);
             }
         }
-        Ok(Some(Loss::of(&error, &later, behind, &catalog)))
+        Ok(Some(Loss::of(&damage, &catalog)))
     }
 }

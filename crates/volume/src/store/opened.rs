@@ -183,6 +183,9 @@ pub struct Store {
     pub(crate) totals: Mutex<HashMap<u32, u64>>,
     /// Volumes whose size a request changes now.
     pub(crate) resizing: Mutex<BTreeSet<u32>>,
+    /// Volumes that are hydrated now: their commits give them blocks of their own, also with the
+    /// content that their parents have.
+    pub(crate) hydrating: Mutex<BTreeSet<u32>>,
     /// Runs of the block table behind the last merge of all of them.
     pub(crate) merged_blocks: Mutex<Vec<PageRunId>>,
     /// A volume or a snapshot was deleted since the block table was merged.

@@ -76,7 +76,8 @@ impl Store {
         let before = &committer.manifest;
         let (shape, live) = ((before.slots, before.slot_bytes), &committer.log.live);
         let log = self.or_with_ballast(|| {
-            Log::begin(&*self.disk, &self.keys, &*self.entropy, shape, live.clone(), committer.log.seq)
+            let (seq, anchor) = (committer.log.seq, committer.log.anchor.clone());
+            Log::begin(&*self.disk, &self.keys, &*self.entropy, shape, live.clone(), seq, anchor)
         })?;
         self.publish_with(committer, next, retired, Some(log))
     }

@@ -22,6 +22,7 @@ use larder_format::volume_manifest::VolumeManifest;
 use larder_format::volume_map::{BLOCK_LEN, Place};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::anchor::Anchor;
 use super::ballast;
 use super::catalog::Catalog;
 use super::containers::{self, Containers, Contents};
@@ -72,11 +73,12 @@ impl Store {
         for slot in 0..new.slots {
             log::create(disk, slot, new.slot_bytes)?;
         }
+        let (config, keys) = keys::create_keys(entropy, new)?;
+        let anchor = Arc::new(Anchor::create(disk, &keys)?);
         for folder in ["log", "containers", ""] {
             disk.sync_folder(folder).map_err(VolumeError::io(folder))?;
         }
-        let (config, keys) = keys::create_keys(entropy, new)?;
-        let log = Log::begin(disk, &keys, entropy, (new.slots, new.slot_bytes), Vec::new(), 1)?;
+        let log = Log::begin(disk, &keys, entropy, (new.slots, new.slot_bytes), Vec::new(), 1, anchor)?;
         let manifest = VolumeManifest {
             number: 1,
             log_from: 1,
@@ -140,23 +142,23 @@ impl Store {
         let runs = open_runs(&*disk, &keys, &manifest)?;
         let shape = (manifest.slots, manifest.slot_bytes);
         let replayed = log::replay(&*disk, &keys, manifest.log_use(), manifest.log_from, shape)?;
-        let Replay { mut records, slots, bytes, next_seq, damage } = replayed;
+        let Replay { mut records, slots, bytes, next_seq, anchored, damage } = replayed;
         let mut recovery = Recovery { bytes, ..Recovery::default() };
-        let mut lost = None;
-        match damage {
-            Some((error, _)) if !options.accept_loss => return Err(error),
-            // Every record before a later one was complete.
-            Some(found) => lost = Some(found),
-            None if !is_last_complete(&*disk, &keys, id, &records)? => {
-                records.pop();
-                recovery.dropped = 1;
-            }
-            None => {}
+        let damage = match damage {
+            Some(damage) if !options.accept_loss => return Err(damage.error),
+            damage => damage,
+        };
+        // Every record before a later one was complete, and so is one that the anchor notes: if its
+        // frames are damaged, that is not the end of a process.
+        let is_sure = damage.as_ref().is_some_and(|damage| damage.lost > 0)
+            || records.last().is_some_and(|last| last.seq <= anchored);
+        if !is_sure && !is_last_complete(&*disk, &keys, id, &records)? {
+            records.pop();
+            recovery.dropped = 1;
         }
         recovery.records = records.len() as u64;
         let Replayed { tables, named, next_version, catalog } = apply(&manifest, &records)?;
-        let behind = next_seq - manifest.log_from - recovery.records;
-        recovery.loss = lost.map(|(error, later)| Loss::of(&error, &later, behind, &catalog));
+        recovery.loss = damage.map(|damage| Loss::of(&damage, &catalog));
         recovery.containers = named.len() as u64;
         let first_unsure = rewrite_last(&*disk, &records, &named)?;
         for (number, contents) in &named {
@@ -168,8 +170,17 @@ impl Store {
         let key = keys.run_mac().ok_or(VolumeError::WrongKey)?;
         let chunker = chunker(config.chunker, &cuts.chunking.0);
         let chunker = chunker.map_err(|error| VolumeError::BadRequest(error.to_string()))?;
+        let anchor = match Anchor::open(&*disk, &keys) {
+            // That is a loss which was accepted.
+            Err(VolumeError::Damaged { .. }) => {
+                let anchor = Anchor::create(&*disk, &keys)?;
+                disk.sync_folder("").map_err(VolumeError::io("anchor"))?;
+                anchor
+            }
+            anchor => anchor?,
+        };
         // The old slots stay until the manifest below names another one.
-        let log = Log::begin(&*disk, &keys, &*entropy, shape, slots, next_seq)?;
+        let log = Log::begin(&*disk, &keys, &*entropy, shape, slots, next_seq, Arc::new(anchor))?;
         let chain = Chain::new(&options.filters, options.known_containers);
         let filter_counters = chain.counters();
         let committer = Committer {
@@ -217,6 +228,7 @@ impl Store {
             closing: RwLock::default(),
             totals: Mutex::default(),
             resizing: Mutex::default(),
+            hydrating: Mutex::default(),
             merged_blocks: Mutex::default(),
             has_deleted: AtomicBool::new(false),
             idle: Mutex::new(()),

@@ -179,7 +179,7 @@ impl Store {
         }
         self.commit(&mut committer)?.of(volume)?;
         self.change(&mut committer, vec![VolumeChange::Volume(VolumeEntry { parent: None, ..of.clone() })])?;
-        self.state.lock().lowers.remove(&volume);
+        self.forget_lower(volume);
         Ok(())
     }
 
@@ -194,8 +194,8 @@ impl Store {
         let _guard = StopOnPanic(self);
         let events = changes.iter().cloned().map(Event::Volume).collect();
         let appended = committer.log.append(&*self.disk, &self.keys, &*self.entropy, events);
-        appended.map_err(|error| self.stop(error))?;
-        committer.log.file.sync().map_err(|error| self.stop(VolumeError::io("log")(error)))?;
+        let files = appended.map_err(|error| self.stop(error))?;
+        self.disk.sync_files(&files).map_err(|error| self.stop(VolumeError::io("log")(error)))?;
         let mut state = self.state.lock();
         let mut catalog = Catalog::clone(&state.catalog);
         for change in &changes {
@@ -205,13 +205,17 @@ impl Store {
                 VolumeChange::Deleted(volume) => {
                     state.active.forget(*volume);
                     state.sealing.forget(*volume);
-                    state.lowers.remove(volume);
                 }
                 _ => {}
             }
         }
         state.catalog = Arc::new(catalog);
         drop(state);
+        for change in &changes {
+            if let VolumeChange::Deleted(volume) = change {
+                self.forget_lower(*volume);
+            }
+        }
         let is_deletion =
             |change: &VolumeChange| matches!(change, VolumeChange::Deleted(_) | VolumeChange::SnapshotDeleted(_));
         if changes.iter().any(is_deletion) {

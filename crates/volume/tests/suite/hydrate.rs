@@ -136,6 +136,83 @@ fn writers_beside_a_copy_lose_nothing() {
     assert!(store.volume("a").unwrap().parent.is_none());
 }
 
+/// A clone gets the content of the snapshots below it, and that of the image. Then its parent can
+/// be copied too, and nothing outside is needed any more.
+#[test]
+fn a_clone_is_copied_with_all_that_is_below_it() {
+    for seed in 0..8 {
+        let scene = Scene::new(120 + seed, 1 << 20);
+        let (mut store, _) = scene.open();
+        let image = image(30);
+        let below = over(&store, &image);
+        let length = image.len().next_multiple_of(512);
+        let mut first = image.clone();
+        first.resize(length, 0);
+        let mut random = Random(seed);
+        let mut change = |store: &Store, volume: u32, expected: &mut Vec<u8>| {
+            let at = random.below(length as u64 / 512) as usize * 512;
+            let end = (at + (1 + random.below(300) as usize) * 512).min(length);
+            if random.below(3) == 0 {
+                store.discard(volume, at as u64, (end - at) as u64).unwrap();
+                expected[at..end].fill(0);
+            } else {
+                let bytes = random.bytes(end - at);
+                store.write(volume, at as u64, &bytes).unwrap();
+                expected[at..end].copy_from_slice(&bytes);
+            }
+        };
+        (0..4).for_each(|_| change(&store, below, &mut first));
+        let snapshot = store.create_snapshot(below, "s", None, 0).unwrap().id;
+        let clone = store.clone_snapshot("c", snapshot, 0).unwrap().id;
+        let (mut second, mut third) = (first.clone(), first.clone());
+        (0..3).for_each(|_| change(&store, below, &mut first));
+        (0..3).for_each(|_| change(&store, clone, &mut second));
+        // A clone of the clone, which has another content by now.
+        let again = store.create_snapshot(clone, "t", None, 0).unwrap().id;
+        let deep = store.clone_snapshot("d", again, 0).unwrap().id;
+        third.clone_from(&second);
+        (0..3).for_each(|_| change(&store, clone, &mut second));
+        if seed % 2 == 0 {
+            store.close().unwrap();
+        }
+        for (volume, name) in [(deep, "d"), (clone, "c"), (below, "a")] {
+            let mut left = 2 + seed;
+            while store.volume(name).unwrap().parent.is_some() {
+                let mut steps = 0;
+                let stop = &mut || {
+                    steps += 1;
+                    if steps % 3 == 0 {
+                        let expected = [&mut third, &mut second, &mut first].into_iter().zip([deep, clone, below]);
+                        expected.filter(|(_, of)| *of == volume).for_each(|(of, _)| change(&store, volume, of));
+                    }
+                    steps > left
+                };
+                store.hydrate(volume, stop).unwrap();
+                store.flush().unwrap();
+                (store, _) = scene.reopen(store, if seed % 3 == 0 { Fault::Power } else { Fault::Process });
+                if store.volume("a").unwrap().parent.is_some() {
+                    store.set_lower(below, Arc::new(Image(image.clone())));
+                }
+                left += 11;
+                for (expected, volume) in [(&third, deep), (&second, clone), (&first, below)] {
+                    assert!(&read(&store, volume, length) == expected, "seed {seed}: {name}, volume {volume}");
+                }
+            }
+            // Nobody needs the snapshot below it any more.
+            match name {
+                "d" => store.delete_snapshot(again).unwrap(),
+                "c" => store.delete_snapshot(snapshot).unwrap(),
+                _ => {}
+            }
+        }
+        let (store, _) = scene.reopen(store, Fault::Power);
+        for (expected, volume) in [(&third, deep), (&second, clone), (&first, below)] {
+            assert!(&read(&store, volume, length) == expected, "seed {seed}: volume {volume}");
+        }
+        assert!(store.check(true).unwrap().errors.is_empty());
+    }
+}
+
 #[test]
 fn a_volume_that_snapshots_need_keeps_its_parent() {
     let scene = Scene::new(91, 1 << 20);

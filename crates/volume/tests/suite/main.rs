@@ -18,6 +18,7 @@ mod model;
 mod neighbours;
 mod oracle;
 mod panics;
+mod put_back;
 mod real;
 mod restarts;
 mod retired;

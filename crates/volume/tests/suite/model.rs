@@ -1,6 +1,6 @@
 //! The protocol of commits and manifests as a model: one block, written again and again, with a
-//! crash at any point. Each rule of docs/volume.md that exists so far is removed once, and the
-//! model finds what it prevents.
+//! crash at any point, or an earlier log that is put back. Each rule of docs/volume.md that exists
+//! so far is removed once, and the model finds what it prevents.
 
 use stateright::{Checker, Model, Property};
 
@@ -27,6 +27,10 @@ struct Rules {
     log_from_exact: bool,
     /// Recovery syncs and publishes what it found before it serves.
     published_before_service: bool,
+    /// The anchor notes a record after it was synced.
+    noted_when_durable: bool,
+    /// A log that ends before the anchor is damage.
+    anchor_asked: bool,
 }
 
 const ALL: Rules = Rules {
@@ -38,6 +42,8 @@ const ALL: Rules = Rules {
     folder_synced: true,
     log_from_exact: true,
     published_before_service: true,
+    noted_when_durable: true,
+    anchor_asked: true,
 };
 
 /// Something on the disk that may not be durable yet.
@@ -65,6 +71,8 @@ struct State {
     frames: Vec<Stored<u8>>,
     /// Sequence number and value.
     records: Vec<Stored<(u8, u8)>>,
+    /// Records that the anchor notes; the last one counts.
+    anchors: Vec<Stored<u8>>,
     /// Runs by the value that they hold.
     runs: Vec<Stored<u8>>,
     /// Value of its run, and first record that is not in it.
@@ -79,6 +87,8 @@ struct State {
     /// What was acknowledged to be durable, or served after a crash.
     promised: u8,
     crashes: u8,
+    /// A log was put back; nothing happens any more.
+    is_over: bool,
     lost: bool,
 }
 
@@ -93,8 +103,11 @@ enum Action {
     Link,
     SyncFolder,
     FreeSlots,
+    SyncAnchor,
     /// Bits: which of the things that are not durable survive.
     Crash(u16),
+    /// Nothing else survives, and the log is put back to its state after this record.
+    PutBack(u8),
     Serve,
 }
 
@@ -125,6 +138,7 @@ impl State {
         let count = |flags: &mut dyn Iterator<Item = bool>| flags.filter(|durable| !durable).count() as u32;
         count(&mut self.frames.iter().map(|thing| thing.durable))
             + count(&mut self.records.iter().map(|thing| thing.durable))
+            + count(&mut self.anchors.iter().map(|thing| thing.durable))
             + count(&mut self.runs.iter().map(|thing| thing.durable))
             + count(&mut self.manifests.iter().map(|thing| thing.durable))
     }
@@ -133,8 +147,8 @@ impl State {
         value == 0 || self.frames.iter().any(|frame| frame.what == value)
     }
 
-    /// What a start finds.
-    fn recover(&mut self, rules: Rules) {
+    /// What a start finds. `true`: it is damage, and nothing is served.
+    fn recover(&mut self, rules: Rules, promised: u8) -> bool {
         let (mut value, from) = self.manifests.last().map_or((0, 1), |manifest| manifest.what);
         let has_run = value == 0 || self.runs.iter().any(|run| run.what == value);
         let mut found = Vec::new();
@@ -143,7 +157,12 @@ impl State {
             found.push(record.what);
             seq += 1;
         }
-        if rules.last_verified && found.last().is_some_and(|(_, value)| !self.has_frame(*value)) {
+        let anchored = self.anchors.iter().map(|anchor| anchor.what).max().unwrap_or(0);
+        if rules.anchor_asked && anchored >= seq {
+            return true;
+        }
+        let is_noted = found.last().is_some_and(|(last, _)| *last <= anchored);
+        if rules.last_verified && !is_noted && found.last().is_some_and(|(_, value)| !self.has_frame(*value)) {
             found.pop();
         }
         if let Some((_, last)) = found.last() {
@@ -151,9 +170,10 @@ impl State {
         }
         // The block's newest version counts, but all records' frames must exist.
         let whole = found.iter().all(|(_, value)| self.has_frame(*value));
-        self.lost |= !has_run || !whole || !self.has_frame(value) || value < self.promised;
+        self.lost |= !has_run || !whole || !self.has_frame(value) || value < promised;
         (self.value, self.next_seq) = (value, seq);
         self.publication = Publication::None;
+        false
     }
 
     fn log_from(&self, rules: Rules) -> u8 {
@@ -169,6 +189,7 @@ impl Model for Protocol {
         vec![State {
             frames: Vec::new(),
             records: Vec::new(),
+            anchors: Vec::new(),
             runs: Vec::new(),
             manifests: Vec::new(),
             publication: Publication::None,
@@ -178,14 +199,18 @@ impl Model for Protocol {
             next_seq: 1,
             promised: 0,
             crashes: 0,
+            is_over: false,
             lost: false,
         }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let rules = self.0;
+        if state.is_over {
+            return;
+        }
         let is_free = state.publication == Publication::None;
-        let all_synced = are_synced(&state.frames) && are_synced(&state.records);
+        let all_synced = are_synced(&state.frames) && are_synced(&state.records) && are_synced(&state.anchors);
         if state.serves && is_free && state.next_value <= WRITES && (all_synced || !rules.one_at_a_time) {
             actions.push(Action::Commit);
         }
@@ -195,8 +220,12 @@ impl Model for Protocol {
         if !are_synced(&state.records) {
             actions.push(Action::SyncLog);
         }
+        if !are_synced(&state.anchors) {
+            actions.push(Action::SyncAnchor);
+        }
         let is_due =
             (are_synced(&state.frames) || !rules.frames_synced) && (are_synced(&state.records) || !rules.record_synced);
+        let is_due = is_due && are_synced(&state.anchors);
         if state.serves && is_due && state.promised < state.value {
             actions.push(Action::Acknowledge);
         }
@@ -224,6 +253,8 @@ impl Model for Protocol {
         }
         if state.crashes < CRASHES && state.pending() <= 8 {
             actions.extend((0..1 << state.pending()).map(Action::Crash));
+            let durable = state.records.iter().filter(|record| record.durable);
+            actions.extend(durable.map(|record| Action::PutBack(record.what.0 - 1)));
         }
     }
 
@@ -234,12 +265,15 @@ impl Model for Protocol {
             Action::Commit => {
                 state.frames.push(stored(state.next_value));
                 state.records.push(stored((state.next_seq, state.next_value)));
+                let noted = if rules.noted_when_durable { state.next_seq - 1 } else { state.next_seq };
+                state.anchors.push(stored(noted));
                 state.value = state.next_value;
                 state.next_value += 1;
                 state.next_seq += 1;
             }
             Action::SyncFrames => sync(&mut state.frames),
             Action::SyncLog => sync(&mut state.records),
+            Action::SyncAnchor => sync(&mut state.anchors),
             Action::Acknowledge => state.promised = state.value,
             Action::WriteRun => {
                 state.runs.push(stored(state.value));
@@ -264,11 +298,30 @@ impl Model for Protocol {
             Action::Crash(mut bits) => {
                 survive(&mut state.frames, &mut bits);
                 survive(&mut state.records, &mut bits);
+                survive(&mut state.anchors, &mut bits);
                 survive(&mut state.runs, &mut bits);
                 survive(&mut state.manifests, &mut bits);
                 state.crashes += 1;
                 state.serves = false;
-                state.recover(rules);
+                let promised = state.promised;
+                // A crash is no damage.
+                state.lost |= state.recover(rules, promised);
+            }
+            Action::PutBack(last) => {
+                let keep = |things: &mut Vec<Stored<u8>>| things.retain(|thing| thing.durable);
+                keep(&mut state.frames);
+                keep(&mut state.anchors);
+                keep(&mut state.runs);
+                state.manifests.retain(|manifest| manifest.durable);
+                state.records.retain(|record| record.durable && record.what.0 <= last);
+                // The last acknowledged record alone cannot be told from one that was never written.
+                let is_gone = |(seq, value): (u8, u8)| seq > last && value <= before.promised;
+                let gone = before.records.iter().filter(|record| record.durable && is_gone(record.what)).count();
+                let promised = if gone <= 1 { 0 } else { state.promised };
+                state.serves = false;
+                state.recover(rules, promised);
+                // Only what this start says is looked at.
+                state.is_over = true;
             }
             Action::Serve => {
                 state.serves = true;
@@ -310,6 +363,8 @@ fn without_any_one_rule_something_is_lost() {
         ("folder_synced", Rules { folder_synced: false, ..ALL }),
         ("log_from_exact", Rules { log_from_exact: false, ..ALL }),
         ("published_before_service", Rules { published_before_service: false, ..ALL }),
+        ("noted_when_durable", Rules { noted_when_durable: false, ..ALL }),
+        ("anchor_asked", Rules { anchor_asked: false, ..ALL }),
     ];
     for (name, rules) in without {
         assert!(finds_a_loss(rules), "{name}");

@@ -191,6 +191,50 @@ fn a_volume_over_something_unreachable_keeps_its_size() {
     assert_eq!(store.volume("disk").unwrap().size, whole);
 }
 
+/// What is below one volume is lost. That volume fails where it needs it, and nothing else does.
+#[test]
+fn a_lost_content_below_a_volume_fails_this_volume_only() {
+    let scene = Scene::new(78, 1 << 20);
+    let store = Arc::new(scene.open().0);
+    let whole = 4 * BLOCK as u64;
+    let over = store.create_over("over", whole, "an image", 0).unwrap().id;
+    let ((entered, _has_entered), (_go_on, goes_on)) = (sync_channel(1), sync_channel(1));
+    let gate = Gate { is_armed: AtomicBool::new(false), entered, goes_on: Mutex::new(goes_on) };
+    let gate: Arc<dyn Lower> = Arc::new(gate);
+    store.set_lower(over, gate.clone());
+    let other = store.create_volume("other", whole, 0).unwrap().id;
+    let data = Random(1).bytes(BLOCK);
+    store.write(over, 0, &data).unwrap();
+    store.lose_lower(over, "it burnt");
+    store.lose_lower(over, "it burnt");
+    assert_eq!(store.stats().problems, ["below volume number 0: it burnt"]);
+    // What it has itself, also in its flushes and snapshots.
+    store.write(over, BLOCK as u64, &data).unwrap();
+    store.write(over, 512, &[1; 512]).unwrap();
+    let error = store.write(over, 2 * BLOCK as u64, &[1; 512]).unwrap_err();
+    assert!(matches!(error, VolumeError::Outside { .. }), "{error}");
+    assert!(matches!(store.read(over, 3 * BLOCK as u64, &mut [0; 512]), Err(VolumeError::Blocks { first: 3, .. })));
+    store.flush_volume(over).unwrap();
+    let snapshot = store.create_snapshot(over, "s", None, 0).unwrap().id;
+    let mut found = vec![0; 2 * BLOCK];
+    store.read_snapshot(snapshot, 0, &mut found).unwrap();
+    assert_eq!(found[512..1024], [1; 512]);
+    assert!(found[BLOCK..] == data);
+    // Others, maintenance and the end.
+    store.write(other, 100, &data).unwrap();
+    store.flush().unwrap();
+    store.maintain().unwrap();
+    store.collect(&CollectOptions::default()).unwrap();
+    assert!(store.check(true).unwrap().errors.is_empty());
+    store.set_lower(over, gate);
+    assert!(store.stats().problems.is_empty());
+    store.read(over, 3 * BLOCK as u64, &mut [0; 512]).unwrap();
+    store.lose_lower(over, "again");
+    store.delete_volume(over, true).unwrap();
+    assert!(store.stats().problems.is_empty(), "it is deleted");
+    store.close().unwrap();
+}
+
 /// A client reads the changes since a snapshot. Meanwhile the snapshot is deleted, and another one
 /// gets its name.
 #[test]

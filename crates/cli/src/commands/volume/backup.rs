@@ -57,7 +57,7 @@ pub(super) fn run(app: &App, args: &VolumeBackupArgs) -> Result<Exit, Failure> {
     let _parents = match &origin {
         Origin::Opened(host) => {
             let volume = host.store.volume(&name)?;
-            Some(Parents::attach(app, &host.store, Some(&repository), Some(&volume))?)
+            Some(Parents::attach(app, &host.store, Some(&repository), &volume)?)
         }
         // It has them.
         Origin::Served(_) => None,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::below::Below;
 use super::control::Client;
 use super::copy_progress::Shown;
+use super::parents::lowest;
 use super::request::Request;
 use super::target::{Target, target};
 use super::{Parents, split};
@@ -25,10 +26,10 @@ pub(super) fn run(app: &App, args: &VolumeHydrateArgs) -> Result<Exit, Failure> 
         Target::Served(client) => in_server(app, client, &folder, &name)?,
         Target::Opened(host) => {
             let volume = host.store.volume(&name)?;
-            if Below::of(&volume).is_none() {
+            if Below::of(&lowest(&host.store, &volume)).is_none() {
                 return Err(Failure::usage(format!("volume {name} is not over a snapshot of a repository")));
             }
-            let parents = Parents::attach(app, &host.store, None, Some(&volume))?;
+            let parents = Parents::attach(app, &host.store, None, &volume)?;
             let copied = copy(app, &host.store, &volume, &parents)?;
             host.store.close()?;
             hydrated(&volume, &copied)
@@ -78,7 +79,7 @@ pub(super) fn copy(app: &App, store: &Store, volume: &VolumeEntry, parents: &Par
 /// Copies what all volumes do not have themselves, while they are served. A failure is a warning:
 /// nothing is lost by it.
 pub(super) fn copy_all(app: &App, store: &Store, parents: &Parents) {
-    for volume in parents.volumes() {
+    for volume in parents.volumes(store) {
         match copy(app, store, &volume, parents) {
             Ok(copied) if app.out.is_json() => app.out.end_if_failed(app.out.json_now(&hydrated(&volume, &copied))),
             Ok(copied) => {

@@ -1,6 +1,6 @@
 //! [`Parents`]: the snapshots of a repository below the volumes of an opened store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use larder_format::volume_manifest::{Parent, VolumeEntry};
@@ -23,6 +23,8 @@ use crate::refs::Versions;
 #[derive(Default)]
 pub(in crate::commands) struct Parents {
     attached: Mutex<Vec<(VolumeEntry, Arc<Opened>)>>,
+    /// Volumes whose snapshot cannot be read now, and why.
+    missing: Mutex<BTreeMap<u32, String>>,
     /// The repository, once it is open.
     repository: Mutex<Option<Repository>>,
     /// Volumes that are copied now.
@@ -30,8 +32,8 @@ pub(in crate::commands) struct Parents {
 }
 
 impl Parents {
-    /// Opens what is below volumes, and connects it to them. `repository`: if it is open already.
-    /// `only`: what this volume needs, directly or through snapshots of the store.
+    /// Opens what a volume needs, directly or through snapshots of the store, and connects it.
+    /// `repository`: if it is open already.
     ///
     /// # Errors
     /// A repository or a snapshot is not there. The error names the volume.
@@ -39,26 +41,101 @@ impl Parents {
         app: &App,
         store: &Store,
         repository: Option<&Repository>,
-        only: Option<&VolumeEntry>,
+        volume: &VolumeEntry,
     ) -> Result<Self, Failure> {
-        let mut wanted = Vec::new();
-        let volumes = only.map_or_else(|| store.volumes(), |volume| vec![lowest(store, volume)]);
-        for volume in volumes {
-            if let Some(below) = Below::of(&volume) {
-                wanted.push((volume, below?));
-            }
-        }
         let parents = Self { repository: Mutex::new(repository.cloned()), ..Self::default() };
-        let Some((first, below)) = wanted.first() else { return Ok(parents) };
-        let what = format!("volume {} is over {}, which cannot be read", first.name, below.shown());
+        let volume = lowest(store, volume);
+        let Some(below) = Below::of(&volume) else { return Ok(parents) };
+        let below = below?;
+        let what = format!("volume {} is over {}, which cannot be read", volume.name, below.shown());
         let repository = parents.repository(app).map_err(|failure| failure.while_doing(&what))?;
         let versions = Versions::load(app, &repository, &FilterArgs::default())?.all();
-        let count = wanted.len();
-        for (volume, below) in wanted {
-            let opened = open_below(app, &repository, &versions, &volume.name, &below, count)?;
-            parents.add(store, volume, opened);
-        }
+        let opened = open_below(app, &repository, &versions, &volume.name, &below, 1)?;
+        parents.add(store, volume, opened);
         Ok(parents)
+    }
+
+    /// Opens what is below all volumes, and connects it. A volume whose snapshot cannot be read is
+    /// named in a warning, and all others work.
+    ///
+    /// # Errors
+    /// A signal ended it.
+    pub(super) fn attach_all(app: &App, store: &Store) -> Result<Self, Failure> {
+        let (parents, volumes) = (Self::default(), store.volumes());
+        let over: Vec<_> = volumes.into_iter().filter(|volume| Below::of(volume).is_some()).collect();
+        parents.connect(app, store, &over)?;
+        Ok(parents)
+    }
+
+    /// Connects volumes to what is below them, those that can be.
+    fn connect(&self, app: &App, store: &Store, volumes: &[VolumeEntry]) -> Result<(), Failure> {
+        if volumes.is_empty() {
+            return Ok(());
+        }
+        let found = self.repository(app).and_then(|repository| {
+            let versions = Versions::load(app, &repository, &FilterArgs::default())?.all();
+            Ok((repository, versions))
+        });
+        let count = self.attached.lock().len() + volumes.len();
+        for volume in volumes {
+            let below = Below::of(volume).transpose();
+            let opened = match (&found, below) {
+                (Ok((repository, versions)), Ok(Some(below))) => {
+                    open_below(app, repository, versions, &volume.name, &below, count)
+                }
+                (Err(failure), Ok(Some(below))) => {
+                    let over = format!("volume {} is over {}", volume.name, below.shown());
+                    Err(failure.clone().while_doing(&over))
+                }
+                (_, Ok(None)) => continue,
+                (_, Err(failure)) => Err(failure),
+            };
+            match opened {
+                Ok(opened) => self.add(store, volume.clone(), opened),
+                Err(failure) if failure.exit == Exit::Interrupted => return Err(failure),
+                Err(failure) => self.lose(app, store, volume, &failure),
+            }
+        }
+        Ok(())
+    }
+
+    /// A volume has nothing below it now. Its name and the reason are said once.
+    fn lose(&self, app: &App, store: &Store, volume: &VolumeEntry, failure: &Failure) {
+        self.attached.lock().retain(|(of, _)| of.id != volume.id);
+        let why = &failure.message;
+        store.lose_lower(volume.id, why);
+        let is_new = self.missing.lock().insert(volume.id, why.clone()).is_none_or(|before| before != *why);
+        if is_new {
+            let advice = failure.advice.as_deref().map_or_else(String::new, |advice| format!(" ({advice})"));
+            app.out.warn(&format!("{why}{advice}; {STAYS_SERVED}"));
+        }
+    }
+
+    /// Connects volumes again whose lease was lost, and with `all` those that could not be
+    /// connected before. Nobody is asked for a password.
+    pub(super) fn look_again(&self, app: &App, store: &Store, all: bool) -> Result<(), Failure> {
+        let attached = self.attached.lock().clone();
+        let lost: BTreeSet<u32> = attached
+            .iter()
+            .filter(|(_, opened)| opened.expect_lease().is_err())
+            .map(|(volume, _)| volume.id)
+            .chain(self.missing.lock().keys().copied().filter(|_| all))
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        // Not those that were deleted or copied meanwhile.
+        let is_lost = |volume: &VolumeEntry| lost.contains(&volume.id) && Below::of(volume).is_some();
+        let volumes: Vec<_> = store.volumes().into_iter().filter(is_lost).collect();
+        self.attached.lock().retain(|(volume, _)| !lost.contains(&volume.id));
+        self.missing.lock().retain(|id, _| volumes.iter().any(|volume| volume.id == *id));
+        if self.needs_person(app) { Ok(()) } else { self.connect(app, store, &volumes) }
+    }
+
+    /// Whether the repository could only be opened by asking for its password.
+    fn needs_person(&self, app: &App) -> bool {
+        let is_asked = PasswordSource::key_file(&app.global).is_none() && PasswordSource::of(&app.global).is_prompt();
+        self.repository.lock().is_none() && is_asked
     }
 
     /// One volume over an opened snapshot.
@@ -70,6 +147,7 @@ impl Parents {
 
     fn add(&self, store: &Store, volume: VolumeEntry, opened: Opened) {
         store.set_lower(volume.id, opened.lower());
+        self.missing.lock().remove(&volume.id);
         self.attached.lock().push((volume, Arc::new(opened)));
     }
 
@@ -90,8 +168,7 @@ impl Parents {
         if store.volume(name).is_ok() {
             return Err(VolumeError::VolumeExists(name.to_owned()).into());
         }
-        let is_asked = PasswordSource::key_file(&app.global).is_none() && PasswordSource::of(&app.global).is_prompt();
-        if self.repository.lock().is_none() && is_asked {
+        if self.needs_person(app) {
             return Err(Failure::new(Exit::Failed, "the server of the store has no password of a repository")
                 .advise(WITH_REPOSITORY));
         }
@@ -108,9 +185,18 @@ impl Parents {
         Ok(volume)
     }
 
-    /// The volumes over snapshots.
-    pub(super) fn volumes(&self) -> Vec<VolumeEntry> {
-        self.attached.lock().iter().map(|(volume, _)| volume.clone()).collect()
+    /// The volumes over snapshots that can be read, directly or through snapshots of the store. A
+    /// clone is before the volume that it is a clone of.
+    pub(super) fn volumes(&self, store: &Store) -> Vec<VolumeEntry> {
+        let attached: BTreeSet<u32> = self.attached.lock().iter().map(|(volume, _)| volume.id).collect();
+        let over = store.volumes().into_iter().filter(|volume| attached.contains(&lowest(store, volume).id));
+        // A parent has a lower number.
+        over.rev().collect()
+    }
+
+    /// Why the snapshot below a volume cannot be read now, if it cannot.
+    pub(super) fn missing(&self, store: &Store, volume: &VolumeEntry) -> Option<String> {
+        self.missing.lock().get(&lowest(store, volume).id).cloned()
     }
 
     /// Copies everything that a volume does not have itself, drops what is below it, and ends its
@@ -122,8 +208,12 @@ impl Parents {
         cancel: &Cancel,
         tell: Tell<'_>,
     ) -> Result<Hydrated, Failure> {
-        let found = self.attached.lock().iter().find(|(of, _)| of.id == volume.id).map(|(_, opened)| opened.clone());
-        let none = || Failure::usage(format!("volume {} is not over a snapshot of a repository", volume.name));
+        let below = lowest(store, volume);
+        let found = self.attached.lock().iter().find(|(of, _)| of.id == below.id).map(|(_, opened)| opened.clone());
+        let none = || match self.missing(store, volume) {
+            Some(why) => Failure::new(Exit::Failed, why),
+            None => Failure::usage(format!("volume {} is not over a snapshot of a repository", volume.name)),
+        };
         let opened = found.ok_or_else(none)?;
         let _copying = Copying::begin(self, volume)?;
         let (mut ended, mut done) = (Ok(()), Done::new(&opened));
@@ -133,6 +223,10 @@ impl Parents {
             ended.is_err() || cancel.is_cancelled()
         });
         ended?;
+        let copied = match copied {
+            Err(error @ VolumeError::Needed { .. }) => return Err(Failure::from(error).advise(HAS_SNAPSHOTS)),
+            copied => copied,
+        };
         let interrupted = || Failure::new(Exit::Interrupted, "interrupted; the next run continues the copy");
         let copied = copied?.ok_or_else(interrupted)?;
         self.attached.lock().retain(|(of, _)| of.id != volume.id);
@@ -149,6 +243,11 @@ impl Parents {
         needed.try_for_each(|(_, opened)| opened.expect_lease())
     }
 }
+
+const HAS_SNAPSHOTS: &str = "copy its clones first, if it has any; then delete its snapshots, and start the copy again";
+
+/// What a warning about a volume ends with.
+const STAYS_SERVED: &str = "reads of blocks that were never written there fail, and everything else is served";
 
 const WITH_REPOSITORY: &str =
     "start the server with --repo and its password, or add --copy, which needs the repository only here";
@@ -195,7 +294,7 @@ fn open_below(
 }
 
 /// The last volume below a volume: the only one that may be over something outside of the store.
-fn lowest(store: &Store, volume: &VolumeEntry) -> VolumeEntry {
+pub(super) fn lowest(store: &Store, volume: &VolumeEntry) -> VolumeEntry {
     let (volumes, snapshots, mut lowest) = (store.volumes(), store.snapshots(), volume.clone());
     while let Some(Parent::Snapshot(id)) = &lowest.parent
         && let Some(snapshot) = snapshots.iter().find(|snapshot| snapshot.id == *id)

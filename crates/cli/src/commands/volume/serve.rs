@@ -27,6 +27,8 @@ use crate::sizes;
 const IDLE: Duration = Duration::from_secs(1);
 /// The interval at which runs are merged and containers collected, if there is reason to.
 const MAINTAIN: Duration = Duration::from_secs(5);
+/// Snapshots below volumes that cannot be read are looked for again after this many waits.
+const LOOK_AGAIN: u32 = 60;
 /// Bytes of requests and replies of all clients together.
 const IN_FLIGHT: usize = 64 << 20;
 
@@ -38,7 +40,7 @@ pub(super) fn run(app: &App, args: &VolumeServeArgs) -> Result<Exit, Failure> {
         index_memory: args.index_memory.map_or(options.index_memory, |bytes| bytes as usize),
         ..options
     })?;
-    let parents = Arc::new(Parents::attach(app, &store, None, None)?);
+    let parents = Arc::new(Parents::attach_all(app, &store)?);
     let cancel = app.interrupts.job_begins();
     let mut host = Host::new(store, recovery);
     let store = host.store.clone();
@@ -68,14 +70,15 @@ pub(super) fn run(app: &App, args: &VolumeServeArgs) -> Result<Exit, Failure> {
         if args.hydrate {
             scope.spawn(|| hydrate::copy_all(app, &store, &parents));
         }
-        let mut kept = Ok(());
+        let (mut kept, mut waits) = (Ok(()), 0u32);
         while kept.is_ok() && !cancel.is_cancelled() {
             // The time out is for a signal between the look and the wait.
             if let Ok(Event::CreateOver { name, below, reply }) = events.recv_timeout(IDLE) {
                 // Its client may be gone.
                 drop(reply.send(parents.create(app, &store, &name, &below)));
             }
-            kept = parents.expect_leases(&store);
+            waits = waits.wrapping_add(1);
+            kept = parents.look_again(app, &store, waits.is_multiple_of(LOOK_AGAIN));
         }
         // The copy ends with the command.
         cancel.cancel();
@@ -145,6 +148,7 @@ impl Served<'_> {
                     "uri": place.uri(&volume.name),
                     "file": file(&volume.name).map(|file| file.to_string_lossy().into_owned()),
                     "target": target(volume),
+                    "problem": self.host.parents.missing(&self.host.store, volume),
                 })
             };
             return out.json_now(&json!({

@@ -130,6 +130,10 @@ pub(super) fn tell_recovery(out: &Output, recovery: &Recovery) {
 
 /// Says what is lost, or would be.
 pub(super) fn tell_loss(out: &Output, loss: &Loss, verb: &str) {
+    if loss.unreadable + loss.dropped == 0 {
+        out.warn(&format!("{}: nothing shows whether the end of the log is missing; {verb} no known commit", loss.why));
+        return;
+    }
     let unreadable = sizes::count(loss.unreadable, "commit");
     let dropped = sizes::count(loss.dropped, "later commit");
     out.warn(&format!("{}: {verb} {unreadable} and {dropped}", loss.why));
@@ -143,6 +147,6 @@ pub(super) fn tell_loss(out: &Output, loss: &Loss, verb: &str) {
         out.warn(&format!("lost: {change}"));
     }
     if loss.unreadable > 0 {
-        out.warn("the commits that do not open may have written other blocks, of any volume");
+        out.warn("commits that are missing or cannot be read may have changed other blocks, of any volume");
     }
 }

@@ -43,6 +43,9 @@ pub(super) struct Changing {
     pub(super) mac: Option<[u8; 16]>,
     /// It has the content that it had before.
     pub(super) is_unchanged: bool,
+    /// It becomes a record also if it is unchanged, because its volume is about to lose the parent
+    /// that has it.
+    pub(super) becomes_own: bool,
     /// Parts that were written, with the chunks that they became.
     pub(super) parts: Vec<(Range<u32>, Vec<MapItem>)>,
 }
@@ -123,8 +126,9 @@ impl Store {
     /// Looks up the old mapping of a block. A block in too many pieces is read, and written again
     /// as a whole.
     fn changing(&self, key: BlockId, dirty: Arc<Dirty>) -> Result<Changing, VolumeError> {
-        let old = self.before(key, &dirty)?;
-        let mut changing = Changing { key, dirty, old, mac: None, is_unchanged: false, parts: Vec::new() };
+        let (old, is_of_parent) = self.before(key, &dirty)?;
+        let becomes_own = is_of_parent && !old.is_zero() && self.hydrating.lock().contains(&key.0);
+        let mut changing = Changing { key, dirty, old, mac: None, is_unchanged: false, becomes_own, parts: Vec::new() };
         let min = self.chunker.params().min.max(512);
         if !changing.dirty.is_whole() && may_overflow(&changing.old, changing.dirty.ranges(), min) {
             let mut content = vec![0; BLOCK_LEN as usize];
@@ -156,7 +160,9 @@ impl Store {
         for (changing, mac) in batch.iter_mut().zip(macs) {
             // A MAC of zeros is that of a block whose MAC is not known.
             changing.mac = mac.filter(|mac| *mac != [0; 16]);
-            changing.is_unchanged = if changing.dirty.is_zeros() {
+            changing.is_unchanged = if changing.becomes_own {
+                false
+            } else if changing.dirty.is_zeros() {
                 changing.old.is_zero()
             } else {
                 counter.is_some() && changing.mac.is_some() && changing.mac == changing.old.mac
