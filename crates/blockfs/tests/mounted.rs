@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use larder_blockfs::Mounted;
 use larder_nbd::{Export, MemoryExport, Single};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
@@ -15,7 +14,7 @@ const SIZE: u64 = 4 << 20;
 fn files_are_devices() {
     let folder = tempfile::tempdir().expect("a folder");
     let export = Arc::new(MemoryExport::new(SIZE));
-    let mounted = match Mounted::mount(folder.path(), Arc::new(Single::new("disk", export.clone()))) {
+    let mounted = match larder_blockfs::mount(folder.path(), Arc::new(Single::new("disk", export.clone()))) {
         Ok(mounted) => mounted,
         Err(error) => {
             eprintln!("skipped: FUSE cannot be used here: {error}");

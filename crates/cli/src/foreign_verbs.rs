@@ -9,8 +9,8 @@ use crate::failure::Failure;
 /// Verbs of other programs, with advice.
 const TABLE: [(&[&str], &str); 15] = [
     (
-        &["mount", "umount", "webdav", "browse"],
-        "look into snapshots with `larder ls`, `larder find` and `larder dump SNAPSHOT:PATH`",
+        &["umount", "unmount", "webdav", "browse"],
+        "`larder mount DIR` shows snapshots as folders, and `umount DIR` ends that",
     ),
     (
         &["copy", "sync", "transfer", "clone", "sync-to"],

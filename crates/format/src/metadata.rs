@@ -274,6 +274,16 @@ fn path_hash(path: &[u8]) -> u64 {
     hash ^ (hash >> 29)
 }
 
+/// Bytes that the entries of a block have in the data stream, by its head alone.
+///
+/// [`decode_block`] compares this number with the entries.
+pub fn data_bytes(block: &[u8]) -> Result<u64, DecodeError> {
+    let mut reader = Reader::new(block, WHAT);
+    reader.version(2)?;
+    reader.count(ROW_MIN)?;
+    reader.varint()
+}
+
 /// Decodes a block. The entries are valid and in order.
 pub fn decode_block(bytes: &[u8]) -> Result<Vec<Entry>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);

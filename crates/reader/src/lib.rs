@@ -43,7 +43,7 @@ pub use diff::{Change, diff};
 pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
 pub use missing::missing_containers;
 pub use presence::Missing;
-pub use random::{Hydrated, RandomError, RandomFile, RandomReader, Stretch};
+pub use random::{Contents, FrameCache, Hydrated, Piece, RandomError, RandomFile, RandomReader, Stretch};
 pub use read_lease::{LeaseLost, ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;

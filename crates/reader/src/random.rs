@@ -38,22 +38,22 @@ use larder_chunking::Fingerprinter;
 use larder_format::container::FRAME_TARGET;
 use larder_format::ids::ContainerId;
 use larder_format::{ChunkRef, DecodeError, ErrorKind, names};
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
-use self::contents::Contents;
 use self::disk_frames::DiskFrames;
 use self::frames::Frames;
 use self::places::Places;
 use self::read_ahead::{Queue, Workers};
 use self::streams::Streams;
 use self::zeros::Zeros;
-use crate::container_cache::{FetchCounters, FetchReport};
+use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
 use crate::read_lease::is_missing;
-use crate::recipe_reader::damaged;
+use crate::recipe_reader::{RecipeReader, damaged};
 use crate::version::VersionReader;
 
-pub use contents::{RandomFile, Stretch};
+pub use contents::{Contents, Piece, RandomFile, Stretch};
 pub use hydrate::Hydrated;
 
 /// The part of a job's memory for decoded segments: one in this number.
@@ -144,6 +144,48 @@ impl RandomError {
     }
 }
 
+/// Frames in memory and on disk that readers of several versions share.
+#[derive(Clone)]
+pub struct FrameCache(Arc<Frames>);
+
+impl FrameCache {
+    /// An empty cache, as large as the context and the options say.
+    ///
+    /// # Errors
+    /// The temporary file of the disk cache cannot be created.
+    pub fn new(context: &JobContext, options: &FetchOptions) -> Result<Self, RandomError> {
+        Self::with_counters(context, options, Arc::default())
+    }
+
+    fn with_counters(
+        context: &JobContext,
+        options: &FetchOptions,
+        counters: Arc<FetchCounters>,
+    ) -> Result<Self, RandomError> {
+        let disk = match options.cache_disk {
+            0 => None,
+            bytes => {
+                let not_kept = |error: std::io::Error| RandomError::NotKept { reason: error.to_string() };
+                Some(DiskFrames::new(&options.scratch, bytes).map_err(not_kept)?)
+            }
+        };
+        let (memory, tables) = (options.memory(context.memory), context.memory / TABLES_ONE_IN);
+        let (repository, executor) = (context.repository.clone(), context.executor.clone());
+        Ok(Self(Arc::new(Frames::new(repository, executor, counters, memory, tables, disk))))
+    }
+
+    /// Counts of the contents fetched so far.
+    pub fn fetched(&self) -> FetchReport {
+        self.0.counters().report()
+    }
+}
+
+impl std::fmt::Debug for FrameCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameCache").finish_non_exhaustive()
+    }
+}
+
 /// See the module header. Shared by threads; calls block.
 #[derive(Debug)]
 pub struct RandomReader {
@@ -158,7 +200,7 @@ struct Shared {
     version: VersionReader,
     contents: Contents,
     places: Places,
-    frames: Frames,
+    frames: Arc<Frames>,
     queue: Queue,
     counters: Arc<FetchCounters>,
     fingerprinter: Fingerprinter,
@@ -186,28 +228,30 @@ impl RandomReader {
     /// # Errors
     /// The temporary file of the disk cache cannot be created.
     pub fn open(version: VersionReader, file: &RandomFile) -> Result<Self, RandomError> {
+        let frames = FrameCache::with_counters(&version.context, &version.options, version.counters.clone())?;
+        Ok(Self::over(version, Contents::of(file), &frames, 1))
+    }
+
+    /// Opens the whole data stream of a version: offsets are those of [`Contents`]. It shares the
+    /// cache of frames with others. `readers`: the number of those that divide the memory for
+    /// everything else.
+    pub fn of_stream(version: VersionReader, frames: &FrameCache, readers: usize) -> Self {
+        let bytes = RecipeReader::new(version.data.clone(), version.chunks.clone()).bytes();
+        Self::over(version, Contents::of_stream(bytes), frames, readers.max(1))
+    }
+
+    fn over(version: VersionReader, contents: Contents, frames: &FrameCache, readers: usize) -> Self {
         let (context, options) = (&version.context, &version.options);
-        let memory = options.memory(context.memory);
-        let disk = match options.cache_disk {
-            0 => None,
-            bytes => {
-                let not_kept = |error: std::io::Error| RandomError::NotKept { reason: error.to_string() };
-                Some(DiskFrames::new(&options.scratch, bytes).map_err(not_kept)?)
-            }
-        };
-        let counters = version.counters.clone();
-        let tables = context.memory / TABLES_ONE_IN;
-        let (repository, executor) = (context.repository.clone(), context.executor.clone());
-        let threads = if executor.is_in_turns() { 0 } else { options.prefetch };
-        let ahead = (memory / AHEAD_ONE_IN) as u64;
+        let threads = if context.executor.is_in_turns() { 0 } else { options.prefetch };
+        let ahead = (options.memory(context.memory) / AHEAD_ONE_IN) as u64;
         let shared = Arc::new(Shared {
-            contents: Contents::of(file),
-            places: Places::new(&version, context.memory / SEGMENTS_ONE_IN),
-            fingerprinter: Fingerprinter::new(repository.keys().fingerprint()),
-            frames: Frames::new(repository, executor, counters.clone(), memory, tables, disk),
+            contents,
+            places: Places::new(&version, context.memory / SEGMENTS_ONE_IN / readers),
+            fingerprinter: Fingerprinter::new(context.repository.keys().fingerprint()),
+            frames: frames.0.clone(),
             queue: Queue::default(),
             zeros: Zeros::default(),
-            counters,
+            counters: frames.0.counters().clone(),
             request_max: (ahead / (threads as u64 + 1)).clamp(FRAME_TARGET as u64, REQUEST_MAX),
             ahead_max: ahead,
             has_workers: threads > 0,
@@ -215,7 +259,7 @@ impl RandomReader {
             version,
         });
         let workers = Workers::start(&shared, threads);
-        Ok(Self { shared, streams: Mutex::new(Streams::new(ahead)), _workers: workers })
+        Self { shared, streams: Mutex::new(Streams::new(ahead)), _workers: workers }
     }
 
     /// Bytes of the file, holes included.

@@ -127,6 +127,17 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "mount",
+        &[
+            ("larder mount /mnt/backups", "Show all snapshots by id, time, host, tag and series"),
+            ("larder mount /mnt/home --snapshot latest:/home --series web1", "Show one folder of one snapshot"),
+            (
+                "larder mount /mnt/backups --host web1 --path-template '%T' --time-template '%Y-%m-%d'",
+                "Show the snapshots of one host as folders named by their days",
+            ),
+        ],
+    ),
+    (
         "serve-block",
         &[
             ("larder serve-block latest --series vm", "Serve the newest disk image of a series on a socket"),

@@ -12,6 +12,7 @@ mod init;
 mod keys;
 mod listen;
 mod look;
+mod mount;
 mod optimize;
 mod repair;
 mod restore;
@@ -35,6 +36,7 @@ pub(crate) use listen::ListenArgs;
 pub(crate) use look::{
     CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
 };
+pub(crate) use mount::MountArgs;
 pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
@@ -113,6 +115,7 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
             "Exit code 3: the snapshot was saved, but some items could not be read.\n\
              Exit code 13: the snapshot was saved, but objects of earlier snapshots are missing or damaged.\n"
         }
+        "mount" => "Exit code 13: users of the mount met damage.\n",
         "serve-block" => {
             "Exit code 3: --hydrate could not copy everything.\n\
              Exit code 11: the lease was lost.\n\
@@ -161,6 +164,13 @@ pub(crate) enum Command {
     Restore(Box<RestoreArgs>),
     /// Write a file, or a folder as an archive, to standard output
     Dump(DumpArgs),
+    /// Show snapshots as a folder of this machine
+    ///
+    /// The folder is read-only. Snapshots appear by id, time, host, tag and series, and each folder
+    /// of times has a link `latest`. Only the parts that programs read are fetched. Snapshots can
+    /// be forgotten meanwhile: the data of those in use stays. The command runs until SIGINT,
+    /// SIGTERM or `umount DIR`. If it is killed, the folder is unmounted as well.
+    Mount(Box<MountArgs>),
     /// Serve a file or disk image of a snapshot as a block device
     ///
     /// It is read-only unless --overlay is given. Clients read it over NBD: mount it, boot a
@@ -232,6 +242,7 @@ impl Command {
             Self::Stats(_) => "stats",
             Self::Restore(_) => "restore",
             Self::Dump(_) => "dump",
+            Self::Mount(_) => "mount",
             Self::ServeBlock(_) => "serve-block",
             Self::Check(_) => "check",
             Self::Forget(_) => "forget",

@@ -19,6 +19,7 @@ mod listen;
 mod ls;
 mod man;
 mod metrics_server;
+mod mount;
 mod optimize;
 mod pin;
 mod reclaimable;
@@ -50,6 +51,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Stats(args) => stats::run(app, &args),
         Command::Restore(args) => restore::run(app, &args),
         Command::Dump(args) => dump::run(app, &args),
+        Command::Mount(args) => mount::run(app, &args),
         Command::ServeBlock(args) => serve_block::run(app, &args),
         Command::Check(args) => check::run(app, &args),
         Command::Forget(args) => forget::run(app, &args),

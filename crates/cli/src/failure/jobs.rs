@@ -13,6 +13,7 @@ use larder_rewrite::check::CheckError;
 use larder_rewrite::chunk_copier::RewriteError;
 use larder_rewrite::repair::RepairError;
 use larder_source::target::TargetError;
+use larder_tree::TreeError;
 
 use super::Failure;
 use crate::text::absolute;
@@ -50,6 +51,17 @@ impl From<RandomError> for Failure {
             }
             RandomError::NotKept { .. } => failure(&error).advise("make room, or use a larger --cache-disk"),
             _ => failure(&error),
+        }
+    }
+}
+
+impl From<TreeError> for Failure {
+    fn from(error: TreeError) -> Self {
+        match error {
+            TreeError::Contents(error) => error.into(),
+            TreeError::Repository(error) => error.into(),
+            TreeError::Forgotten { id } => ReadError::Forgotten { id }.into(),
+            error => Self::of(error.kind(), &error),
         }
     }
 }

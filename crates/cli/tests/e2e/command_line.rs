@@ -78,10 +78,10 @@ fn help_lists_verbs_and_exit_codes() {
 #[test]
 fn verbs_and_options_of_other_programs_are_answered() {
     let play = Play::with_repository();
-    for (verb, instead) in [("mount", "larder dump"), ("copy", "rsync"), ("rebuild-index", "larder check")] {
+    for (verb, instead) in [("browse", "larder mount"), ("copy", "rsync"), ("rebuild-index", "larder check")] {
         play.larder([verb, "latest"]).code(2).says(&format!("no `larder {verb}`")).says(instead).in_two_lines();
     }
-    let ran = play.larder(["mount", "--json"]).code(2);
+    let ran = play.larder(["browse", "--json"]).code(2);
     schema::check("exit_error", &ran.errors("exit_error")[0]);
     play.larder(["snapshots", "--no-lock", "--retry-lock", "5m"]).ok();
     play.larder(["break-lock"]).ok();

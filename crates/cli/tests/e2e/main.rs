@@ -14,6 +14,7 @@ mod interrupted;
 mod keys;
 mod looking;
 mod machine;
+mod mounting;
 mod museum;
 mod over_http;
 mod passes;

@@ -99,6 +99,7 @@ proptest! {
         let mut decoded = Vec::new();
         for block in &blocks {
             let part = decode_block(&block.bytes).expect("decodes");
+            assert_eq!(data_bytes(&block.bytes), Ok(block.data_bytes));
             prop_assert_eq!(&part[0].path, &block.first_path);
             prop_assert_eq!(part.iter().map(Entry::stored_bytes).sum::<u64>(), block.data_bytes);
             decoded.extend(part);

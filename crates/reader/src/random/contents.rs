@@ -97,7 +97,7 @@ pub struct Stretch {
 
 /// Maps the bytes of a file to the data stream.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub struct Contents {
     size: u64,
     /// Stored runs in rising order.
     runs: Vec<Run>,
@@ -113,14 +113,27 @@ struct Run {
 
 /// A part of a file: its range there, and where that begins in the data stream. `None`: a hole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) range: Range<u64>,
-    pub(super) stored: Option<u64>,
+pub struct Piece {
+    /// Byte offsets in the file.
+    pub range: Range<u64>,
+    /// Offset in the data stream of the first of them. `None`: all are zero.
+    pub stored: Option<u64>,
 }
 
 impl Contents {
     pub(super) fn of(file: &RandomFile) -> Self {
-        let PlacedEntry { entry, data_offset } = &file.placed;
+        Self::of_entry(&file.placed)
+    }
+
+    /// The whole data stream, as one file.
+    pub(super) fn of_stream(size: u64) -> Self {
+        let run = (size > 0).then_some(Run { offset: 0, length: size, stored: 0 });
+        Self { size, runs: run.into_iter().collect() }
+    }
+
+    /// Those of an entry. One that is no regular file is empty.
+    pub fn of_entry(placed: &PlacedEntry) -> Self {
+        let PlacedEntry { entry, data_offset } = placed;
         let mut stored = *data_offset;
         let mut runs = Vec::new();
         let size = entry.size();
@@ -140,12 +153,12 @@ impl Contents {
     }
 
     /// Bytes of the file, holes included.
-    pub(super) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.size
     }
 
     /// The parts of a range of the file, in order and without gaps.
-    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
         let range = range.start..range.end.min(self.size);
         let mut at = range.start;
         let mut next = self.runs.partition_point(|run| run.offset + run.length <= at);

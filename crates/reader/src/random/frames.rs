@@ -126,6 +126,11 @@ impl Frames {
         Self { repository, executor, counters, state: Mutex::new(state), tables, disk }
     }
 
+    /// Counts of what was fetched.
+    pub(super) fn counters(&self) -> &Arc<FetchCounters> {
+        &self.counters
+    }
+
     /// The frame with a payload byte of a container; `None`: no frame has it.
     pub(super) fn get(&self, id: ContainerId, offset: u32) -> Result<Option<Opened>, RepositoryError> {
         let mut known = Parts::new();

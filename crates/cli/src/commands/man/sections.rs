@@ -46,6 +46,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("stats", &["optimize", "snapshots"]),
     ("restore", &["dump", "ls", "snapshots"]),
     ("dump", &["ls", "restore", "serve-block"]),
+    ("mount", &["snapshots", "restore", "dump", "serve-block"]),
     ("serve-block", &["dump", "restore", "snapshots", "volume"]),
     ("volume", &["serve-block"]),
     ("check", &["optimize", "repair"]),

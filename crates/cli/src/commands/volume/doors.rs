@@ -146,7 +146,7 @@ fn mount(folder: &Path, exports: Arc<dyn Exports>) -> Result<Mounted, Failure> {
             .advise("it needs /dev/fuse, and fusermount3 unless as root")
     };
     std::fs::create_dir_all(folder).map_err(failed)?;
-    Mounted::mount(folder, exports).map_err(failed)
+    larder_blockfs::mount(folder, exports).map_err(failed)
 }
 
 /// Refuses a folder whose files would be hidden, and one with a dead mount.

@@ -1,0 +1,66 @@
+//! Why something in the tree cannot be had.
+
+use larder_format::ErrorKind;
+use larder_format::ids::JobId;
+use larder_reader::RandomError;
+use larder_store::RepositoryError;
+
+/// See the module header.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// There is no such name or number.
+    #[error("there is no such file")]
+    NotFound,
+    /// The snapshot was forgotten while nothing in it was in use.
+    #[error("snapshot {} was forgotten", id.short())]
+    Forgotten {
+        /// Its id.
+        id: JobId,
+    },
+    /// It is not a folder.
+    #[error("it is not a folder")]
+    NotAFolder,
+    /// It is a folder.
+    #[error("it is a folder")]
+    IsAFolder,
+    /// It is something else than this question is about.
+    #[error("it has no such thing")]
+    Unsuitable,
+    /// It has no such attribute.
+    #[error("it has no such attribute")]
+    NoAttribute,
+    /// The mount has no number for it.
+    #[error("the mount has no room for more")]
+    NoRoom,
+    /// Its data cannot be read.
+    #[error(transparent)]
+    Contents(#[from] RandomError),
+    /// The repository failed, or its data is damaged.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+impl TreeError {
+    /// The reaction that a caller can choose.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound
+            | Self::Forgotten { .. }
+            | Self::NotAFolder
+            | Self::IsAFolder
+            | Self::Unsuitable
+            | Self::NoAttribute => ErrorKind::Precondition,
+            Self::NoRoom => ErrorKind::Resource,
+            Self::Contents(error) => error.kind(),
+            Self::Repository(error) => error.kind(),
+        }
+    }
+
+    /// The error of the repository behind it, if it is one.
+    pub fn repository(&self) -> Option<&RepositoryError> {
+        match self {
+            Self::Repository(error) | Self::Contents(RandomError::Repository(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
