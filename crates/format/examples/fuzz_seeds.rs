@@ -77,9 +77,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("index_record", "facts", &facts)?;
     write("index_record", "set", &[2, 11, 1, 4])?;
     let raw = b"compressed compressed compressed compressed compressed compressed";
-    let mut stored = Vec::new();
-    Compressor::new(Compression::DEFAULT).compress(raw, &mut stored);
-    write("compressed_frame", "zstd", &[&(raw.len() as u16).to_le_bytes()[..], &stored].concat())?;
+    let mut compressor = Compressor::new(Compression::DEFAULT);
+    let (_, stored) = compressor.compress(raw);
+    write("compressed_frame", "zstd", &[&(raw.len() as u16).to_le_bytes()[..], stored].concat())?;
     write("segment", "valid", &segment::encode(&support::records(), &support::superchunks())?)?;
     write("segment", "even", &segment::encode(&support::records()[3..5], &[])?)?;
     write("recipe_node", "valid", &recipe::encode_node(&support::segments())?)?;

@@ -69,6 +69,9 @@ pub struct Compressor {
     /// The content for which level 1 is tuned now; `None` at other levels, which are zstd's own.
     tuned: Option<ContentHint>,
     level: i32,
+    /// What zstd made last. It is kept, because new memory of this size for each frame costs more
+    /// than the copy of what is in it.
+    made: Vec<u8>,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -80,10 +83,12 @@ impl std::fmt::Debug for Compressor {
 impl Compressor {
     /// A context for `compression`; a level out of range is brought into it.
     pub fn new(compression: Compression) -> Self {
-        let Compression::Zstd(level) = compression else { return Self { zstd: None, tuned: None, level: 0 } };
+        let Compression::Zstd(level) = compression else {
+            return Self { zstd: None, tuned: None, level: 0, made: Vec::new() };
+        };
         let level = level.clamp(-7, 22);
         let zstd = zstd::bulk::Compressor::new(level).expect("a clamped level is one that zstd accepts");
-        let mut compressor = Self { zstd: Some(zstd), tuned: None, level };
+        let mut compressor = Self { zstd: Some(zstd), tuned: None, level, made: Vec::new() };
         if level == 1 {
             compressor.set(ContentHint::Any);
         }
@@ -117,19 +122,16 @@ impl Compressor {
         settings
     }
 
-    /// Replaces `out` by the shorter of `raw` compressed and `raw` itself.
-    pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Codec {
-        out.clear();
-        if let Some(zstd) = &mut self.zstd {
-            // zstd writes into the spare room: nothing has to be zeroed before.
-            out.reserve(zstd::zstd_safe::compress_bound(raw.len()) + crate::seal::PART_EXTRA);
-            if zstd.compress_to_buffer(raw, out).is_ok_and(|len| len < raw.len()) {
-                return Codec::Zstd;
-            }
-            out.clear();
+    /// The shorter of `raw` compressed and `raw` itself.
+    pub fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (Codec, &'a [u8]) {
+        let Some(zstd) = &mut self.zstd else { return (Codec::Raw, raw) };
+        self.made.clear();
+        // zstd writes into the spare room: nothing has to be zeroed before.
+        self.made.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+        match zstd.compress_to_buffer(raw, &mut self.made) {
+            Ok(len) if len < raw.len() => (Codec::Zstd, &self.made),
+            _ => (Codec::Raw, raw),
         }
-        out.extend_from_slice(raw);
-        Codec::Raw
     }
 }
 
@@ -188,9 +190,9 @@ mod tests {
             let mut sizes = Vec::new();
             for matter in [ContentHint::Any, ContentHint::Pages, ContentHint::Any, ContentHint::Pages] {
                 compressor.expect(matter);
-                let (mut stored, mut back) = (Vec::new(), vec![0; raw.len()]);
-                let codec = compressor.compress(&raw, &mut stored);
-                Decompressor::new().decompress_into(codec, &stored, &mut back).expect("decompresses");
+                let mut back = vec![0; raw.len()];
+                let (codec, stored) = compressor.compress(&raw);
+                Decompressor::new().decompress_into(codec, stored, &mut back).expect("decompresses");
                 assert!(back == raw, "{compression:?} {matter:?}");
                 sizes.push(stored.len());
             }

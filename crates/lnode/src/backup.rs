@@ -49,6 +49,7 @@ use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::layout::Layout;
 use larder_format::manifest::{Statistics, Summary};
+use larder_job::JobContext;
 use larder_source::Walk;
 use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
@@ -299,6 +300,11 @@ impl BackupError {
     }
 }
 
-/// Batches and blocks under way to the sequencer: enough to keep every core busy, few enough for
-/// memory.
+/// Batches and blocks under way to the sequencer, at most: few enough for memory.
 const IN_FLIGHT: usize = 6;
+
+/// Batches and blocks under way to the sequencer: one for each thread, and one that is ready. More
+/// would wait while their bytes leave the cores' caches, each in a buffer of its own.
+fn in_flight(context: &JobContext) -> usize {
+    context.threads.get().saturating_add(1).min(IN_FLIGHT)
+}

@@ -67,13 +67,28 @@ pub fn seal_identified(
     number: u32,
     identified: IdentifiedFrame,
 ) -> Result<SealedFrame, EncodeError> {
-    let IdentifiedFrame { frame: CompressedFrame { codec, raw_len, mut bytes }, what } = identified;
+    let IdentifiedFrame { frame: CompressedFrame { codec, raw_len, bytes }, what } = identified;
+    seal_bytes(sealer, number, codec, raw_len, &what, &bytes)
+}
+
+/// Seals a frame of these compressed bytes, in memory that has room for just that: frames wait for
+/// their container.
+fn seal_bytes(
+    sealer: &ContainerSealer,
+    number: u32,
+    codec: Codec,
+    raw_len: u32,
+    what: &[u8; 32],
+    compressed: &[u8],
+) -> Result<SealedFrame, EncodeError> {
     if raw_len == 0 || raw_len as usize > FRAME_MAX {
         return Err(EncodeError::new("frame", "it is empty or larger than a reader accepts"));
     }
     let number = u64::from(number);
-    let salt = sealer.frames.salt(&sealer.random, number, &what);
-    bytes.splice(0..0, [0; SALT_LEN]);
+    let salt = sealer.frames.salt(&sealer.random, number, what);
+    let mut bytes = Vec::with_capacity(compressed.len() + PART_EXTRA);
+    bytes.extend_from_slice(&[0; SALT_LEN]);
+    bytes.extend_from_slice(compressed);
     sealer.frames.seal(number, &part_aad(sealer.domain), salt, &mut bytes, 0);
     let entry = FrameEntry { codec, raw_len, sealed_len: EncodeError::fit_u32("frame", bytes.len())? };
     Ok(SealedFrame { entry, bytes })
@@ -86,20 +101,30 @@ pub fn compress_frame(
     chunks: &[ChunkEntry],
     compressor: &mut Compressor,
 ) -> Result<IdentifiedFrame, EncodeError> {
+    let (codec, bytes, what) = compress_identified(raw, chunks, compressor)?;
+    let raw_len = EncodeError::fit_u32("frame", raw.len())?;
+    Ok(IdentifiedFrame { frame: CompressedFrame { codec, raw_len, bytes: bytes.to_vec() }, what })
+}
+
+/// The same without a copy of the bytes: codec, bytes, and a digest of all that decides them.
+fn compress_identified<'a>(
+    raw: &'a [u8],
+    chunks: &[ChunkEntry],
+    compressor: &'a mut Compressor,
+) -> Result<(Codec, &'a [u8], [u8; 32]), EncodeError> {
     if raw.is_empty() || raw.len() > FRAME_MAX {
         return Err(EncodeError::new("frame", "it is empty or larger than a reader accepts"));
     }
-    let mut bytes = Vec::new();
-    let codec = compressor.compress(raw, &mut bytes);
-    let raw_len = EncodeError::fit_u32("frame", raw.len())?;
+    let settings = compressor.settings();
+    let (codec, bytes) = compressor.compress(raw);
     // Fingerprints identify the bytes, and settings what compression makes of them: to hash some
     // four kilobytes instead of the frame costs a hundredth.
     let mut what = blake3::Hasher::new();
     chunks.iter().for_each(|chunk| {
         what.update(&chunk.fingerprint.0).update(&chunk.size.to_le_bytes());
     });
-    what.update(&compressor.settings()).update(&[codec as u8]).update(&(bytes.len() as u64).to_le_bytes());
-    Ok(IdentifiedFrame { frame: CompressedFrame { codec, raw_len, bytes }, what: *what.finalize().as_bytes() })
+    what.update(&settings).update(&[codec as u8]).update(&(bytes.len() as u64).to_le_bytes());
+    Ok((codec, bytes, *what.finalize().as_bytes()))
 }
 
 /// Compresses and seals the `number`-th frame of a container, whose `chunks` are `raw`. Pure:
@@ -112,11 +137,8 @@ pub fn seal_frame(
     chunks: &[ChunkEntry],
     compressor: &mut Compressor,
 ) -> Result<SealedFrame, EncodeError> {
-    let mut sealed = seal_identified(sealer, number, compress_frame(raw, chunks, compressor)?)?;
-    // Frames wait for their container; the room that compression did not need must not wait with
-    // them.
-    sealed.bytes.shrink_to_fit();
-    Ok(sealed)
+    let (codec, bytes, what) = compress_identified(raw, chunks, compressor)?;
+    seal_bytes(sealer, number, codec, EncodeError::fit_u32("frame", raw.len())?, &what, bytes)
 }
 
 /// Bytes of a chunk in the chunk table, at most.

@@ -17,7 +17,7 @@ use larder_source::Elsewhere;
 use larder_writer::{Cutter, Cutting, PoolHandle};
 
 use super::prediction::{Predicted, Predictor};
-use super::read_window::STEP_BYTES;
+use super::read_window::{STEP_BYTES, lengthen};
 
 /// Segments under way at most, of some 2 MiB each: enough for every core of most machines, few
 /// enough for memory.
@@ -115,9 +115,7 @@ impl Proofs {
         let (mut mac, mut buffer) = (mac, self.spare.pop().unwrap_or_default());
         let whole = predicted.bytes as usize + self.max;
         self.ahead.pool.normal(move |_| {
-            if buffer.len() < whole {
-                buffer.resize(whole, 0);
-            }
+            lengthen(&mut buffer, 0, whole);
             let mut filled = 0;
             while filled < whole {
                 // The bytes just read are still in the cache of the core.

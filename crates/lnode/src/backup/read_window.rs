@@ -6,6 +6,21 @@ use larder_writer::{Chunks, KnownRun};
 /// Bytes read between two steps of a MAC: they are still in the cache of the core.
 pub(super) const STEP_BYTES: usize = 256 << 10;
 
+/// Buffers of bytes that are read have a multiple of this length. Nearly all segments fit into one
+/// step. Only the part in use takes memory.
+const BUFFER_STEP: usize = 4 << 20;
+
+/// Makes `buffer` at least `bytes` long; its first `kept` bytes stay as they are. A buffer that is
+/// too short is replaced: to grow it would copy everything in it, and new memory of zeros costs
+/// nothing before it is used.
+pub(super) fn lengthen(buffer: &mut Vec<u8>, kept: usize, bytes: usize) {
+    if buffer.len() < bytes {
+        let mut longer = vec![0; bytes.next_multiple_of(BUFFER_STEP)];
+        longer[..kept].copy_from_slice(&buffer[..kept]);
+        *buffer = longer;
+    }
+}
+
 /// The results of cutting bytes.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
@@ -59,9 +74,7 @@ impl<'a> ReadWindow<'a> {
 
     /// Reads until `bytes` are held, or the file ends; returns the held bytes.
     pub(super) fn fill(&mut self, bytes: usize) -> &[u8] {
-        if self.chunks.bytes.len() < bytes {
-            self.chunks.bytes.resize(bytes, 0);
-        }
+        lengthen(&mut self.chunks.bytes, self.filled, bytes);
         while !self.at_end && self.filled < bytes {
             let count = self.supply.read(&mut self.chunks.bytes[self.filled..bytes]);
             self.filled += count;
@@ -74,9 +87,7 @@ impl<'a> ReadWindow<'a> {
     /// file is shorter. The file may end before `ahead`.
     pub(super) fn mac(&mut self, mut mac: RunMac, bytes: usize, ahead: usize) -> Option<RunMac> {
         let whole = bytes + ahead;
-        if self.chunks.bytes.len() < whole {
-            self.chunks.bytes.resize(whole, 0);
-        }
+        lengthen(&mut self.chunks.bytes, self.filled, whole);
         let mut done = 0;
         loop {
             let known = self.filled.min(bytes);
@@ -128,9 +139,7 @@ impl<'a> ReadWindow<'a> {
         let consumed = cut(&chunks.bytes[..self.filled], end, &mut pieces);
         (chunks.lengths, chunks.known) = (pieces.lengths, pieces.known);
         let rest = &chunks.bytes[consumed..self.filled];
-        if self.chunks.bytes.len() < rest.len() {
-            self.chunks.bytes.resize(rest.len(), 0);
-        }
+        lengthen(&mut self.chunks.bytes, 0, rest.len());
         self.chunks.bytes[..rest.len()].copy_from_slice(rest);
         self.filled -= consumed;
         self.at += consumed as u64;

@@ -34,7 +34,7 @@ use super::skip_duplicates::SkippedDuplicates;
 use super::stream_supply::StreamReader;
 use super::taken_over::Untouched;
 use super::unchanged_files::{Comparison, Rules};
-use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
+use super::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, in_flight};
 
 /// Backs up `input` as a new version.
 ///
@@ -375,7 +375,7 @@ fn pipeline(
     let orphans = OrphanedContainers::list(repository, &context.executor, job, &dead)?;
     let (spare, spares) = unbounded();
     // In turns, everything is fed before any of it is sequenced.
-    let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
+    let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(in_flight(context)) };
     let hints = PositionHints::default();
     // `--paranoid` doubts fingerprints, and so must not trust a MAC.
     let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);

@@ -16,7 +16,7 @@ use super::batch::Ready;
 use super::feed::{FeedItem, Feeder, Feeding};
 use super::sequence::wait;
 use super::unchanged_files::{Comparison, Rules};
-use super::{BackupError, IN_FLIGHT};
+use super::{BackupError, in_flight};
 
 /// The reaction to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub fn collect(
     show: &mut Show<'_>,
 ) -> Result<(), BackupError> {
     let (spare, spares) = unbounded();
-    let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
+    let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(in_flight(context)) };
     let feeder = Feeder {
         pool: pool.handle().ok_or(BackupError::WorkerDied)?,
         cutting: cutting.clone(),
