@@ -13,7 +13,7 @@ use larder_format::compress::Compression;
 use larder_format::names;
 use larder_job::{Cancel, JobContext, Machine, Progress, SystemClock};
 use larder_reader::FetchOptions;
-use larder_store::config::find_config;
+use larder_store::config::{find_config, find_config_and_keys};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{
@@ -176,14 +176,19 @@ impl App {
             return self.open_with_key_file(store, &path);
         }
         // Before a password is asked for, it must be clear that there is a repository.
-        let id = self.block_on(find_config(&store)).map_err(|error| self.not_opened(error))?;
-        let memory = id.map(|id| machine::Memory::open(&self.global, id));
+        // A machine that remembers a repository knows which of the keys it needs.
+        let found = match machine::remembers_any(&self.global) {
+            true => self.block_on(find_config(&store)),
+            false => self.block_on(find_config_and_keys(&store)),
+        };
+        let found = found.map_err(|error| self.not_opened(error))?;
+        let memory = found.claimed_repository().map(|id| machine::Memory::open(&self.global, id));
         let last = memory.as_ref().and_then(machine::Memory::last_key);
         let hints = OpenHints { last, takes_costly_keys: self.global.costly_keys };
         let source = PasswordSource::of(&self.global);
         for attempt in 1.. {
             let password = source.get()?;
-            let open = Repository::open_knowing(store.clone(), &password, hints, Arc::new(SystemEntropy));
+            let open = Repository::open_knowing(store.clone(), &password, &found, hints, Arc::new(SystemEntropy));
             match self.block_on(open) {
                 Err(RepositoryError::WrongPassword { .. }) if source.is_prompt() && attempt < PROMPTS => {
                     self.out.remark("wrong password, try again");

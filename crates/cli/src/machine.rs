@@ -44,6 +44,12 @@ impl Memory {
     }
 }
 
+/// Whether this machine remembers any repository.
+pub(crate) fn remembers_any(global: &Global) -> bool {
+    let base = environment::state_dir(global);
+    base.is_some_and(|base| std::fs::read_dir(base).is_ok_and(|mut folders| folders.next().is_some()))
+}
+
 /// For backups: a machine that recognises what it made, and notes what it makes. Without a usable
 /// state and without a key file, it recognises nothing.
 pub(crate) fn witness(global: &Global, out: &Output, repository: &Repository) -> Machine {

@@ -92,8 +92,19 @@ pub(crate) struct Versions {
 impl Versions {
     /// Reads the catalog.
     pub(crate) fn load(app: &App, repository: &Repository, args: &FilterArgs) -> Result<Self, Failure> {
+        Ok(Self::load_beside(app, repository, args, async {})?.0)
+    }
+
+    /// The same, and does something else beside that does not depend on it.
+    pub(crate) fn load_beside<T>(
+        app: &App,
+        repository: &Repository,
+        args: &FilterArgs,
+        beside: impl Future<Output = T>,
+    ) -> Result<(Self, T), Failure> {
         let filter = filter(args)?;
-        let catalog = app.block_on(repository.catalog())?;
+        let (catalog, beside) = app.block_on(async { tokio::join!(repository.catalog(), beside) });
+        let catalog = catalog?;
         let (admitted, others) = catalog.versions.into_iter().partition(|version| filter.admits(&version.summary));
         let mut damaged = catalog.damaged;
         let has_unreadable = !damaged.is_empty();
@@ -104,7 +115,7 @@ impl Versions {
             damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
         }
         let filter = filter_text(args);
-        Ok(Self {
+        let versions = Self {
             admitted,
             others,
             damaged,
@@ -113,7 +124,8 @@ impl Versions {
             faulty_ends: catalog.faulty_ends,
             has_unreadable,
             filter,
-        })
+        };
+        Ok((versions, beside))
     }
 
     /// All readable versions, with or without a match of the filter, oldest first.

@@ -8,22 +8,24 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::pin::pin;
 
 use futures::StreamExt;
 use larder_format::ids::{ByteCount, ContainerId};
 use larder_format::index_tables::ContainerState;
 use larder_index::{Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_store::catalog::Version;
+use larder_store::manifests::ManifestWindow;
 use larder_store::{Repository, RepositoryError};
-
-/// Manifests that are read ahead. One of a terabyte has some ten megabytes.
-const MANIFESTS_AHEAD: usize = 4;
 
 /// Bytes of memory that one container takes in the table, with the table's room to grow.
 const BYTES_OF_ENTRY: usize = 112;
 
 /// Bytes of memory for reading the table of containers.
 const SCAN_MEMORY: usize = 4 << 20;
+
+/// Bytes of memory for ends of runs while that table is read. A small run is one end.
+const TAILS_MEMORY: usize = 4 << 20;
 
 /// Fewer entries than this are never set aside, or every manifest would be read for a handful.
 const ENTRIES_MIN: usize = 64;
@@ -39,10 +41,39 @@ pub struct Share {
     pub alone: ByteCount,
 }
 
+/// The shares of groups of versions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// That of each group.
+    pub each: Vec<Share>,
+    /// Containers that the groups use and no version outside of them: the bytes that are freed when
+    /// all groups are forgotten.
+    pub together: ByteCount,
+}
+
+/// The limits of the work.
+#[derive(Debug, Clone, Copy)]
+pub struct SharesBudget {
+    /// Bytes of memory for the table of containers, about.
+    pub memory: usize,
+    /// Manifests that are read ahead.
+    pub window: ManifestWindow,
+}
+
+impl SharesBudget {
+    /// This number of bytes for the table, and the usual window of manifests beside it.
+    pub fn of_memory(memory: usize) -> Self {
+        Self { memory, window: ManifestWindow::default() }
+    }
+}
+
 /// The use of a container, while manifests are read.
 struct Use {
-    first: usize,
+    /// `None`: a version of no group.
+    first: Option<usize>,
     is_shared: bool,
+    /// Whether a version of no group uses it.
+    is_outside: bool,
     bytes: u64,
 }
 
@@ -67,16 +98,16 @@ impl Part {
     }
 }
 
-/// The share of each of `count` groups of versions, in about `memory` bytes. `groups` says for each
-/// version in which groups it is. Data of versions in the layout `lifecycle` is not included:
+/// The share of each of `count` groups of versions. `groups` says for each version in which group
+/// it is; `None`: in none. Data of versions in the layout `lifecycle` is not included:
 /// [`lifecycle_map`](larder_lifecycle::lifecycle_map) counts it.
 pub async fn exclusive_bytes(
     repository: &Repository,
     versions: &[Version],
-    groups: &[usize],
+    groups: &[Option<usize>],
     count: usize,
-    memory: usize,
-) -> Result<Vec<Share>, RepositoryError> {
+    budget: SharesBudget,
+) -> Result<Shares, RepositoryError> {
     let moved = match moved(repository).await {
         Ok(moved) => moved,
         Err(IndexError::Repository(error)) if !error.is_damage() => return Err(error),
@@ -85,16 +116,15 @@ pub async fn exclusive_bytes(
             HashMap::new()
         }
     };
-    let entries_max = (memory / BYTES_OF_ENTRY).max(ENTRIES_MIN);
-    let mut shares = vec![Share::default(); count];
+    let entries_max = (budget.memory / BYTES_OF_ENTRY).max(ENTRIES_MIN);
+    let mut shares = Shares { each: vec![Share::default(); count], together: ByteCount::default() };
     let mut waiting = vec![Part { bits: 0, ending: 0 }];
     while let Some(mut part) = waiting.pop() {
         let mut uses: HashMap<ContainerId, Use> = HashMap::new();
-        let reads = versions.iter().map(|version| repository.manifest(version));
-        let mut manifests = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
+        let mut manifests = pin!(repository.manifests(versions, budget.window));
         let mut numbers = groups.iter().copied();
         while let Some(manifest) = manifests.next().await {
-            let number = numbers.next().unwrap_or(count);
+            let number = numbers.next().flatten();
             let manifest = manifest?;
             for usage in larder_reader::objects_of(&manifest) {
                 let whole = [(usage.container, usage.object_bytes)];
@@ -102,9 +132,13 @@ pub async fn exclusive_bytes(
                     if !part.holds(container) {
                         continue;
                     }
-                    let first = Use { first: number, is_shared: false, bytes: *bytes };
+                    let is_outside = number.is_none();
+                    let first = Use { first: number, is_shared: false, is_outside, bytes: *bytes };
                     uses.entry(*container)
-                        .and_modify(|known| known.is_shared |= known.first != number)
+                        .and_modify(|known| {
+                            known.is_shared |= known.first != number;
+                            known.is_outside |= is_outside;
+                        })
                         .or_insert(first);
                     while uses.len() > entries_max && part.bits < u64::BITS - 1 {
                         waiting.push(part.split());
@@ -114,7 +148,10 @@ pub async fn exclusive_bytes(
             }
         }
         for known in uses.into_values() {
-            let Some(share) = shares.get_mut(known.first) else { continue };
+            if !known.is_outside {
+                shares.together.0 += known.bytes;
+            }
+            let Some(share) = known.first.and_then(|first| shares.each.get_mut(first)) else { continue };
             share.added.0 += known.bytes;
             if !known.is_shared {
                 share.alone.0 += known.bytes;
@@ -126,6 +163,7 @@ pub async fn exclusive_bytes(
 
 /// Of each retired container, those that have its chunks, with their bytes.
 async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(ContainerId, u64)>>, IndexError> {
+    let repository = &repository.through(repository.store().remembering_tails(TAILS_MEMORY));
     let snapshot = IndexSnapshot::newest(repository).await?.snapshot;
     let read = move |io: IndexIo| {
         let table: TableView<Containers> =

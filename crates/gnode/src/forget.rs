@@ -17,7 +17,7 @@ use larder_store::pins::{PinError, PinLine};
 use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
 
-use crate::exclusive_bytes::exclusive_bytes;
+use crate::exclusive_bytes::{SharesBudget, exclusive_bytes};
 use crate::first_seen::unconfirmed;
 use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
 
@@ -25,7 +25,7 @@ use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
 const CONCURRENT_MARKS: usize = 16;
 
 /// Versions that are asked for at once.
-const CONCURRENT_LOOKS: usize = 32;
+const CONCURRENT_LOOKS: usize = 64;
 
 /// A version and the policy's decision about it.
 #[derive(Debug, Clone)]
@@ -77,8 +77,8 @@ pub struct Question<'a> {
     pub zone: TimeZone,
     /// The time.
     pub now_ms: u64,
-    /// Bytes of memory for finding out sizes.
-    pub memory: usize,
+    /// The limits of finding out sizes.
+    pub budget: SharesBudget,
 }
 
 /// The version as leases, marks and pins name it.
@@ -152,7 +152,7 @@ async fn decide_on(
         let mut sizes = match &arranged {
             Some(arranged) => {
                 let counted: Vec<Version> = versions.iter().filter(|version| is_confirmed(version)).cloned().collect();
-                sizes(repository, &counted, arranged, question.memory).await?.into_iter()
+                sizes(repository, &counted, arranged, question.budget).await?.into_iter()
             }
             None => Vec::new().into_iter(),
         };
@@ -182,11 +182,11 @@ async fn sizes(
     repository: &Repository,
     versions: &[Version],
     arranged: &BTreeMap<SeriesKey, Categories>,
-    memory: usize,
+    budget: SharesBudget,
 ) -> Result<Vec<ByteCount>, RepositoryError> {
-    let each: Vec<usize> = (0..versions.len()).collect();
-    let shares = exclusive_bytes(repository, versions, &each, versions.len(), memory).await?;
-    let mut sizes: Vec<ByteCount> = shares.into_iter().map(|share| share.added).collect();
+    let each: Vec<Option<usize>> = (0..versions.len()).map(Some).collect();
+    let shares = exclusive_bytes(repository, versions, &each, versions.len(), budget).await?;
+    let mut sizes: Vec<ByteCount> = shares.each.into_iter().map(|share| share.added).collect();
     for (series, categories) in arranged {
         let places = || (0..versions.len()).filter(|place| versions[*place].series == *series);
         let ids: Vec<JobId> = places().map(|place| versions[place].id()).collect();

@@ -34,6 +34,7 @@ mod references;
 mod resolved;
 mod stats;
 mod version;
+mod versions_ahead;
 mod visit;
 
 pub use chunk_resolver::{Found, Moved, ReadingOrder, Sought, objects_of, without_index};
@@ -49,3 +50,4 @@ pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;
 pub use stats::{RepositoryStats, stats};
 pub use version::VersionReader;
+pub use versions_ahead::{ReadManifest, VersionsAhead};

@@ -154,6 +154,12 @@ impl MetaChunks {
         &self.moved
     }
 
+    /// Reads a container of metadata whole if it is not at hand, so that [`Self::read`] finds its
+    /// chunks there.
+    pub(crate) async fn fetch(&self, container: ContainerId) -> Result<(), RepositoryError> {
+        self.reader.fetch(container).await
+    }
+
     /// Reads a chunk of metadata.
     pub fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
         self.runtime.block_on(self.reader.read(chunk))

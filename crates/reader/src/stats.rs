@@ -1,13 +1,16 @@
 //! Statistics: contents and costs of a set of versions.
 
 use std::collections::HashMap;
+use std::pin::pin;
 
+use futures::StreamExt;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::ContainerUsage;
 use larder_format::names;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::manifests::ManifestWindow;
 
 use crate::recipe_reader::MetaChunks;
 
@@ -42,11 +45,13 @@ pub struct RepositoryStats {
 pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositoryStats, RepositoryError> {
     let mut stats = RepositoryStats { versions: versions.len() as u64, ..RepositoryStats::default() };
     let (mut used, mut named, mut places) = (HashMap::new(), HashMap::new(), None);
+    let (repository, executor) = (&context.repository, &context.executor);
+    let mut manifests = pin!(repository.manifests(versions, ManifestWindow::default()));
     for version in versions {
         let counted = &version.summary.statistics;
         stats.files += counted.files_new + counted.files_changed + counted.files_unmodified;
         stats.logical_bytes += counted.logical_bytes;
-        let manifest = context.executor.block_on(context.repository.manifest(version))?;
+        let Some(manifest) = executor.block_on(manifests.next()).transpose()? else { break };
         let chunks = places.get_or_insert_with(|| MetaChunks::new(context)).for_reading(&manifest);
         let (objects, names) = chunks.objects_and_names(&manifest.containers, |usage| usage.container);
         used.extend(objects.into_iter().map(|usage| (usage.container, *usage)));

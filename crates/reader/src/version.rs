@@ -20,6 +20,7 @@ use crate::entries::{Entries, EntriesBelow, PlacedEntry};
 use crate::read_lease::{ReadError, Reading, or_lower};
 use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
 use crate::resolved::Resolved;
+use crate::versions_ahead::ReadManifest;
 
 /// An opened version.
 #[derive(Debug)]
@@ -42,8 +43,18 @@ impl VersionReader {
             let read = repository.manifest(version).await.map(Some);
             or_lower(repository, version, read).await
         })?;
-        match manifest {
-            Some(manifest) => Ok(Self::new(context, manifest)),
+        Self::opened(context, version, Ok(manifest), &MetaChunks::new(context))
+    }
+
+    /// The same with a manifest that was read ahead. Shares the caches of `chunks`.
+    pub fn opened(
+        context: &JobContext,
+        version: &Version,
+        manifest: ReadManifest,
+        chunks: &MetaChunks,
+    ) -> Result<Self, RepositoryError> {
+        match manifest? {
+            Some(manifest) => Ok(Self::knowing(context, manifest, chunks)),
             // It was read, or there is an error.
             None => Err(RepositoryError::Damaged {
                 name: larder_format::names::version(version.series, version.id(), version.generation),

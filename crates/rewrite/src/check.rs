@@ -16,6 +16,7 @@ mod content;
 mod order;
 mod run;
 mod structure;
+mod tables;
 
 pub(crate) use affected::bad_ranges;
 pub use run::check;

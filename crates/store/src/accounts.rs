@@ -6,13 +6,14 @@
 //! Only jobs whose lease still exists are asked about. Passes remove leases after they published an
 //! index that knows the version. From then on, that index says whether it is missing.
 
+use futures::StreamExt;
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
 use larder_format::manifest::Register;
 use larder_format::names;
 use larder_format::pinning::PinState;
 
-use crate::repository::{Repository, RepositoryError, exists};
+use crate::repository::{CONCURRENT_READS, Repository, RepositoryError, exists};
 use crate::survey::ListedJob;
 
 /// The state of a register that is said to have been created.
@@ -109,21 +110,23 @@ impl Repository {
     /// `check`.
     pub async fn lost_registers(&self) -> Result<Vec<LostRegister>, RepositoryError> {
         // Jobs before registers: a job with a closing mark had its register before.
-        let jobs = self.list_jobs().await?;
-        let pins = self.list_pins().await?;
+        // So are pins, which only an existing version has.
+        let (jobs, pins) = futures::try_join!(self.list_jobs(), self.list_pins())?;
         let registers = self.list_registers().await?;
         let has = |version: &Pin, generation| registers.get(version).is_some_and(|all| all.contains(&generation));
         let mut lost = Vec::new();
-        for (job, listed) in &jobs {
-            if !has_first_lease(listed) || !listed.has_done {
-                continue;
-            }
-            let done = match self.closing_mark(*job).await {
-                Ok(done) => done,
+        let closed = jobs.iter().filter(|(_, listed)| has_first_lease(listed) && listed.has_done);
+        let marks = closed.map(|(job, _)| async move {
+            match self.closing_mark(*job).await {
+                Ok(done) => Ok((job, done)),
                 // Another key knows what became of jobs of other domains.
-                Err(error) if error.is_of_object() || error.is_foreign() => None,
-                Err(error) => return Err(error),
-            };
+                Err(error) if error.is_of_object() || error.is_foreign() => Ok((job, None)),
+                Err(error) => Err(error),
+            }
+        });
+        let mut marks = futures::stream::iter(marks).buffered(CONCURRENT_READS);
+        while let Some(mark) = marks.next().await {
+            let (job, done) = mark?;
             let Some((version, generation)) = done.and_then(|done| done.register(*job)) else { continue };
             if !has(&version, generation) && self.account(*job, version, generation).await? == Account::Lost {
                 lost.push(lost_register(version, generation, names::lease_done(*job)));

@@ -32,6 +32,8 @@ pub struct Version {
     /// When its generation 0 was made, milliseconds since the epoch by the store's clock, as it was
     /// listed; 0: the store does not say. Nobody can replace that generation.
     pub made_ms: u64,
+    /// Bytes of the manifest of that highest generation, as it was listed; 0: not known.
+    pub manifest_bytes: u64,
 }
 
 impl From<&Version> for OwnedVersion {
@@ -369,7 +371,7 @@ mod tests {
             domain_name: String::new(),
             domain_epoch: 0,
         };
-        Version { summary, series: SeriesKey([0; 16]), generation: 0, made_ms: 0 }
+        Version { summary, series: SeriesKey([0; 16]), generation: 0, made_ms: 0, manifest_bytes: 0 }
     }
 
     fn catalog() -> Catalog {

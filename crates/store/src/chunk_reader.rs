@@ -84,6 +84,11 @@ impl ChunkReader {
         Ok(Bytes::copy_from_slice(bytes))
     }
 
+    /// Reads a container whole if it is not at hand, so that its chunks are read without a request.
+    pub async fn fetch(&self, id: ContainerId) -> Result<(), RepositoryError> {
+        self.frames_of(id).await.map(drop)
+    }
+
     /// The places of the frames of a container. It is read whole if that is not at hand.
     async fn frames_of(&self, id: ContainerId) -> Result<Arc<ContainerFrames>, RepositoryError> {
         if let Some(frames) = self.cache.lock().tables.get(&id) {

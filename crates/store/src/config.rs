@@ -23,7 +23,7 @@ use larder_format::keys::{Keys, MasterKey};
 use larder_format::names;
 
 use crate::key_object::read_key;
-use crate::repository::{Entropy, Repository, RepositoryError};
+use crate::repository::{CONCURRENT_READS, Entropy, Repository, RepositoryError};
 use crate::{Store, StoreError, StoreErrorKind};
 
 /// Reads the configuration without the key: whether there is a repository at all, and which.
@@ -36,16 +36,47 @@ pub async fn read_config(store: &Store) -> Result<UnverifiedConfig, RepositoryEr
     UnverifiedConfig::decode(&bytes).map_err(RepositoryError::damaged(names::CONFIG))
 }
 
+/// A repository that a key may open, before one has opened it.
+#[derive(Debug, Clone, Default)]
+pub struct FoundConfig {
+    /// The configuration as it was read; `None`: only a key has a copy of it.
+    pub(crate) config: Option<UnverifiedConfig>,
+    /// The keys as they were listed beside it, if they were.
+    pub(crate) keys: Option<Vec<KeyId>>,
+}
+
+impl FoundConfig {
+    /// The id that the configuration claims. Nobody has verified it yet.
+    pub fn claimed_repository(&self) -> Option<RepositoryId> {
+        self.config.as_ref().map(UnverifiedConfig::claimed_repository)
+    }
+}
+
 /// Finds out whether there is a repository that a key may open: a configuration, or a key with a
-/// copy of it. Gives the id that the configuration claims.
-pub async fn find_config(store: &Store) -> Result<Option<RepositoryId>, RepositoryError> {
-    let error = match read_config(store).await {
-        Ok(config) => return Ok(Some(config.claimed_repository())),
+/// copy of it.
+pub async fn find_config(store: &Store) -> Result<FoundConfig, RepositoryError> {
+    found_config(store, read_config(store).await, None).await
+}
+
+/// The same, and lists the keys beside, for a caller that does not know which of them it needs.
+pub async fn find_config_and_keys(store: &Store) -> Result<FoundConfig, RepositoryError> {
+    let (config, keys) = futures::join!(read_config(store), listed_keys(store));
+    // A listing that failed is made again by the code that needs it, which reports the error.
+    found_config(store, config, keys.ok()).await
+}
+
+async fn found_config(
+    store: &Store,
+    config: Result<UnverifiedConfig, RepositoryError>,
+    keys: Option<Vec<KeyId>>,
+) -> Result<FoundConfig, RepositoryError> {
+    let error = match config {
+        Ok(config) => return Ok(FoundConfig { config: Some(config), keys }),
         Err(error) if is_replaceable(&error) => error,
         Err(error) => return Err(error),
     };
-    if candidates(store).await?.found.iter().any(|candidate| candidate.copy.is_some()) {
-        return Ok(None);
+    if candidates(store, None).await?.found.iter().any(|candidate| candidate.copy.is_some()) {
+        return Ok(FoundConfig::default());
     }
     match (error, first_object(store).await?) {
         (RepositoryError::NotARepository { location }, Some(name)) => {
@@ -119,12 +150,22 @@ pub(crate) struct Candidates {
     pub(crate) first_unreadable: Option<RepositoryError>,
 }
 
-/// Reads all keys; those that are tried soonest first: the cheapest, so that a planted one cannot
-/// keep others waiting.
-pub(crate) async fn candidates(store: &Store) -> Result<Candidates, RepositoryError> {
+async fn listed_keys(store: &Store) -> Result<Vec<KeyId>, StoreError> {
+    Ok(store.list(names::KEYS).await?.iter().filter_map(|object| names::parse_key(&object.name)).collect())
+}
+
+/// Reads all keys, `listed` or those that a listing shows now; those that are tried soonest first:
+/// the cheapest, so that a planted one cannot keep others waiting.
+pub(crate) async fn candidates(store: &Store, listed: Option<&[KeyId]>) -> Result<Candidates, RepositoryError> {
     let mut all = Candidates { found: Vec::new(), unreadable: 0, first_unreadable: None };
-    for id in store.list(names::KEYS).await?.iter().filter_map(|object| names::parse_key(&object.name)) {
-        let error = match read_key(store, id).await {
+    let ids = match listed {
+        Some(ids) => ids.to_vec(),
+        None => listed_keys(store).await?,
+    };
+    let reads = ids.into_iter().map(|id| async move { (id, read_key(store, id).await) });
+    let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    while let Some((id, read)) = reads.next().await {
+        let error = match read {
             Ok(None) => continue,
             Ok(Some(bytes)) => match key_file::config_copy(&bytes) {
                 Ok(copy) => {
@@ -153,7 +194,7 @@ pub(crate) async fn genuine_copy(
     keys: &Keys,
     repository: Option<RepositoryId>,
 ) -> Result<Option<(Config, Vec<u8>)>, RepositoryError> {
-    for candidate in candidates(store).await?.found {
+    for candidate in candidates(store, None).await?.found {
         let Some(copy) = candidate.copy else { continue };
         let bytes = copy.bytes().to_vec();
         let Ok(config) = copy.verify(keys) else { continue };

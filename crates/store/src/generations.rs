@@ -75,6 +75,7 @@ impl Repository {
         let made_ms = listed_first.map_or(0, |listed| listed.made_ms);
         let mut first = None;
         for ListedGeneration { number: generation, bytes: size, .. } in &generations {
+            let manifest_bytes = *size;
             let seen = match first.take() {
                 Some(seen) if *generation == 0 => seen,
                 known => {
@@ -99,7 +100,7 @@ impl Repository {
                 }
             };
             if *generation == 0 {
-                found.version = Some(Version { summary: *summary, series, generation: 0, made_ms });
+                found.version = Some(Version { summary: *summary, series, generation: 0, made_ms, manifest_bytes });
                 break;
             }
             let of_first = match first.take() {
@@ -113,7 +114,7 @@ impl Repository {
                 Seen::Summary(truth) if summary.is_generation_of(truth) => {
                     let Summary { layout, sketch, .. } = *summary;
                     let summary = Summary { layout, sketch, ..(**truth).clone() };
-                    found.version = Some(Version { summary, series, generation: *generation, made_ms });
+                    found.version = Some(Version { summary, series, generation: *generation, made_ms, manifest_bytes });
                     break;
                 }
                 Seen::Summary(_) => {
@@ -125,7 +126,7 @@ impl Repository {
                 Seen::Unreadable(_) => {
                     // A task signed it. That says nothing of the version's maker and its time.
                     let summary = Summary { is_signed: false, ..*summary };
-                    found.version = Some(Version { summary, series, generation: *generation, made_ms });
+                    found.version = Some(Version { summary, series, generation: *generation, made_ms, manifest_bytes });
                     let Seen::Unreadable(error) = of_first else { break };
                     found.faulty.push(faulty(0, error));
                     break;
@@ -253,10 +254,10 @@ impl Repository {
     ) -> Result<Vec<ListedGeneration>, RepositoryError> {
         let store = self.store.without_cache();
         let mut generations: Vec<ListedGeneration> = Vec::new();
-        for _ in 0..listings {
-            for object in store.list(&names::generations(version.series, version.id())).await? {
-                generations.extend(ListedGeneration::parse(&object).map(|(_, listed)| listed));
-            }
+        let folder = names::generations(version.series, version.id());
+        let lists = futures::future::try_join_all((0..listings).map(|_| store.list(&folder)));
+        for object in lists.await?.into_iter().flatten() {
+            generations.extend(ListedGeneration::parse(&object).map(|(_, listed)| listed));
         }
         generations.sort_unstable_by_key(|listed| listed.number);
         generations.dedup_by_key(|listed| listed.number);
@@ -284,7 +285,17 @@ impl Repository {
         let (series, job, generation) = (version.series, version.id(), version.generation);
         let name = names::version(series, job, generation);
         let is_sound = |bytes: &[u8]| Manifest::decode(&self.keys, series, job, generation, bytes).is_ok();
-        let bytes = store.get_sound(&name, MANIFEST_MAX, is_sound).await?;
+        // Of the size that was listed: the store answers small ones beside large bodies.
+        let listed = match version.manifest_bytes {
+            0 => MANIFEST_MAX,
+            bytes => bytes.min(MANIFEST_MAX),
+        };
+        let bytes = match store.get_sound(&name, listed, is_sound).await {
+            Err(error) if error.kind == StoreErrorKind::TooLarge && listed < MANIFEST_MAX => {
+                store.get_sound(&name, MANIFEST_MAX, is_sound).await?
+            }
+            bytes => bytes?,
+        };
         match Manifest::decode(&self.keys, series, job, generation, &bytes) {
             Ok(Register::Committed(manifest)) if manifest.summary.roots == version.summary.roots => Ok(manifest),
             Ok(Register::Committed(_)) => Err(RepositoryError::Damaged { name, source: NOT_A_GENERATION }),

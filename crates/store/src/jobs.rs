@@ -202,9 +202,10 @@ impl Repository {
             return Ok(is_there && self.forgotten(pin).await?.is_none());
         }
         // One wrong "it is not there" must not hide the mark (`AskedTwice`). Both looks come before
-        // the register.
-        for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
-            match self.forgotten(pin).await {
+        // the register (`MarkThenRegister`), and neither waits for the other.
+        let looks = if self.keeps(Rule::AskedTwice) { 2 } else { 1 };
+        for look in futures::future::join_all((0..looks).map(|_| self.forgotten(pin))).await {
+            match look {
                 Ok(None) => {}
                 Ok(Some(_)) => return Ok(false),
                 // It may have been whole when a pass read it. So nothing is built on its subject,
@@ -279,9 +280,12 @@ impl Repository {
     /// Leases that no closing mark ends, of jobs that have not committed: running or dead.
     /// Unreadable ones are left out; an unreadable closing mark ends nothing.
     pub async fn unfinished_jobs(&self) -> Result<Vec<OtherJob>, RepositoryError> {
-        let mut jobs = self.announced_jobs().await?;
+        // The listings may be of any time: an adopted job is asked for again, by its names
+        // (`AdoptedChecked`, `CommittedNotAdopted`).
+        let versions = async { Ok(self.store.list(names::VERSIONS).await?) };
+        let (mut jobs, versions) = futures::try_join!(self.announced_jobs(), versions)?;
         // Nearly all jobs there ever were have committed. Nothing of theirs needs to be read.
-        for object in self.store.list(names::VERSIONS).await? {
+        for object in versions {
             if let Some((_, job, _)) = names::parse_version(&object.name) {
                 jobs.remove(&job);
             }

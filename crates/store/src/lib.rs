@@ -41,6 +41,7 @@ mod layer;
 mod limit;
 mod local;
 mod location;
+pub mod manifests;
 mod name;
 pub mod newest_versions;
 mod open;

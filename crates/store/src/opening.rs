@@ -15,7 +15,9 @@ use larder_format::key_file::{self, KdfCost, KeyFields, MachineKey, Unlock, Unwr
 use larder_format::keys::{Keys, MasterKey, Secrets};
 use larder_format::{DecodeError, names};
 
-use crate::config::{Candidate, Candidates, candidates, first_object, genuine_copy, is_replaceable, read_config};
+use crate::config::{
+    Candidate, Candidates, FoundConfig, candidates, first_object, genuine_copy, is_replaceable, read_config,
+};
 use crate::key_object::{read_key, unwrap_off_thread};
 use crate::keyring::KEYS_TRIED_MAX;
 use crate::repository::{Entropy, Repository, RepositoryError, exists, random};
@@ -83,29 +85,36 @@ impl Repository {
     /// One object under `keys/` that is no key, or a key of something else, does not keep the
     /// others from being tried.
     pub async fn open(store: Store, password: &[u8], entropy: Arc<dyn Entropy>) -> Result<Self, RepositoryError> {
-        Self::open_knowing(store, password, OpenHints::default(), entropy).await
+        Self::open_knowing(store, password, &FoundConfig::default(), OpenHints::default(), entropy).await
     }
 
-    /// The same, with what the caller knows about the keys.
+    /// The same, with what the caller has `found` before, which is not read again, and what it
+    /// knows about the keys.
     pub async fn open_knowing(
         store: Store,
         password: &[u8],
+        found: &FoundConfig,
         hints: OpenHints,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, RepositoryError> {
         // The key that opened it last, without a listing. Whatever is wrong with it is for the
         // others to find out.
         if let Some(last) = hints.last
-            && let Ok(opened) = Self::open_with_key(&store, password, last, hints.takes_costly_keys, &entropy).await
+            && let Ok(opened) =
+                Self::open_with_key(&store, password, last, found, hints.takes_costly_keys, &entropy).await
         {
             return Ok(opened);
         }
-        let config = match read_config(&store).await {
-            Ok(config) => Ok(config),
-            Err(error) if is_replaceable(&error) => Err(error),
-            Err(error) => return Err(error),
+        let config = match &found.config {
+            Some(config) => Ok(config.clone()),
+            None => match read_config(&store).await {
+                Ok(config) => Ok(config),
+                Err(error) if is_replaceable(&error) => Err(error),
+                Err(error) => return Err(error),
+            },
         };
-        let Candidates { found, mut unreadable, mut first_unreadable } = candidates(&store).await?;
+        let all = candidates(&store, found.keys.as_deref()).await?;
+        let Candidates { found, mut unreadable, mut first_unreadable } = all;
         let (mut keys, mut untried) = (0, 0);
         let mut refuted = None;
         // Those of a parallel `init` that lost are no keys of this repository.
@@ -168,10 +177,17 @@ impl Repository {
         store: &Store,
         password: &[u8],
         id: KeyId,
+        found: &FoundConfig,
         takes_costly_keys: bool,
         entropy: &Arc<dyn Entropy>,
     ) -> Result<Self, RepositoryError> {
-        let (config, object) = futures::join!(read_config(store), read_key(store, id));
+        let config = async {
+            match &found.config {
+                Some(config) => Ok(config.clone()),
+                None => read_config(store).await,
+            }
+        };
+        let (config, object) = futures::join!(config, read_key(store, id));
         let (config, bytes) = (config?, object?.ok_or(RepositoryError::NoKeys)?);
         let cost = key_file::read_fields(&bytes).map_err(RepositoryError::damaged(names::key(id)))?.cost;
         if !takes_costly_keys && !cost.is_some_and(KdfCost::is_usual) {

@@ -15,8 +15,12 @@ pub struct StoreOptions {
     /// How long one attempt may go without progress. An upload is given more in proportion to its
     /// size, and twice as much again with each attempt. Default: 30 seconds.
     pub attempt_timeout: Duration,
-    /// How many requests may be under way at once. Default: 16.
+    /// How many requests with large bodies, and creates and deletes, may be under way at once.
+    /// Default: 16.
     pub concurrency: NonZeroUsize,
+    /// How many reads of small objects, and of small parts, may be under way beside them. They wait
+    /// for the store and not for the network. Default: 64.
+    pub small_concurrency: NonZeroUsize,
     /// Bytes a second sent at most; `None` (the default) for no limit.
     pub upload_limit: Option<NonZeroU64>,
     /// Bytes a second received at most; `None` (the default) for no limit.
@@ -35,6 +39,7 @@ impl Default for StoreOptions {
             first_deadline: Duration::from_secs(60),
             attempt_timeout: Duration::from_secs(30),
             concurrency: const { NonZeroUsize::new(16).expect("not zero") },
+            small_concurrency: const { NonZeroUsize::new(64).expect("not zero") },
             upload_limit: None,
             download_limit: None,
             cache: None,

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use larder_format::ErrorKind;
 use larder_format::lease::Pin;
 use larder_format::mark::{Forgotten, MARK_MAX};
@@ -207,27 +207,32 @@ impl Repository {
 
     /// The state of every version that must not be forgotten. Entries that do not open are logged.
     pub async fn pinned(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
-        let mut lines: BTreeMap<Pin, Vec<u32>> = BTreeMap::new();
-        for object in self.store.without_cache().list(names::PINS).await? {
-            if let Some((series, job, number)) = names::parse_pin(&object.name) {
-                lines.entry(Pin { series, job }).or_default().push(number);
-            }
+        let mut pinned = self.pin_lines().await?;
+        for object in pinned.values().flat_map(|line| &line.faulty) {
+            tracing::warn!(object = %object.name, error = %object.error, "not what its name says; it is ignored");
         }
-        let reads = lines
+        pinned.retain(|_, line| line.forbids_forgetting());
+        Ok(pinned)
+    }
+
+    /// Entries that do not open, of all versions, by name: for `check`. A line of which an entry is
+    /// gone since the listing is listed again.
+    pub async fn faulty_pins(&self) -> Result<Vec<FaultyObject>, RepositoryError> {
+        let mut faulty = Vec::new();
+        for (version, line) in self.pin_lines().await? {
+            let line = if line.has_vanished { self.pin_line(version).await? } else { line };
+            faulty.extend(line.faulty);
+        }
+        Ok(faulty)
+    }
+
+    /// The entries of all versions that have some, from one listing.
+    async fn pin_lines(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
+        let listed = self.list_pins().await?;
+        let reads = listed
             .into_iter()
             .map(|(version, numbers)| async move { Ok((version, self.read_pin_line(version, numbers).await?)) });
-        let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
-        let mut pinned = BTreeMap::new();
-        while let Some(read) = reads.next().await {
-            let (version, line): (_, PinLine) = read.map_err(|error: RepositoryError| error)?;
-            for object in &line.faulty {
-                tracing::warn!(object = %object.name, error = %object.error, "not what its name says; it is ignored");
-            }
-            if line.forbids_forgetting() {
-                pinned.insert(version, line);
-            }
-        }
-        Ok(pinned)
+        futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS).try_collect().await
     }
 
     async fn read_pin_line(&self, version: Pin, mut numbers: Vec<u32>) -> Result<PinLine, RepositoryError> {

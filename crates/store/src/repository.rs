@@ -17,7 +17,7 @@ use crate::{Store, StoreError, StoreErrorKind};
 
 /// Small objects that are read at once: hides the store's latency, and is far below any store's
 /// limits.
-pub(crate) const CONCURRENT_READS: usize = 32;
+pub(crate) const CONCURRENT_READS: usize = 64;
 
 /// Why a repository cannot be used, or an object of it not be read.
 #[derive(Debug, thiserror::Error)]

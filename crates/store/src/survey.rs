@@ -66,11 +66,7 @@ pub struct ListedContainer {
 impl Repository {
     /// Lists the containers that one job uploaded.
     pub async fn list_containers_of(&self, job: JobId) -> Result<Vec<ListedContainer>, RepositoryError> {
-        let mut found = Vec::new();
-        for kind in [ContainerKind::Data, ContainerKind::Meta] {
-            found.extend(self.list_containers_below(&names::containers_of(kind, job)).await?);
-        }
-        Ok(found)
+        self.list_containers_of_timed(job, |_, _| ()).await
     }
 
     /// The same, and tells `each` when each of them was made by the store's clock; 0: the store
@@ -78,50 +74,36 @@ impl Repository {
     pub async fn list_containers_of_timed(
         &self,
         job: JobId,
-        mut each: impl FnMut(ContainerId, u64),
+        each: impl FnMut(ContainerId, u64),
     ) -> Result<Vec<ListedContainer>, RepositoryError> {
-        let mut found = Vec::new();
-        for kind in [ContainerKind::Data, ContainerKind::Meta] {
-            found.extend(self.list_containers_timed(&names::containers_of(kind, job), &mut each).await?);
-        }
-        Ok(found)
+        let [data, meta] = [ContainerKind::Data, ContainerKind::Meta].map(|kind| names::containers_of(kind, job));
+        self.list_containers_timed(&data, &meta, each).await
     }
 
     /// Lists all containers, and tells `each` when each of them was made by the store's clock; 0:
     /// the store does not say.
     pub async fn list_all_containers_timed(
         &self,
-        mut each: impl FnMut(ContainerId, u64),
+        each: impl FnMut(ContainerId, u64),
     ) -> Result<Vec<ListedContainer>, RepositoryError> {
-        let mut found = Vec::new();
-        for prefix in [names::DATA, names::META] {
-            found.extend(self.list_containers_timed(prefix, &mut each).await?);
-        }
-        Ok(found)
+        self.list_containers_timed(names::DATA, names::META, each).await
     }
 
+    /// Lists the containers below two folders, side by side: no rule orders them among each other.
     async fn list_containers_timed(
         &self,
-        prefix: &str,
-        each: &mut impl FnMut(ContainerId, u64),
+        data: &str,
+        meta: &str,
+        mut each: impl FnMut(ContainerId, u64),
     ) -> Result<Vec<ListedContainer>, RepositoryError> {
-        let objects = self.store.without_cache().list(prefix).await?;
-        let parsed = objects.into_iter().filter_map(|object| {
+        let store = self.store.without_cache();
+        let (data, meta) = futures::try_join!(store.list(data), store.list(meta))?;
+        let parsed = data.into_iter().chain(meta).filter_map(|object| {
             let id = names::parse_container(&object.name)?;
             each(id, object.modified_ms);
             Some(ListedContainer { id, bytes: object.size })
         });
         Ok(parsed.collect())
-    }
-
-    async fn list_containers_below(
-        &self,
-        prefix: &str,
-    ) -> Result<impl Iterator<Item = ListedContainer> + use<>, RepositoryError> {
-        let objects = self.store.without_cache().list(prefix).await?;
-        Ok(objects.into_iter().filter_map(|object| {
-            Some(ListedContainer { id: names::parse_container(&object.name)?, bytes: object.size })
-        }))
     }
 
     /// Lists everything below `jobs/`.
@@ -147,16 +129,20 @@ impl Repository {
     /// Lists everything below `jobs/` twice: an entry in either listing counts (`AskedTwice`). A
     /// job that began after the first listing has an unknown name, so it cannot be asked for.
     pub async fn list_jobs_twice(&self) -> Result<BTreeMap<JobId, ListedJob>, RepositoryError> {
-        let mut jobs = self.list_jobs().await?;
-        if self.keeps(Rule::AskedTwice) {
-            for (job, again) in self.list_jobs().await? {
-                let listed = jobs.entry(job).or_default();
-                listed.renewals.extend(again.renewals);
-                listed.renewals.sort_unstable();
-                listed.renewals.dedup();
-                listed.has_done |= again.has_done;
-                listed.renewed_ms = listed.renewed_ms.max(again.renewed_ms);
+        let again = async {
+            match self.keeps(Rule::AskedTwice) {
+                true => self.list_jobs().await,
+                false => Ok(BTreeMap::new()),
             }
+        };
+        let (mut jobs, again) = futures::try_join!(self.list_jobs(), again)?;
+        for (job, again) in again {
+            let listed = jobs.entry(job).or_default();
+            listed.renewals.extend(again.renewals);
+            listed.renewals.sort_unstable();
+            listed.renewals.dedup();
+            listed.has_done |= again.has_done;
+            listed.renewed_ms = listed.renewed_ms.max(again.renewed_ms);
         }
         Ok(jobs)
     }
@@ -238,11 +224,7 @@ impl Repository {
 
     /// Lists all containers.
     pub async fn list_containers(&self) -> Result<Vec<ListedContainer>, RepositoryError> {
-        let mut found = Vec::new();
-        for prefix in [names::DATA, names::META] {
-            found.extend(self.list_containers_below(prefix).await?);
-        }
-        Ok(found)
+        self.list_all_containers_timed(|_, _| ()).await
     }
 
     /// Lists the numbers of all indexes, and the objects of all runs with their bytes.

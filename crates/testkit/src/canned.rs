@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// A request as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +31,53 @@ impl Request {
     }
 }
 
+/// Requests whose answers are held back, and then given all together. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Rounds(Arc<watch::Sender<u64>>);
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Rounds {
+    /// A place in the round that is under way, for one request.
+    pub fn join(&self) -> Round {
+        let ended = self.0.subscribe();
+        let number = *ended.borrow();
+        Round { number, ended }
+    }
+
+    /// Ends the round: its requests get their answers, and those that come from now on wait for the
+    /// end of the next one.
+    pub fn end(&self) {
+        self.0.send_modify(|number| *number += 1);
+    }
+}
+
+/// A place of one request in a round.
+#[derive(Debug, Clone)]
+pub struct Round {
+    number: u64,
+    ended: watch::Receiver<u64>,
+}
+
+impl Round {
+    /// The number of the round, from 0.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    async fn over(&mut self) {
+        let number = self.number;
+        // Without anybody who ends it, it is over.
+        drop(self.ended.wait_for(|ended| *ended > number).await);
+    }
+}
+
 /// A prepared answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Answer {
     /// A whole answer: status, header lines, body.
     Whole(u16, Vec<(&'static str, String)>, Vec<u8>),
@@ -43,6 +89,8 @@ pub enum Answer {
     Silence(Duration),
     /// The answer comes after this time.
     Later(Duration, Box<Answer>),
+    /// The answer comes when the round is over.
+    InRound(Round, Box<Answer>),
 }
 
 impl Answer {
@@ -103,9 +151,18 @@ async fn serve(
             requests.len() - 1
         };
         let mut answer = answer(number, &request);
-        while let Answer::Later(time, late) = answer {
-            tokio::time::sleep(time).await;
-            answer = *late;
+        loop {
+            answer = match answer {
+                Answer::Later(time, late) => {
+                    tokio::time::sleep(time).await;
+                    *late
+                }
+                Answer::InRound(mut round, late) => {
+                    round.over().await;
+                    *late
+                }
+                _ => break,
+            };
         }
         let (status, headers, announced, body) = match answer {
             Answer::Whole(status, headers, body) => (status, headers, body.len(), body),
@@ -116,7 +173,7 @@ async fn serve(
                 return Ok(());
             }
             // Replaced above.
-            Answer::Later(..) => return Ok(()),
+            Answer::Later(..) | Answer::InRound(..) => return Ok(()),
         };
         let mut head = format!("HTTP/1.1 {status} Canned\r\ncontent-length: {announced}\r\n");
         for (name, value) in headers {

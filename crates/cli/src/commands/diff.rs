@@ -2,7 +2,7 @@
 //! `larder_reader::diff`.
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_reader::{Change, VersionReader, diff};
+use larder_reader::{Change, MetaChunks, VersionReader, VersionsAhead, diff};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -20,8 +20,15 @@ pub(super) fn run(app: &App, args: &DiffArgs) -> Result<Exit, Failure> {
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let (old, new) = (versions.find(app, &from.snapshot)?, versions.find(app, &to.snapshot)?);
     let context = app.reading(opened.repository);
-    let old = Side { reader: VersionReader::open(&context, &old)?, top: from.path.unwrap_or_default() };
-    let new = Side { reader: VersionReader::open(&context, &new)?, top: to.path.unwrap_or_default() };
+    let (chunks, both) = (MetaChunks::new(&context), [old, new]);
+    let mut readers = VersionsAhead::looking(&context, &chunks, &both)
+        .map(|(version, manifest)| VersionReader::opened(&context, version, manifest, &chunks));
+    let mut side = |path: Option<Vec<u8>>| match readers.next() {
+        Some(reader) => Ok(Side { reader: reader?, top: path.unwrap_or_default() }),
+        None => unreachable!("there are two versions"),
+    };
+    let (old, new): (Result<_, Failure>, Result<_, Failure>) = (side(from.path), side(to.path));
+    let (old, new) = (old?, new?);
     for side in [&old, &new] {
         if !side.top.is_empty() && side.reader.entry(&side.top)?.is_none() {
             let message = format!("{} has no {}", refs::shown(&side.reader.manifest().summary), absolute(&side.top));

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use larder_format::entry::Entry;
-use larder_reader::VersionReader;
+use larder_reader::{MetaChunks, VersionReader, VersionsAhead};
 use larder_source::{Case, PathMatcher};
 use larder_store::catalog::Version;
 use serde_json::Value;
@@ -27,8 +27,9 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
     let context = app.reading(opened.repository);
     let mut printer = Printer { app, args, versions: 0 };
     printer.begin()?;
-    for version in &found {
-        let reader = VersionReader::open(&context, version)?;
+    let chunks = MetaChunks::new(&context);
+    for (version, manifest) in VersionsAhead::looking(&context, &chunks, &found) {
+        let reader = VersionReader::opened(&context, version, manifest, &chunks)?;
         let mut hits = 0;
         for entry in reader.entries() {
             let entry = entry?;

@@ -7,6 +7,7 @@ use larder_format::ids::{ByteCount, JobId};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
+use larder_gnode::exclusive_bytes::SharesBudget;
 use larder_gnode::forget::{Judged, JudgedGroup, Question, create_marks, decide};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
 use larder_job::JobContext;
@@ -132,7 +133,7 @@ fn by_policy(
         group_by: args.group_by,
         zone: TimeZone::system(),
         now_ms: context.clock.now_ms(),
-        memory: context.memory / 2,
+        budget: SharesBudget::of_memory(context.memory / 2),
     };
     let groups = app.block_on(async {
         let pinned: BTreeMap<Pin, PinLine> = context.repository.pinned().await?;
@@ -183,13 +184,8 @@ impl Selection {
         };
         let groups: Vec<Vec<Version>> = self.groups.iter().map(gone).collect();
         let lists: Vec<&[Version]> = groups.iter().map(Vec::as_slice).collect();
-        let (Some(mut all), Some(together)) =
-            (free.of_groups(app, context, &lists)?, free.of_one(app, context, &groups.concat())?)
-        else {
-            return Ok(None);
-        };
-        all.push(together);
-        Ok(Some(all))
+        let free = free.of_each_and_all(app, context, &lists)?;
+        Ok(free.map(|(each, together)| [each, vec![together]].concat()))
     }
 
     fn write_json(&self, app: &App, args: &ForgetArgs, free: Option<&[u64]>, refused: &Refused) -> Result<(), Failure> {

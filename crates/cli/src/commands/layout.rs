@@ -42,7 +42,8 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
             format!("series {} is in the layout {}: it has no categories", safe(&args.series), Layout::Standard);
         Failure::new(Exit::Failed, message).advise("`larder stats` says how much it takes")
     };
-    let needs_rebuild = super::series::series_needing_rebuild(app, &context.repository).contains(&key);
+    let needing_rebuild = app.block_on(super::series::series_needing_rebuild(&context.repository));
+    let needs_rebuild = needing_rebuild.contains(&key);
     let picture = match Free::read(app, &context, &versions)? {
         Some(free) => {
             let found = free.categories(key).ok_or_else(is_standard)?;

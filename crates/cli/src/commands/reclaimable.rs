@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::ids::{JobId, SeriesKey};
-use larder_gnode::exclusive_bytes::exclusive_bytes;
+use larder_gnode::exclusive_bytes::{SharesBudget, exclusive_bytes};
 use larder_job::JobContext;
 use larder_lifecycle::lifecycle_map::{Categories, categories};
 use larder_store::catalog::Version;
@@ -53,20 +53,28 @@ impl Free {
         context: &JobContext,
         groups: &[&[Version]],
     ) -> Result<Option<Vec<u64>>, Failure> {
+        Ok(self.of_each_and_all(app, context, groups)?.map(|(each, _)| each))
+    }
+
+    /// The same, and what forgetting all of them would free.
+    pub(super) fn of_each_and_all(
+        &self,
+        app: &App,
+        context: &JobContext,
+        groups: &[&[Version]],
+    ) -> Result<Option<(Vec<u64>, u64)>, Failure> {
         let mut free: Vec<u64> = groups.iter().map(|versions| self.of_lifecycle(versions)).collect();
-        // Versions of no group are one of their own, which keeps its containers.
+        let together = self.of_lifecycle(&groups.concat());
         let mut numbers = HashMap::new();
         for (number, versions) in groups.iter().enumerate() {
             numbers.extend(versions.iter().map(|version| (version.id(), number)));
         }
-        let of_version = self.all.iter().map(|version| numbers.get(&version.id()).copied());
-        let of_version: Vec<usize> = of_version.map(|group| group.unwrap_or(groups.len())).collect();
-        let (repository, memory) = (&context.repository, context.memory / 2);
-        let shares = exclusive_bytes(repository, &self.all, &of_version, groups.len() + 1, memory);
-        match app.block_on(shares) {
+        let of_version: Vec<_> = self.all.iter().map(|version| numbers.get(&version.id()).copied()).collect();
+        let (repository, budget) = (&context.repository, SharesBudget::of_memory(context.memory / 2));
+        match app.block_on(exclusive_bytes(repository, &self.all, &of_version, groups.len(), budget)) {
             Ok(shares) => {
-                free.iter_mut().zip(shares).for_each(|(free, share)| *free += share.alone.0);
-                Ok(Some(free))
+                free.iter_mut().zip(&shares.each).for_each(|(free, share)| *free += share.alone.0);
+                Ok(Some((free, together + shares.together.0)))
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "what would be free cannot be known");

@@ -203,10 +203,10 @@ fn settings_json(set: &SeriesSettings) -> Value {
 
 /// All series with versions or settings, by name, and the settings of the repository.
 fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettings, Versions), Failure> {
-    let versions = Versions::load(app, repository, &FilterArgs::default())?;
-    let mut all = app.block_on(repository.all_settings())?;
+    let beside = async { tokio::join!(repository.all_settings(), series_needing_rebuild(repository)) };
+    let (versions, (all, needing_rebuild)) = Versions::load_beside(app, repository, &FilterArgs::default(), beside)?;
+    let mut all = all?;
     let default = all.remove(&SettingsOf::Default).unwrap_or_default();
-    let needing_rebuild = series_needing_rebuild(app, repository);
     let mut known: BTreeMap<SeriesKey, Known> = BTreeMap::new();
     let new = |key, name: &str, domain: &str| {
         let set = all.get(&SettingsOf::Series(key)).cloned().unwrap_or_default();
@@ -230,8 +230,8 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
 }
 
 /// Series that passes cannot arrange, because the index was rebuilt. Unknown without an index.
-pub(super) fn series_needing_rebuild(app: &App, repository: &Repository) -> HashSet<SeriesKey> {
-    match app.block_on(needing_rebuild(repository)) {
+pub(super) async fn series_needing_rebuild(repository: &Repository) -> HashSet<SeriesKey> {
+    match needing_rebuild(repository).await {
         Ok(all) => all.into_keys().collect(),
         Err(error) => {
             tracing::warn!(%error, "the index cannot be read");

@@ -22,7 +22,9 @@ use crate::{sizes, time};
 
 pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let pinned = opened.repository.pinned();
+    let (versions, pinned) = Versions::load_beside(app, &opened.repository, &args.filter, pinned)?;
+    let pinned = pinned?;
     let mut found = versions.find_all(app, &args.ids)?;
     found.sort_by_key(|version| (version.summary.time_ms, version.id()));
     let by = if args.group_by.is_empty() { vec![GroupBy::Series] } else { args.group_by.clone() };
@@ -30,7 +32,6 @@ pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
         found = newest_of_each(found, &by, count);
     }
     let context = app.reading(opened.repository);
-    let pinned = app.block_on(context.repository.pinned())?;
     let free = match args.no_free {
         true => None,
         false => free(app, &versions, &context)?,

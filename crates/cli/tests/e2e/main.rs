@@ -21,6 +21,7 @@ mod passes;
 mod repairing;
 mod restoring;
 mod roles;
+mod round_trips;
 mod secrecy;
 mod series;
 mod serving_blocks;

@@ -1,12 +1,16 @@
 //! The newest versions of all series, and the containers that they use. Defragmentation decides
 //! about these, and redirects only to these.
 
+use std::pin::pin;
+
+use futures::StreamExt;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::manifests::ManifestWindow;
 
 /// The newest version of a series.
 #[derive(Debug, Clone)]
@@ -35,16 +39,17 @@ impl Newest {
 pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
-    for version in context.executor.block_on(repository.newest_of_every_series())? {
-        // Versions of the layout `lifecycle` are arranged instead.
-        if version.summary.layout != Layout::Standard {
-            continue;
-        }
-        match context.executor.block_on(repository.manifest(&version)) {
-            Ok(manifest) => all.push(Newest::new(&version, &manifest)),
+    let mut versions = context.executor.block_on(repository.newest_of_every_series())?;
+    // Versions of the layout `lifecycle` are arranged instead.
+    versions.retain(|version| version.summary.layout == Layout::Standard);
+    let mut manifests = pin!(repository.manifests(&versions, ManifestWindow::default()));
+    for version in &versions {
+        let Some(manifest) = context.executor.block_on(manifests.next()) else { break };
+        match manifest {
+            Ok(manifest) => all.push(Newest::new(version, &manifest)),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a version cannot be read and is not defragmented");
-                unreadable.push(version);
+                unreadable.push(version.clone());
             }
             Err(error) => return Err(error),
         }

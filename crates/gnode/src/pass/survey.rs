@@ -2,7 +2,7 @@
 
 mod settled;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::lease::{Done, JobKind, Pin};
 use larder_format::manifest::{Manifest, Register};
 use larder_index::{Current, IndexSnapshot};
-use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
+use larder_store::{Repository, RepositoryError};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::listing_scope::{Listing, Scope, Seen};
@@ -82,8 +82,15 @@ impl Survey<'_> {
     pub(super) async fn jobs_and_marks(&self) -> Result<(Before, SeenJobs), PassError> {
         let repository = self.repository;
         let mut before = Before::default();
-        let registers = repository.list_registers().await?;
-        let mut jobs = repository.list_jobs().await?;
+        // Registers before leases: the job of a register that is listed had its lease before, so
+        // that a lease which is not listed was removed. Marks and pins are listed beside: of them,
+        // all that counts is that they come before step 4 (`MarksBeforeLeases`).
+        let registers_and_jobs = async {
+            let registers = repository.list_registers().await?;
+            Ok((registers, repository.list_jobs().await?))
+        };
+        let ((registers, mut jobs), marks, pins) =
+            futures::try_join!(registers_and_jobs, self.marks(), repository.list_pins())?;
         self.expect_own(&jobs)?;
         let now_ms = self.store_now(&jobs);
         self.own.map(|own| jobs.remove(&own));
@@ -141,9 +148,15 @@ impl Survey<'_> {
             generations.sort_unstable();
             generations.dedup();
         }
-        // A mark counts only if it opens, so a client that may only create objects hides nothing.
-        let marks = repository.list_marks().await?;
-        let reads = marks.into_iter().map(|pin| async move {
+        (before.marks, before.pins) = (marks, pins);
+        (before.indexes, before.runs) = self.index.clone();
+        Ok((before, SeenJobs { jobs, now_ms, fenced, ended, settled }))
+    }
+
+    /// The marks that open: a client that may only create objects hides nothing.
+    async fn marks(&self) -> Result<BTreeSet<Pin>, RepositoryError> {
+        let repository = self.repository;
+        let reads = repository.list_marks().await?.into_iter().map(|pin| async move {
             match repository.forgotten(pin).await {
                 Ok(mark) => Ok(mark.map(|_| pin)),
                 Err(error) if error.is_of_object() => {
@@ -154,12 +167,11 @@ impl Survey<'_> {
             }
         });
         let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        let mut marks = BTreeSet::new();
         while let Some(mark) = reads.next().await {
-            before.marks.extend(mark?);
+            marks.extend(mark?);
         }
-        before.pins = repository.list_pins().await?;
-        (before.indexes, before.runs) = self.index.clone();
-        Ok((before, SeenJobs { jobs, now_ms, fenced, ended, settled }))
+        Ok(marks)
     }
 
     /// Step 3: containers, all or those that no index may know.
@@ -177,8 +189,10 @@ impl Survey<'_> {
         };
         before.containers = match scope.is_whole {
             true => {
-                before.settings = repository.superseded_settings().await?;
-                repository.list_all_containers_timed(note).await?
+                let all = repository.list_all_containers_timed(note);
+                let (settings, containers) = futures::try_join!(repository.superseded_settings(), all)?;
+                before.settings = settings;
+                containers
             }
             false => self.containers_of(&scope, &mut note).await?,
         };

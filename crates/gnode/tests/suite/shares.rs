@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::support::*;
 use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId};
-use larder_gnode::exclusive_bytes::{Share, exclusive_bytes};
+use larder_gnode::exclusive_bytes::{Share, Shares, SharesBudget, exclusive_bytes};
 use larder_gnode::forget::{Question, decide};
 use larder_gnode::pass::PassOptions;
 use larder_gnode::reclaim::Exact;
@@ -15,9 +15,13 @@ use larder_gnode::retention::{GroupBy, Policy};
 use larder_store::catalog::Version;
 
 fn shares_of_each(scene: &Scene, versions: &[Version], memory: usize) -> Vec<Share> {
-    let each: Vec<usize> = (0..versions.len()).collect();
-    let repository = scene.context().repository;
-    scene.runtime.block_on(exclusive_bytes(&repository, versions, &each, versions.len(), memory)).unwrap()
+    let each: Vec<_> = (0..versions.len()).map(Some).collect();
+    shares_of(scene, versions, &each, memory).each
+}
+
+fn shares_of(scene: &Scene, versions: &[Version], groups: &[Option<usize>], memory: usize) -> Shares {
+    let (repository, budget) = (scene.context().repository, SharesBudget::of_memory(memory));
+    scene.runtime.block_on(exclusive_bytes(&repository, versions, groups, versions.len(), budget)).unwrap()
 }
 
 /// Bytes of all containers.
@@ -55,6 +59,19 @@ fn shares_are_those_of_the_container_tables() {
         let found = shares_of_each(&scene, &versions, memory);
         assert_eq!(found, expected, "with {memory} bytes");
     }
+    // Forgetting the first half also frees what several of them share.
+    let half = versions.len() / 2;
+    let groups: Vec<_> = (0..versions.len()).map(|place| (place < half).then_some(place)).collect();
+    let of_half = users.values().filter(|(places, _)| places.iter().all(|place| *place < half));
+    let (alone, together) = of_half.fold((0, 0), |(alone, together), (places, bytes)| {
+        (alone + if places.len() == 1 { *bytes } else { 0 }, together + bytes)
+    });
+    assert!(alone < together);
+    for memory in [0, 1 << 20] {
+        let found = shares_of(&scene, &versions, &groups, memory);
+        let found_alone: u64 = found.each.iter().map(|share| share.alone.0).sum();
+        assert_eq!((found_alone, found.together.0), (alone, together), "with {memory} bytes");
+    }
 }
 
 /// What was retired counts where its chunks are: forgetting one version alone frees what is said, to the byte.
@@ -82,8 +99,13 @@ fn what_was_retired_counts_where_its_chunks_are() {
 /// Which versions of a policy of this size stay, oldest first.
 fn kept_within(scene: &Scene, bytes: u64) -> Vec<JobId> {
     let policy = Policy { size: Some(ByteCount(bytes)), ..Policy::default() };
-    let question =
-        Question { policy: &policy, group_by: GroupBy::default(), zone: TimeZone::UTC, now_ms: 0, memory: 1 << 20 };
+    let question = Question {
+        policy: &policy,
+        group_by: GroupBy::default(),
+        zone: TimeZone::UTC,
+        now_ms: 0,
+        budget: SharesBudget::of_memory(1 << 20),
+    };
     let repository = scene.context().repository;
     let pinned = BTreeMap::new();
     let groups = scene.runtime.block_on(decide(&repository, &question, scene.versions(), &pinned)).unwrap();

@@ -2,6 +2,7 @@
 //! does not know.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::pin::pin;
 
 use futures::StreamExt;
 use larder_format::extents::{Extent, Extents};
@@ -13,12 +14,11 @@ use larder_index::{
     ContainerExtents, Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView,
 };
 use larder_store::catalog::Version;
+use larder_store::manifests::ManifestWindow;
 use larder_store::{Repository, RepositoryError};
 
 use super::{Categories, CategorizedVersion, Category, Last, Piece, Place, Progress};
 
-/// Manifests that are read ahead. One of a terabyte has some ten megabytes.
-const MANIFESTS_AHEAD: usize = 4;
 /// Bytes of memory for reading the table of containers.
 const SCAN_MEMORY: usize = 4 << 20;
 /// Records of extents that are looked up at once.
@@ -93,8 +93,8 @@ async fn drafts(
     let place = |version: &Version| all.get(&version.series)?.place_of_unknown(version);
     let unknown: Vec<(&Version, usize)> =
         versions.iter().filter_map(|version| Some((*version, place(version)?))).collect();
-    let reads = unknown.iter().map(|(version, _)| repository.manifest(version));
-    let mut manifests = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
+    let versions = unknown.iter().map(|(version, _)| *version);
+    let mut manifests = pin!(repository.manifests(versions, ManifestWindow::default()));
     let mut names = unknown.iter();
     while let (Some((version, place)), Some(manifest)) = (names.next(), manifests.next().await) {
         if let Some(draft) = all.get_mut(&version.series) {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
+use futures::{StreamExt, TryStreamExt};
 use larder_format::content::ContentRoots;
 use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
@@ -16,6 +17,7 @@ use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_reader::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::jobs::OtherJob;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 use larder_writer::{Cutting, Destination, MetaSink, Packer, Pool, StopUploads, Uploads, container_table, holdings};
@@ -36,6 +38,9 @@ use super::taken_over::Untouched;
 use super::unchanged_files::{Comparison, Rules};
 use super::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, in_flight};
 
+/// Bases, and jobs to adopt, that are checked at once.
+const CONCURRENT_CHECKS: usize = 16;
+
 /// Backs up `input` as a new version.
 ///
 /// Files that cannot be read, or that change during it, are reported to the context's progress and
@@ -46,10 +51,19 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
     let started_ms = context.clock.now_ms();
     let job = JobId::new(started_ms, random(repository.entropy())?);
     let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
+    // Bases and unfinished jobs are looked for side by side: both may come from any listings.
+    let looking = repository.clone();
+    let unfinished = (!options.dry_run).then(|| context.executor.spawn(async move { looking.unfinished_jobs().await }));
     let Bases { candidates, before, merge_before, policy, input } = find_bases(context, options, job, input, &cutting)?;
-    let announced = match options.dry_run {
-        true => Announced { bases: candidates, adopts: Vec::new(), before, merge_before, policy, keeper: None },
-        false => Announced { before, merge_before, ..announce(context, options, job, candidates, policy)? },
+    let announced = match unfinished {
+        None => Announced { bases: candidates, adopts: Vec::new(), before, merge_before, policy, keeper: None },
+        Some(mut unfinished) => {
+            let unfinished = match context.executor.block_on(unfinished.finished()) {
+                Some(unfinished) => unfinished?,
+                None => context.executor.block_on(repository.unfinished_jobs())?,
+            };
+            Announced { before, merge_before, ..announce(context, options, job, candidates, unfinished, policy)? }
+        }
     };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a failed job stays open, because it tells the next run the place of its uploads.
@@ -76,13 +90,13 @@ fn announce(
     context: &JobContext,
     options: &BackupOptions,
     job: JobId,
-    mut candidates: Vec<Candidate>,
+    candidates: Vec<Candidate>,
+    unfinished: Vec<OtherJob>,
     policy: &'static dyn LayoutPolicy,
 ) -> Result<Announced, BackupError> {
     let repository = &context.repository;
     let series = repository.keys().series_key(&options.series);
-    let unfinished = context.executor.block_on(repository.unfinished_jobs())?;
-    let mut adopts: Vec<_> = unfinished
+    let adopts: Vec<_> = unfinished
         .into_iter()
         .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == options.series)
         .filter(|other| other.lease.domain == repository.keys().domain())
@@ -101,38 +115,39 @@ fn announce(
     }
     // Only after the lease: earlier containers may have been retired meanwhile, but the present
     // ones stay.
-    let checked = context.executor.block_on(async {
-        let mut bases = Vec::new();
-        for candidate in candidates.drain(..) {
-            let version = &candidate.version;
-            if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
-                continue;
-            }
-            // The lease keeps the generation that is newest now. The listed one may have been
-            // superseded before, by one in the other layout, with which this job shares nothing.
-            let newest = match repository.keeps(Rule::GenerationAfterLease) {
-                true => repository.buildable_generation(version).await?,
-                false => Some(version.clone()),
-            };
-            if newest.is_none() {
-                context.progress.note(&format!(
-                    "snapshot {} is not built on, because its newest manifest cannot be read or is gone; more is stored",
-                    version.id().short()
-                ));
-            }
-            if let Some(version) = newest.filter(|newest| newest.summary.layout == version.summary.layout) {
-                bases.push(Candidate { version, ..candidate });
-            }
+    // The checks of each have their order; one does not wait for another.
+    let bases = candidates.into_iter().map(|candidate| async move {
+        let version = &candidate.version;
+        if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
+            return Ok(None);
         }
-        let mut adoptable = Vec::new();
-        for pin in adopts.drain(..) {
-            if repository.is_adoptable(pin).await? {
-                adoptable.push(pin);
-            }
+        // The lease keeps the generation that is newest now. The listed one may have been
+        // superseded before, by one in the other layout, with which this job shares nothing.
+        let newest = match repository.keeps(Rule::GenerationAfterLease) {
+            true => repository.buildable_generation(version).await?,
+            false => Some(version.clone()),
+        };
+        if newest.is_none() {
+            context.progress.note(&format!(
+                "snapshot {} is not built on, because its newest manifest cannot be read or is gone; more is stored",
+                version.id().short()
+            ));
         }
-        Ok::<_, RepositoryError>((bases, adoptable))
+        let newest = newest.filter(|newest| newest.summary.layout == version.summary.layout);
+        Ok::<_, RepositoryError>(newest.map(|version| Candidate { version, ..candidate }))
     });
-    let (bases, adopts) = checked?;
+    let adoptable = adopts.into_iter().map(|pin| async move {
+        let is_adoptable = repository.is_adoptable(pin).await?;
+        Ok::<_, RepositoryError>(is_adoptable.then_some(pin))
+    });
+    let checked = async {
+        let bases = futures::stream::iter(bases).buffered(CONCURRENT_CHECKS).try_collect::<Vec<_>>();
+        let adoptable = futures::stream::iter(adoptable).buffered(CONCURRENT_CHECKS).try_collect::<Vec<_>>();
+        futures::try_join!(bases, adoptable)
+    };
+    let (bases, adopts) = context.executor.block_on(checked)?;
+    let bases = bases.into_iter().flatten().collect();
+    let adopts = adopts.into_iter().flatten().collect();
     let keeper = Some(match keeper {
         Some(keeper) => keeper,
         None => LeaseKeeper::open(context, job, lease)?,

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use futures::future::BoxFuture;
 use larder_format::ids::ContainerId;
 use larder_format::lease::Pin;
 use larder_format::names;
 use larder_job::JobContext;
-use larder_reader::{ReadLease, look, pin_of};
-use larder_store::RepositoryError;
+use larder_reader::{ReadLease, ReadManifest, VersionsAhead, look, pin_of};
 use larder_store::catalog::{DamagedVersion, Version};
 use larder_store::forget_marks::FaultyObject;
+use larder_store::manifests::ManifestWindow;
+use larder_store::{Repository, RepositoryError};
 
 use super::structure::{BadContainer, Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
@@ -48,6 +50,9 @@ pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Ex
 /// How often everything is looked at again because chunks were moved meanwhile.
 const LOOKS_MAX: u32 = 4;
 
+/// Versions that are looked at ahead, with their manifests in memory.
+const LOOKS_AHEAD: ManifestWindow = ManifestWindow { manifests: 32, bytes: 40 << 20, unknown_bytes: 10 << 20 };
+
 /// The result of one look at everything.
 struct Looked<'a> {
     structure: Structure<'a>,
@@ -67,11 +72,22 @@ fn look_once<'a>(
     let mut report = CheckReport::default();
     let mut structure = Structure::new(context)?;
     let mut readable = Vec::new();
-    for version in versions {
+    let (tables, listed) = (structure.tables(), structure.listed());
+    let look_at = move |repository: Repository, version: Version| -> BoxFuture<'static, ReadManifest> {
+        let (tables, listed) = (tables.clone(), listed.clone());
+        Box::pin(async move {
+            let looked = look(&repository, &version).await;
+            if let Ok(Some(manifest)) = &looked {
+                tables.fetch_new(&repository, manifest, |id| listed.contains_key(id)).await;
+            }
+            looked
+        })
+    };
+    for (version, looked) in VersionsAhead::new(context, &structure.chunks.clone(), versions, LOOKS_AHEAD, look_at) {
         if context.cancel.is_cancelled() {
             return Err(CheckError::Interrupted);
         }
-        match context.executor.block_on(look(&context.repository, version)) {
+        match looked {
             Ok(Some(manifest)) => {
                 structure.version(&manifest)?;
                 readable.push(version.clone());
@@ -184,29 +200,34 @@ fn faulty(
     of_versions: Vec<FaultyObject>,
 ) -> Result<Vec<Damage>, CheckError> {
     let mut found: Vec<(String, RepositoryError)> = Vec::new();
+    let mut lost = Vec::new();
     let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
     found.extend(of_versions.into_iter().filter(|object| chosen(object.job)).map(|object| (object.name, object.error)));
     if options.versions.is_empty() {
-        let leases = context.executor.block_on(context.repository.faulty_leases())?;
-        found.extend(leases.into_iter().map(|object| (object.name, object.error)));
-        for pin in context.executor.block_on(context.repository.list_pins())?.into_keys() {
-            let line = context.executor.block_on(context.repository.pin_line(pin))?;
-            found.extend(line.faulty.into_iter().map(|object| (object.name, object.error)));
-        }
-        found.extend(context.executor.block_on(context.repository.closed_domains())?.faulty);
-        let settings = context.executor.block_on(context.repository.faulty_settings())?;
+        // Each looks at objects of its own kind, and decides nothing for the others.
+        let repository = &context.repository;
+        let (leases, pins, closed, settings, keys, registers) = context.executor.block_on(async {
+            futures::try_join!(
+                repository.faulty_leases(),
+                repository.faulty_pins(),
+                repository.closed_domains(),
+                repository.faulty_settings(),
+                repository.list_keys(),
+                repository.lost_registers(),
+            )
+        })?;
+        found.extend(leases.into_iter().chain(pins).map(|object| (object.name, object.error)));
+        found.extend(closed.faulty);
         found.extend(settings.into_iter().map(|entry| (entry.name, entry.error)));
-        let keys = context.executor.block_on(context.repository.list_keys())?;
         found.extend(keys.unreadable.into_iter().map(|key| (names::key(key.id), key.error)));
+        lost = registers;
     }
     let damage =
         |(object, error): (String, RepositoryError)| Damage { object, why: reason(&error), affected: Vec::new() };
     let mut damages: Vec<Damage> = found.into_iter().map(damage).collect();
-    if options.versions.is_empty() {
-        for lost in context.executor.block_on(context.repository.lost_registers())? {
-            let why = format!("it is missing, although {} says that the snapshot was committed", lost.because);
-            damages.push(unreadable_manifest(&lost.name, lost.version.job, why));
-        }
+    for lost in lost {
+        let why = format!("it is missing, although {} says that the snapshot was committed", lost.because);
+        damages.push(unreadable_manifest(&lost.name, lost.version.job, why));
     }
     Ok(damages)
 }

@@ -1,8 +1,8 @@
 //! The first part of a check: everything but the contents of data containers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-use larder_format::container::ContainerIndex;
 use larder_format::content;
 use larder_format::ids::{ContainerId, ContainerKind, ContentDigest};
 use larder_format::manifest::{ContainerUsage, Manifest};
@@ -13,10 +13,10 @@ use larder_format::{ChunkRef, names};
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, Sought, is_missing};
 use larder_store::RepositoryError;
-use larder_store::byte_lru::ByteLru;
 
 use super::CheckError;
 use super::order::{Stretch, Stretches};
+use super::tables::{Index, Tables};
 
 /// Divisor of a check's memory that gives the part for tables with which records are compared.
 const TABLES_ONE_IN: usize = 3;
@@ -74,13 +74,13 @@ pub(super) struct Structure<'a> {
     context: &'a JobContext,
     pub(super) chunks: MetaChunks,
     /// Objects as the store lists them, with their sizes.
-    listed: HashMap<ContainerId, u64>,
+    listed: Arc<HashMap<ContainerId, u64>>,
     pub(super) used: HashSet<ContainerId>,
     pub(super) bad: BTreeMap<ContainerId, BadContainer>,
     seen: HashSet<Seen>,
     /// The known metadata of nodes and segments, by their fingerprints.
     stretches: Stretches,
-    indexes: ByteLru<ContainerId, Option<std::sync::Arc<Index>>>,
+    tables: Tables,
     pub(super) tables_checked: HashSet<ContainerId>,
     /// Chunks of records whose containers are gone, not looked up yet.
     moved_away: Vec<ChunkRef>,
@@ -90,38 +90,38 @@ pub(super) struct Structure<'a> {
     found_max: usize,
 }
 
-/// A container's chunks by their offset.
-struct Index {
-    starts: Vec<u32>,
-    container: ContainerIndex,
-}
-
 impl<'a> Structure<'a> {
     pub(super) fn new(context: &'a JobContext) -> Result<Self, CheckError> {
-        let mut listed = HashMap::new();
-        for prefix in [names::DATA, names::META] {
-            let objects = context.executor.block_on(context.repository.store().list(prefix));
-            for object in objects.map_err(RepositoryError::from)? {
-                if let Some(id) = names::parse_container(&object.name) {
-                    listed.insert(id, object.size);
-                }
-            }
-        }
+        let store = context.repository.store();
+        let lists = async { futures::try_join!(store.list(names::DATA), store.list(names::META)) };
+        let (data, meta) = context.executor.block_on(lists).map_err(RepositoryError::from)?;
+        let all = data.into_iter().chain(meta);
+        let listed = all.filter_map(|object| Some((names::parse_container(&object.name)?, object.size))).collect();
         Ok(Self {
             context,
             chunks: MetaChunks::new(context),
-            listed,
+            listed: Arc::new(listed),
             used: HashSet::new(),
             bad: BTreeMap::new(),
             seen: HashSet::new(),
             stretches: Stretches::default(),
-            indexes: ByteLru::new(context.memory / TABLES_ONE_IN),
+            tables: Tables::new(context.memory / TABLES_ONE_IN),
             tables_checked: HashSet::new(),
             moved_away: Vec::new(),
             moved_away_max: (context.memory / MOVED_ONE_IN / MOVED_BYTES).max(MOVED_MIN),
             found: HashSet::new(),
             found_max: context.memory / FOUND_ONE_IN / FOUND_BYTES,
         })
+    }
+
+    /// The tables of containers, for reading them ahead.
+    pub(super) fn tables(&self) -> Tables {
+        self.tables.clone()
+    }
+
+    /// The containers that the store lists.
+    pub(super) fn listed(&self) -> Arc<HashMap<ContainerId, u64>> {
+        self.listed.clone()
     }
 
     /// Containers that no version uses, and their bytes.
@@ -157,7 +157,7 @@ impl<'a> Structure<'a> {
 
     /// The structure is checked: frees its caches.
     pub(super) fn free_tables(&mut self) {
-        self.indexes = ByteLru::new(0);
+        self.tables = Tables::new(0);
         self.seen = HashSet::new();
         self.stretches = Stretches::default();
         self.moved_away = Vec::new();
@@ -290,6 +290,12 @@ impl<'a> Structure<'a> {
         self.find_moved(self.moved_away_max)?;
         self.place(&mut names)?;
         records.append(&mut names);
+        let needed: HashSet<_> = records.iter().map(|record| record.chunk.container).collect();
+        if needed.len() > 1 {
+            let mut needed: Vec<_> = needed.into_iter().filter(|id| !self.bad.contains_key(id)).collect();
+            needed.sort_unstable();
+            self.context.executor.block_on(self.tables.fetch(&self.context.repository, needed));
+        }
         records.iter().try_for_each(|record| self.record(&record.chunk))?;
         if kind == ContainerKind::Meta {
             let stretch = self.blocks(&records)?;
@@ -409,12 +415,14 @@ impl<'a> Structure<'a> {
         if self.listed.contains_key(&id) || self.bad.contains_key(&id) {
             return Ok(self.listed.contains_key(&id));
         }
-        match self.context.executor.block_on(self.context.repository.read_container_index(id)) {
-            Ok(index) => drop(self.listed.insert(id, index.object_len)),
+        let read = self.context.executor.block_on(self.context.repository.read_container_index(id));
+        let bytes = match read {
+            Ok(index) => index.object_len,
             Err(error) if is_missing(&error) => return Ok(false),
-            Err(error) if error.is_damage() || error.is_foreign() => drop(self.listed.insert(id, 0)),
+            Err(error) if error.is_damage() || error.is_foreign() => 0,
             Err(error) => return Err(error.into()),
-        }
+        };
+        Arc::make_mut(&mut self.listed).insert(id, bytes);
         Ok(true)
     }
 
@@ -445,16 +453,18 @@ impl<'a> Structure<'a> {
     }
 
     /// A container's tables, or `None` after noting their damage.
-    fn index(&mut self, id: ContainerId) -> Result<Option<std::sync::Arc<Index>>, CheckError> {
-        if let Some(known) = self.indexes.get(&id) {
+    fn index(&mut self, id: ContainerId) -> Result<Option<Arc<Index>>, CheckError> {
+        if let Some(known) = self.tables.get(&id) {
+            if known.is_some() {
+                self.tables_checked.insert(id);
+            }
             return Ok(known);
         }
         let read = self.context.executor.block_on(self.context.repository.read_container_index(id));
         let index = match read {
             Ok(container) => {
                 self.tables_checked.insert(id);
-                let starts = container.chunk_refs().map(|chunk| chunk.offset).collect();
-                Some(std::sync::Arc::new(Index { starts, container }))
+                Some(Index::of(container))
             }
             // A pass moved the chunks, and the key in use does not open its tables.
             Err(error) if error.is_foreign() => None,
@@ -465,8 +475,7 @@ impl<'a> Structure<'a> {
             }
             Err(error) => return Err(error.into()),
         };
-        let bytes = index.as_ref().map_or(64, |index| index.starts.len() * 48 + 256);
-        self.indexes.put(id, index.clone(), bytes);
+        self.tables.put(id, index.clone());
         Ok(index)
     }
 }

@@ -23,6 +23,30 @@ pub(crate) fn objects(repository: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
+/// Names and sizes of the objects below a prefix, sorted by name. A folder that is not there has none.
+pub(crate) fn sizes(repository: &Path, prefix: &str) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    // What is before the last slash is a folder.
+    let mut waiting = vec![repository.join(prefix.rsplit_once('/').map_or("", |(folder, _)| folder))];
+    while let Some(folder) = waiting.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let entry = entry.expect("an entry");
+            let path = entry.path();
+            let name = path.strip_prefix(repository).expect("below").to_str().expect("text").to_owned();
+            // Another request may have removed it.
+            let Ok(about) = entry.metadata() else { continue };
+            match about.is_dir() {
+                true => waiting.push(path),
+                false if name.starts_with(prefix) => found.push((name, about.len())),
+                false => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// Names of the objects below a prefix.
 pub(crate) fn named(repository: &Path, prefix: &str) -> Vec<String> {
     objects(repository).into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix)).collect()

@@ -1,8 +1,10 @@
 //! What the end-to-end tests share: a folder to play in, runs of the binary, checks of JSON against the published schemas.
 pub(crate) mod block_server;
 pub(crate) mod damage;
+pub(crate) mod history;
 pub(crate) mod mounting;
 pub(crate) mod roles;
+pub(crate) mod rounds;
 pub(crate) mod schema;
 pub(crate) mod server;
 pub(crate) mod tree;

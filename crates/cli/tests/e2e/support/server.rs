@@ -28,6 +28,11 @@ impl Bucket {
         let runtime = Runtime::new().expect("threads start");
         let answer =
             move |number: usize, request: &Request| fault(number, request).unwrap_or_else(|| answer(&folder, request));
+        Self::on(runtime, answer)
+    }
+
+    /// A server of this runtime.
+    pub(crate) fn on(runtime: Runtime, answer: impl Fn(usize, &Request) -> Answer + Send + Sync + 'static) -> Self {
         let canned = runtime.block_on(Canned::start(answer));
         Self { canned, _runtime: runtime }
     }
@@ -41,8 +46,7 @@ impl Bucket {
             begun.lock().push((Instant::now(), format!("{} {}", request.method, request.target)));
             Answer::Later(latency, Box::new(answer(&folder, request)))
         };
-        let canned = runtime.block_on(Canned::start(answer));
-        (Self { canned, _runtime: runtime }, trips)
+        (Self::on(runtime, answer), trips)
     }
 
     /// Runs the binary on the bucket.
@@ -59,6 +63,12 @@ impl Bucket {
             .env("AWS_SECRET_ACCESS_KEY", "secret")
             .env("AWS_REGION", "us-east-1");
         command
+    }
+
+    /// Its port on this machine.
+    pub(crate) fn port(&self) -> u16 {
+        let (_, port) = self.canned.address().rsplit_once(':').expect("an address has a port");
+        port.parse().expect("a port is a number")
     }
 
     /// How many requests came.
@@ -105,7 +115,8 @@ pub(crate) fn refusal(status: u16, code: &str) -> Answer {
     Answer::status(status, &format!("<Error><Code>{code}</Code><Message>for a test</Message></Error>"))
 }
 
-fn answer(folder: &Path, request: &Request) -> Answer {
+/// What a bucket answers.
+pub(crate) fn answer(folder: &Path, request: &Request) -> Answer {
     let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
     let Some(key) = path.strip_prefix("/bucket").map(|key| key.trim_start_matches('/')) else {
         return refusal(404, "NoSuchBucket");
@@ -126,12 +137,10 @@ fn answer(folder: &Path, request: &Request) -> Answer {
 
 fn list(folder: &Path, query: &str) -> Answer {
     let prefix = query.split('&').find_map(|part| part.strip_prefix("prefix=")).unwrap_or_default().replace("%2F", "/");
-    let objects = if folder.exists() { damage::objects(folder) } else { Vec::new() };
+    let objects = damage::sizes(folder, &prefix);
     let listed: Vec<String> = objects
         .iter()
-        .filter(|(name, _)| name.starts_with(&prefix))
-        .map(|(name, content)| {
-            let size = content.len();
+        .map(|(name, size)| {
             format!(
                 "<Contents><Key>{name}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"x\"</ETag>\
                  <Size>{size}</Size></Contents>"

@@ -3,6 +3,7 @@
 use jiff::tz::TimeZone;
 use larder_format::key_file::{KeyFields, Unlock};
 use larder_format::layout::Layout;
+use larder_gnode::exclusive_bytes::SharesBudget;
 use larder_gnode::forget::{Question, create_marks, decide, pin_of};
 use larder_gnode::retention::{GroupBy, Keep, Policy};
 use larder_store::Repository;
@@ -20,7 +21,7 @@ fn forget_by(context: &JobContext, policy: &Policy) {
         group_by: GroupBy::default(),
         zone: TimeZone::UTC,
         now_ms: context.clock.now_ms(),
-        memory: 1 << 20,
+        budget: SharesBudget::of_memory(1 << 20),
     };
     let decided = context.executor.block_on(async {
         let catalog = repository.catalog().await?;
