@@ -62,6 +62,8 @@ peak = next(int(line.split()[1]) for line in open(f"/proc/{pid}/status") if line
 print(float(ended) - float(began), cpu, peak / 1024)
 PY
     kill "$pid" && wait "$pid" || true
+    # A mount may stay behind its program.
+    umount -l "$work/mnt" 2>/dev/null || true
 }
 
 # Restores everything. Prints the same.
