@@ -1,6 +1,6 @@
 //! Prints what the newest index of a repository says of versions, containers and extents: for whoever looks into why something stays.
 //!
-//! `LARDER_PASSWORD=… cargo run -p larder-gnode --example index_dump -- LOCATION [NUMBER]`
+//! `LARDER_PASSWORD=… cargo run -p larder-gnode --features measure --example index_dump -- LOCATION [NUMBER]`
 #![allow(clippy::print_stdout, reason = "what it is for")]
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! What it takes to read versions of the layout `lifecycle` that were arranged: bytes and requests, for restores and in order of the
 //! stream, by the memory for containers. Everything is where the paper has it: each chunk with those of its first and last version.
 //!
-//! `cargo run --release -p larder-lnode --example arranged_reading -- FOLDER VERSIONS MEGABYTES`, where the folder is for the repository
+//! `cargo run --release -p larder-lnode --features measure --example arranged_reading -- FOLDER VERSIONS MEGABYTES`, where the folder is for the repository
 //! and what is restored. Every version changes 3 % of the file, in runs of 64 KiB; half of what is written compresses.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on fails here")]
 

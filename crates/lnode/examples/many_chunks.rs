@@ -2,8 +2,8 @@
 //! version in which a thousandth is new, parts have moved, and a part comes back without any order. Prints for both what came of
 //! it, the peak of resident memory and CPU time.
 //!
-//! `MALLOC_ARENA_MAX=2 cargo run --release -p larder-lnode --example many_chunks -- FOLDER MILLIONS`, with as few arenas of memory as
-//! the program itself uses; 50 million take 6 GB in the folder.
+//! `MALLOC_ARENA_MAX=2 cargo run --release -p larder-lnode --features measure --example many_chunks -- FOLDER MILLIONS`, with as
+//! few arenas of memory as the program itself uses; 50 million take 6 GB in the folder.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on fails here")]
 
 #[path = "../tests/suite/support/mod.rs"]

@@ -1,7 +1,7 @@
 //! How fast the newest version of a file is dumped and restored, by requests ahead: each file given is backed up as a version
 //! of one and the same into memory, and then every read of contents takes as long as on a slow store.
 //!
-//! `cargo run --release -p larder-lnode --example restore_speed -- FOLDER DELAY_MS CACHE_MEMORY CACHE_DISK FILE...`, where the
+//! `cargo run --release -p larder-lnode --features measure --example restore_speed -- FOLDER DELAY_MS CACHE_MEMORY CACHE_DISK FILE...`, where the
 //! folder is for copies of the files, what is restored, and temporary files; sizes are bytes, and 0 memory means the default.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on fails here")]
 

@@ -1,6 +1,6 @@
 //! How fast a local folder is, beside plain system calls and `object_store`'s own local store.
 //!
-//! `cargo run --release -p larder-store --example local_speed -- <folder> [objects] [MiB an object]`
+//! `cargo run --release -p larder-store --features measure --example local_speed -- <folder> [objects] [MiB an object]`
 //!
 //! Prints seconds and MB/s for creating objects that survive power loss, one at a time and eight at a time, and for reading
 //! them back from the page cache. The folder decides the disk; it is left empty.
