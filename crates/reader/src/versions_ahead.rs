@@ -27,6 +27,9 @@ use crate::recipe_reader::MetaChunks;
 /// than the cache has, so that nothing is evicted before it is used.
 const AHEAD_ONE_IN: usize = 12;
 
+/// The same for manifests that are read ahead. One alone may be larger.
+const MANIFESTS_ONE_IN: u64 = 8;
+
 /// A manifest as a reader wants it; `None`: the version is forgotten.
 pub type ReadManifest = Result<Option<Manifest>, RepositoryError>;
 
@@ -86,6 +89,7 @@ impl<'v> VersionsAhead<'v> {
         window: ManifestWindow,
         read: impl Fn(Repository, Version) -> BoxFuture<'static, ReadManifest> + Send + Sync + 'static,
     ) -> Self {
+        let window = ManifestWindow { bytes: window.bytes.min(context.memory as u64 / MANIFESTS_ONE_IN), ..window };
         let room = (context.memory / AHEAD_ONE_IN).min(Semaphore::MAX_PERMITS);
         Self {
             context: context.clone(),

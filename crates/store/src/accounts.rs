@@ -124,12 +124,20 @@ impl Repository {
                 Err(error) => Err(error),
             }
         });
+        let mut unlisted = Vec::new();
         let mut marks = futures::stream::iter(marks).buffered(CONCURRENT_READS);
         while let Some(mark) = marks.next().await {
             let (job, done) = mark?;
             let Some((version, generation)) = done.and_then(|done| done.register(*job)) else { continue };
-            if !has(&version, generation) && self.account(*job, version, generation).await? == Account::Lost {
-                lost.push(lost_register(version, generation, names::lease_done(*job)));
+            if !has(&version, generation) {
+                unlisted.push((*job, version, generation));
+            }
+        }
+        // After the stream: reads of it that have begun hold turns of the store while nobody polls
+        // them, and the look below needs turns.
+        for (job, version, generation) in unlisted {
+            if self.account(job, version, generation).await? == Account::Lost {
+                lost.push(lost_register(version, generation, names::lease_done(job)));
             }
         }
         let is_new = |job: &JobId| jobs.get(job).is_some_and(has_first_lease);

@@ -255,9 +255,11 @@ impl Repository {
         let store = self.store.without_cache();
         let mut generations: Vec<ListedGeneration> = Vec::new();
         let folder = names::generations(version.series, version.id());
-        let lists = futures::future::try_join_all((0..listings).map(|_| store.list(&folder)));
-        for object in lists.await?.into_iter().flatten() {
-            generations.extend(ListedGeneration::parse(&object).map(|(_, listed)| listed));
+        // One after the other: a gateway may answer equal requests of one moment together.
+        for _ in 0..listings {
+            for object in store.list(&folder).await? {
+                generations.extend(ListedGeneration::parse(&object).map(|(_, listed)| listed));
+            }
         }
         generations.sort_unstable_by_key(|listed| listed.number);
         generations.dedup_by_key(|listed| listed.number);

@@ -202,10 +202,10 @@ impl Repository {
             return Ok(is_there && self.forgotten(pin).await?.is_none());
         }
         // One wrong "it is not there" must not hide the mark (`AskedTwice`). Both looks come before
-        // the register (`MarkThenRegister`), and neither waits for the other.
-        let looks = if self.keeps(Rule::AskedTwice) { 2 } else { 1 };
-        for look in futures::future::join_all((0..looks).map(|_| self.forgotten(pin))).await {
-            match look {
+        // the register (`MarkThenRegister`), one after the other: a gateway may answer equal
+        // requests of one moment together.
+        for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
+            match self.forgotten(pin).await {
                 Ok(None) => {}
                 Ok(Some(_)) => return Ok(false),
                 // It may have been whole when a pass read it. So nothing is built on its subject,

@@ -157,7 +157,7 @@ fn client(options: &StoreOptions, env: &Environment) -> ClientOptions {
         .with_user_agent(object_store::HeaderValue::from_static(concat!("larder/", env!("CARGO_PKG_VERSION"))))
         .with_timeout_disabled()
         .with_connect_timeout(options.attempt_timeout.min(std::time::Duration::from_secs(10)))
-        .with_pool_max_idle_per_host(options.concurrency.get());
+        .with_pool_max_idle_per_host(options.concurrency.get().saturating_add(options.small_concurrency.get()));
     roots::with_authorities(client, env)
 }
 

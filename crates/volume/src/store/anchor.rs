@@ -27,6 +27,7 @@ pub(crate) struct Anchor {
     said: Mutex<Said>,
 }
 
+#[derive(Clone, Copy)]
 struct Said {
     /// The last record that is noted as durable.
     upto: u64,
@@ -59,10 +60,27 @@ impl Anchor {
     pub(super) fn open(disk: &dyn Disk, keys: &Keys) -> Result<Self, VolumeError> {
         let key = Self::key(keys)?;
         let file = disk.open(PATH).map_err(VolumeError::needed(PATH))?;
-        let mut bytes = vec![0; ANCHOR_STEP * COPIES];
-        file.read_at(0, &mut bytes).map_err(VolumeError::needed(PATH))?;
-        let copies: Vec<&[u8]> = bytes.chunks(ANCHOR_STEP).map(|copy| &copy[..SECTOR]).collect();
-        let upto = key.newest(&copies).map_err(VolumeError::damaged(PATH))?;
+        // Each by itself: one that cannot be read is one that is not whole.
+        let mut unreadable = None;
+        let copies: Vec<Vec<u8>> = (0..COPIES)
+            .map(|number| {
+                let mut copy = vec![0; SECTOR];
+                let read = file.read_at((number * ANCHOR_STEP) as u64, &mut copy);
+                read.map_or_else(
+                    |error| {
+                        unreadable.get_or_insert(error);
+                        Vec::new()
+                    },
+                    |()| copy,
+                )
+            })
+            .collect();
+        let copies: Vec<&[u8]> = copies.iter().map(Vec::as_slice).collect();
+        let upto = match (key.newest(&copies), unreadable) {
+            (Ok(upto), _) => upto,
+            (Err(_), Some(error)) => return Err(VolumeError::needed(PATH)(error)),
+            (Err(error), None) => return Err(VolumeError::damaged(PATH)(error)),
+        };
         let turn = copies.iter().position(|copy| key.decode(copy) != Ok(upto)).unwrap_or(0);
         Ok(Self { file, key, said: Mutex::new(Said { upto, turn }) })
     }
@@ -72,14 +90,40 @@ impl Anchor {
         self.said.lock().upto
     }
 
+    /// Makes both copies durable, one after the other: what a killed process wrote of them may not
+    /// be, and a crash must not tear both.
+    pub(super) fn settle(&self) -> Result<(), VolumeError> {
+        let mut said = self.said.lock();
+        for _ in 0..COPIES {
+            self.write(&said)?;
+            self.file.sync().map_err(VolumeError::io(PATH))?;
+            said.turn = (said.turn + 1) % COPIES;
+        }
+        Ok(())
+    }
+
+    /// Notes a durable record, and makes the note durable.
+    pub(super) fn note_synced(&self, durable_upto: u64) -> Result<(), VolumeError> {
+        let before = *self.said.lock();
+        if self.note(durable_upto)? {
+            // The next one writes the same copy again.
+            self.file.sync().map_err(VolumeError::io(PATH)).inspect_err(|_| *self.said.lock() = before)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, said: &Said) -> Result<(), VolumeError> {
+        let offset = (said.turn * ANCHOR_STEP) as u64;
+        self.file.write_at(offset, &self.key.encode(said.upto)).map_err(VolumeError::io(PATH))
+    }
+
     /// Notes a durable record, not synced. `false`: it is noted already.
     pub(crate) fn note(&self, durable_upto: u64) -> Result<bool, VolumeError> {
         let mut said = self.said.lock();
         if said.upto >= durable_upto {
             return Ok(false);
         }
-        let offset = (said.turn * ANCHOR_STEP) as u64;
-        self.file.write_at(offset, &self.key.encode(durable_upto)).map_err(VolumeError::io(PATH))?;
+        self.write(&Said { upto: durable_upto, ..*said })?;
         *said = Said { upto: durable_upto, turn: (said.turn + 1) % COPIES };
         Ok(true)
     }

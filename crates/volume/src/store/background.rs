@@ -102,10 +102,6 @@ impl Store {
         if committer.manifest.log_from == committer.log.seq || self.stopped().is_some() {
             return Ok(());
         }
-        let anchor = &committer.log.anchor;
-        if anchor.note(committer.log.seq - 1)? {
-            anchor.file.sync().map_err(VolumeError::io(ANCHOR))?;
-        }
-        Ok(())
+        committer.log.anchor.note_synced(committer.log.seq - 1)
     }
 }

@@ -179,6 +179,7 @@ impl Store {
             }
             anchor => anchor?,
         };
+        anchor.settle()?;
         // The old slots stay until the manifest below names another one.
         let log = Log::begin(&*disk, &keys, &*entropy, shape, slots, next_seq, Arc::new(anchor))?;
         let chain = Chain::new(&options.filters, options.known_containers);
