@@ -6,6 +6,7 @@
 //! * if all of its containers together hold too much else: the one that holds least of it
 //!   (SlimStore section V-B leaves each sparse one), or small ones of one size, copied together, or
 //! * with many chunks that are also in other containers of newest versions, or
+//! * with some of these, if newest versions have too much twice, or
 //! * that was retired, so that its chunks are found through the index alone, or
 //! * with bytes that no version uses, if the user wants less of that than there is.
 //!
@@ -27,24 +28,25 @@
 //!
 //! * `newest`: newest versions, and the containers they use. `duplicates`: chunks that are stored
 //!   twice. `choice`: which versions leave which containers; pure.
-//! * `unused`: containers with bytes that no version uses. `sharing`: the redirect targets of a job
-//!   that has announced itself.
+//! * `gather`: scattered duplicates. `unused`: containers with bytes that no version uses.
+//! * `sharing`: the redirect targets of a job that has announced itself.
 
 mod choice;
 mod duplicates;
+mod gather;
 mod newest;
 mod options;
 mod sharing;
 mod unused;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use larder_format::ErrorKind;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{ContainerUsage, Manifest};
-use larder_index::{Current, IndexError};
+use larder_index::{Current, IndexError, IndexSnapshot};
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_reader::{look_at, pin_of};
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
@@ -55,8 +57,8 @@ use larder_store::repository::random;
 
 pub use options::{Budget, DefragmentOptions};
 
-use choice::{Leave, Why};
-use duplicates::Duplicates;
+use choice::{Chosen, Leave, Why};
+use duplicates::{Duplicates, Search};
 use newest::{Newest, Uses};
 use sharing::{Copied, Sharing};
 
@@ -97,10 +99,11 @@ impl DefragmentPlan {
     /// as necessary, the worst of them kept first. `None` if the rest alone exceeds it, or nothing
     /// is left.
     pub fn within(mut self, bytes: u64) -> Option<Self> {
-        let needed = |leave: &Leave| if leave.why == Why::Unused { 0 } else { leave.copied_bytes() };
+        let is_optional = |leave: &Leave| matches!(leave.why, Why::Unused | Why::Scattered);
+        let needed = |leave: &Leave| if is_optional(leave) { 0 } else { leave.copied_bytes() };
         let mut left = bytes.checked_sub(self.leaves.iter().map(needed).sum())?;
         self.leaves.retain(|leave| {
-            let rest = if leave.why == Why::Unused { left.checked_sub(leave.copied_bytes()) } else { Some(left) };
+            let rest = if is_optional(leave) { left.checked_sub(leave.copied_bytes()) } else { Some(left) };
             left = rest.unwrap_or(left);
             rest.is_some()
         });
@@ -171,6 +174,11 @@ pub struct Plans {
     pub plans: Vec<DefragmentPlan>,
     /// Whether there were more duplicates than memory holds; they are found when these are gone.
     pub has_more: bool,
+    /// About how many bytes newest versions have twice or more, each first copy not counted. All
+    /// chunks of a container count with its mean size.
+    pub duplicate_bytes: u64,
+    /// How many of these are left when all plans are executed.
+    pub left_duplicate_bytes: u64,
     /// Newest versions that cannot be read, and were left out.
     pub unreadable: Vec<Version>,
 }
@@ -180,14 +188,29 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions)
     let newest = [Newest::new(version, manifest)];
     let uses = Uses::of_all(&newest);
     let sparse = choice::for_reading(&newest, &uses, options);
-    plans_of(&newest, &uses, sparse, vec![Vec::new()], Duplicates::default(), options).plans.pop()
+    let duplicates = Duplicates::default();
+    let chosen = choice::choose(&newest, &uses, sparse, vec![Vec::new()], &duplicates, options);
+    plans_of(&newest, &uses, chosen.leaves, duplicates).plans.pop()
 }
 
 /// Plans for the newest version of every series. A version may be rewritten again and again, as
 /// long as it reads too much, or there is enough to share.
 /// Versions that cannot be read are left as they are.
 pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans, DefragmentError> {
-    let (newest, unreadable) = newest::newest(context)?;
+    plans_after(context, options, &HashMap::new())
+}
+
+/// The same, after this number of bytes was copied for each of these versions: they count for the
+/// budget.
+pub fn plans_after(
+    context: &JobContext,
+    options: &DefragmentOptions,
+    spent: &HashMap<JobId, u64>,
+) -> Result<Plans, DefragmentError> {
+    let (mut newest, unreadable) = newest::newest(context)?;
+    for newest in &mut newest {
+        newest.spent = spent.get(&newest.version.id()).copied().unwrap_or(0);
+    }
     let uses = Uses::of_all(&newest);
     let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
     let sparse = choice::for_reading(&newest, &uses, options);
@@ -204,19 +227,36 @@ pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans,
         unused = unused::unused(&newest, &uses, &exclusive, &leaving, percent);
         leaving.extend(of(&unused));
     }
-    let duplicates = find_duplicates(context, &uses, &leaving, options)?;
-    Ok(Plans { unreadable, ..plans_of(&newest, &uses, sparse, unused, duplicates, options) })
+    let choose =
+        |duplicates: &Duplicates| choice::choose(&newest, &uses, sparse.clone(), unused.clone(), duplicates, options);
+    let found = with_duplicates(context, &uses, &leaving, options, choose)?;
+    let plans = plans_of(&newest, &uses, found.chosen.leaves, found.duplicates);
+    let (duplicate_bytes, left_duplicate_bytes) = (found.excess_bytes, found.left_bytes);
+    Ok(Plans { unreadable, duplicate_bytes, left_duplicate_bytes, ..plans })
+}
+
+/// The choice, given the duplicates that the index knows.
+struct WithDuplicates {
+    chosen: Chosen,
+    duplicates: Duplicates,
+    excess_bytes: u64,
+    left_bytes: u64,
 }
 
 /// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
-fn find_duplicates(
+fn with_duplicates(
     context: &JobContext,
     uses: &Uses,
     leaving: &HashSet<ContainerId>,
     options: &DefragmentOptions,
-) -> Result<Duplicates, DefragmentError> {
+    choose: impl Fn(&Duplicates) -> Chosen,
+) -> Result<WithDuplicates, DefragmentError> {
+    let without = || {
+        let duplicates = Duplicates::default();
+        WithDuplicates { chosen: choose(&duplicates), duplicates, excess_bytes: 0, left_bytes: 0 }
+    };
     if options.duplicate_percent > 100 {
-        return Ok(Duplicates::default());
+        return Ok(without());
     }
     // The tables are read three times.
     let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
@@ -225,8 +265,8 @@ fn find_duplicates(
         let found = context.executor.block_on(Current::look(&context.repository));
         let found = found.and_then(Current::base);
         let found = found.and_then(|index| match index.number {
-            0 => Ok(Duplicates::default()),
-            _ => duplicates::find(context, &index, uses, leaving, options.duplicate_percent),
+            0 => Ok(without()),
+            _ => choose_in(context, &index, uses, leaving, options, &choose),
         });
         match found {
             Ok(found) => return Ok(found),
@@ -238,18 +278,37 @@ fn find_duplicates(
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Duplicates::default())
+    Ok(without())
 }
 
-fn plans_of(
-    newest: &[Newest],
+/// Redirects come first. Scattered duplicates are gathered when no redirect is left, and only if
+/// there are too many.
+fn choose_in(
+    context: &JobContext,
+    index: &IndexSnapshot,
     uses: &Uses,
-    sparse: Vec<Vec<ContainerUsage>>,
-    unused: Vec<Vec<ContainerUsage>>,
-    duplicates: Duplicates,
+    leaving: &HashSet<ContainerId>,
     options: &DefragmentOptions,
-) -> Plans {
-    let leaves = choice::choose(newest, uses, sparse, unused, &duplicates, options);
+    choose: impl Fn(&Duplicates) -> Chosen,
+) -> Result<WithDuplicates, IndexError> {
+    let (mut search, mut duplicates) = Search::begin(context, index, uses)?;
+    search.redirects(leaving, options.duplicate_percent, &mut duplicates)?;
+    let mut chosen = choose(&duplicates);
+    let most = uses.held_bytes() as f64 * options.excess_percent / 100.0;
+    if search.excess_bytes as f64 > most {
+        if chosen.has_redirects() {
+            duplicates.has_more = true;
+        } else {
+            // Half of the limit: otherwise, every pass would gather a little.
+            search.gather(&chosen.containers(), (most / 2.0) as u64, &mut duplicates)?;
+            chosen.gather(uses, &duplicates);
+        }
+    }
+    let left_bytes = search.left(&chosen.containers(), &duplicates)?;
+    Ok(WithDuplicates { chosen, duplicates, excess_bytes: search.excess_bytes, left_bytes })
+}
+
+fn plans_of(newest: &[Newest], uses: &Uses, leaves: Vec<Vec<Leave>>, duplicates: Duplicates) -> Plans {
     let (duplicates, mut plans) = (Arc::new(duplicates), Vec::new());
     let (mut seen, mut shared_metadata) = (HashSet::new(), HashSet::new());
     for container in newest.iter().flat_map(|newest| &newest.metadata) {
@@ -282,7 +341,7 @@ fn plans_of(
             others_metadata: shared_metadata.clone(),
         });
     }
-    Plans { plans, has_more: duplicates.has_more, unreadable: Vec::new() }
+    Plans { plans, has_more: duplicates.has_more, ..Plans::default() }
 }
 
 /// Executes a plan by itself. The version is whole before and after, in every case.
@@ -314,7 +373,8 @@ impl Defragmenter {
         let context = self.context.clone();
         let repository = &context.repository;
         let mut others = plan.others.clone();
-        others.extend(self.copied.owners_of(&plan.containers, &plan.version));
+        let gathers = plan.leaves.iter().any(|leave| leave.why == Why::Scattered);
+        others.extend(self.copied.owners_of(&plan.containers, &plan.version, gathers));
         others.sort_by_key(|other| (other.series, other.id()));
         others.dedup_by_key(|other| (other.series, other.id()));
         // The version itself comes first: the register is one of its generations. All versions
@@ -374,7 +434,11 @@ impl Defragmenter {
             let found = plan.duplicates.elsewhere(chunk).filter(|other| sharing.holds(&other.container));
             found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
         };
-        let mut rewritten = copier.rewrite_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
+        let (retires, is_common) = (
+            |container: &ContainerId| leaves.contains(container),
+            |chunk: &larder_format::ChunkRef| plan.duplicates.is_common(chunk),
+        );
+        let mut rewritten = copier.rewrite_gathering(&manifest, retires, elsewhere, is_common)?;
         let written = match copier.finish() {
             Ok(written) => written,
             // A pass considered this task dead, and its containers with it.

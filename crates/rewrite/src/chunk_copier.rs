@@ -95,6 +95,8 @@ pub struct Move {
 pub(crate) enum Placing {
     /// It is copied from here.
     Copy(ChunkRef),
+    /// It is copied from here, into containers with chunks that other versions need too.
+    CopyCommon(ChunkRef),
     /// Another copy is here, in a container of a version that the task has announced.
     At(ChunkRef),
     /// Another copy should be here, in such a container: it is read first, and the chunk is copied
@@ -110,8 +112,8 @@ pub struct RewrittenRecipes {
     data: Recipe,
     metadata: Recipe,
     usage: Usage,
-    /// Copied chunks in the order of the stream, each once: the first ones, as many as are
-    /// remembered ([`ChunkCopier::remembering`]).
+    /// Copied chunks, each once: in the order of the stream, those in common before the others. The
+    /// first ones, as many as are remembered ([`ChunkCopier::remembering`]).
     pub moves: Vec<Move>,
     /// The number of copied chunks.
     pub moved_chunks: u64,
@@ -157,6 +159,8 @@ pub struct ChunkCopier {
     chunks: MetaChunks,
     uploads: Arc<Uploads>,
     data: Packer,
+    /// Writes the chunks that other versions need too, beside `data`.
+    common: Option<Packer>,
     /// Stores metadata, and counts the uses of the current version.
     sink: MetaSink,
     /// The names of chunks to copy; `None`: their places.
@@ -200,6 +204,7 @@ impl ChunkCopier {
             chunks: MetaChunks::new(context),
             uploads,
             data,
+            common: None,
             sink,
             names: None,
             moves_max: usize::MAX,
@@ -231,6 +236,9 @@ impl ChunkCopier {
     /// once more.
     pub fn finish(mut self) -> Result<Written, RewriteError> {
         self.data.close()?;
+        if let Some(common) = &mut self.common {
+            common.close()?;
+        }
         self.close_writers()?;
         self.sink.finish()?;
         self.uploads.wait()?;

@@ -146,9 +146,14 @@ impl Packer {
     /// Another one of the same job and kind, which fills containers of its own, as the layout
     /// `lifecycle` has them. Sizes are exact, since several are open at once.
     pub fn beside(&self) -> Self {
+        Self { payload_min: LIFECYCLE_PAYLOAD, payload_max: LIFECYCLE_PAYLOAD, ..self.second() }
+    }
+
+    /// Another one of the same job and kind. It fills containers of its own, as large as those of
+    /// this one.
+    pub fn second(&self) -> Self {
         let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
-        let packer = Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self };
-        Self { payload_min: LIFECYCLE_PAYLOAD, payload_max: LIFECYCLE_PAYLOAD, ..packer }
+        Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self }
     }
 
     /// What comes now belongs to this domain. Begins a container if the open one belongs to another

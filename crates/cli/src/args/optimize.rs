@@ -26,7 +26,8 @@ pub(crate) enum TaskName {
     /// older snapshots find these through the index. Includes collect
     Dedup,
     /// Do the same, and read all recipes to drop chunks that no snapshot needs. Without --task this
-    /// runs after a quarter of the snapshots was forgotten
+    /// runs after a quarter of the snapshots was forgotten. With --task it also rewrites the newest
+    /// snapshots until they have at most 0.1 % of their data twice
     Exact,
     /// Arrange series in the layout lifecycle, so that chunks of the same snapshots are stored
     /// together. Without --task this arranges only series with new or forgotten snapshots. Includes

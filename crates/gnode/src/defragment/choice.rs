@@ -14,10 +14,6 @@ use super::{Budget, DefragmentOptions};
 /// in containers that the version would use little of. Each of them is one more to read.
 const SCATTERED_PERCENT: u8 = 10;
 
-/// Little is less than this share of their bytes (percent). Less strict than the limit of a sparse
-/// container, because sharing saves space.
-const LITTLE_PERCENT: u8 = 30;
-
 /// A container with less than this share of bytes in use (percent) frees more than it costs.
 const CHEAP_SHARE_PERCENT: u8 = 50;
 
@@ -52,6 +48,8 @@ pub(super) enum Why {
     Unused,
     /// Much of it is stored elsewhere too.
     Duplicate,
+    /// Some of it is stored elsewhere too, in containers that are left as well.
+    Scattered,
 }
 
 impl Leave {
@@ -136,7 +134,8 @@ fn budget_of(newest: &Newest, options: &DefragmentOptions) -> u64 {
     let new: u64 = newest.containers.iter().filter(is_new).map(|usage| usage.bytes_used).sum();
     let one = newest.containers.iter().map(|usage| usage.bytes_used).max().unwrap_or(0);
     let least = if has_least { one } else { 0 };
-    (percent(newest.bytes, version_percent.into()) + percent(new, new_percent)).max(least)
+    let all = (percent(newest.bytes, version_percent.into()) + percent(new, new_percent)).max(least);
+    all.saturating_sub(newest.spent)
 }
 
 /// The containers that each of these versions leaves, given the copies elsewhere. It leaves sparse,
@@ -149,7 +148,7 @@ pub(super) fn choose(
     unused: Vec<Vec<ContainerUsage>>,
     duplicates: &Duplicates,
     options: &DefragmentOptions,
-) -> Vec<Vec<Leave>> {
+) -> Chosen {
     let leave = |usage: ContainerUsage, why| {
         let shared = duplicates.shared.get(&usage.container).cloned().unwrap_or_default();
         Leave { usage, why, shared }
@@ -190,7 +189,44 @@ pub(super) fn choose(
         }
     }
     drop_scattered(newest, &mut leaves, options);
-    leaves
+    Chosen { leaves, budget: budgets.iter().sum() }
+}
+
+/// What each version leaves.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) leaves: Vec<Vec<Leave>>,
+    /// Bytes that all versions together may copy beside that.
+    budget: u64,
+}
+
+impl Chosen {
+    /// All of them.
+    pub(super) fn containers(&self) -> HashSet<ContainerId> {
+        self.leaves.iter().flatten().map(|leave| leave.usage.container).collect()
+    }
+
+    /// Whether some have copies elsewhere.
+    pub(super) fn has_redirects(&self) -> bool {
+        self.leaves.iter().flatten().any(|leave| leave.why == Why::Duplicate || !leave.shared.is_empty())
+    }
+
+    /// Adds containers with scattered duplicates, as many as the budget of all versions allows. All
+    /// newest versions that use a container leave it.
+    pub(super) fn gather(&mut self, uses: &Uses, duplicates: &Duplicates) {
+        let taken = self.containers();
+        for container in duplicates.gathering.iter().filter(|container| !taken.contains(container)) {
+            let shared = duplicates.shared.get(container).cloned().unwrap_or_default();
+            let leave =
+                |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Scattered, shared: shared.clone() };
+            let users = uses.of(container);
+            let cost = users.iter().map(|used| leave(used).copied_bytes()).sum();
+            if let Some(left) = self.budget.checked_sub(cost) {
+                self.budget = left;
+                users.iter().for_each(|used| self.leaves[used.version].push(leave(used)));
+            }
+        }
+    }
 }
 
 /// Containers with enough copies elsewhere, worst first.
@@ -229,9 +265,7 @@ fn drop_scattered(newest: &[Newest], leaves: &mut [Vec<Leave>], options: &Defrag
                 after.entry(*container).or_insert((0, size)).0 += bytes;
             }
             let is_thin = |container: &ContainerId| {
-                after
-                    .get(container)
-                    .is_some_and(|(used, held)| is_below(*used, options.sparse_percent.min(LITTLE_PERCENT), *held))
+                after.get(container).is_some_and(|(used, held)| is_below(*used, options.dense_percent, *held))
             };
             for leave in leaves.iter().filter(|leave| leave.why == Why::Duplicate) {
                 let thin = leave.shared.iter().filter(|(container, _)| is_thin(container));

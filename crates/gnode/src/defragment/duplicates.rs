@@ -10,7 +10,7 @@
 //! all versions choose the same copy, and none returns to a container that it left.
 //!
 //! Memory is bounded: the containers that are examined are limited. The others follow when these
-//! are gone.
+//! are gone. `gather` searches on, for duplicates that are scattered.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -44,12 +44,17 @@ pub(super) struct Duplicates {
     pub(super) reclaimed: HashSet<ContainerId>,
     /// Whether there are more than memory can hold.
     pub(super) has_more: bool,
-    places: HashMap<ChunkKey, Place>,
+    /// Containers with scattered duplicates, those with most first: if all of them are left, their
+    /// common chunks can be together.
+    pub(super) gathering: Vec<ContainerId>,
+    /// The common chunks of these.
+    pub(super) common: HashSet<ChunkKey>,
+    pub(super) places: HashMap<ChunkKey, Place>,
     others: Vec<(u32, ContainerId)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+pub(super) struct Place {
     other: u32,
     offset: u32,
 }
@@ -60,6 +65,18 @@ impl Duplicates {
         let place = self.places.get(&ChunkKey::of(&chunk.fingerprint))?;
         let (_, container) = *self.others.get(place.other as usize)?;
         Some(ChunkRef { container, offset: place.offset, ..*chunk })
+    }
+
+    /// Forgets all redirects.
+    pub(super) fn clear_redirects(&mut self) {
+        self.shared.clear();
+        self.places.clear();
+        self.others.clear();
+    }
+
+    /// Whether several newest versions need a chunk that is gathered.
+    pub(super) fn is_common(&self, chunk: &ChunkRef) -> bool {
+        self.common.contains(&ChunkKey::of(&chunk.fingerprint))
     }
 
     /// The numbers of containers that chunks are redirected to.
@@ -75,18 +92,25 @@ pub(super) fn is_retired(facts: &ContainerFacts) -> bool {
 }
 
 /// A container that newest versions use.
-struct Used {
-    id: ContainerId,
-    chunks: u32,
+pub(super) struct Used {
+    pub(super) id: ContainerId,
+    pub(super) chunks: u32,
+    /// Bytes of all chunks.
+    bytes: u64,
     /// Its chunks that such a container with a higher number has as well.
     losing: u32,
-    may_be_led_to: bool,
-    may_leave: bool,
+    pub(super) may_be_led_to: bool,
+    pub(super) may_leave: bool,
 }
 
 impl Used {
     fn stays(&self) -> bool {
         self.may_be_led_to && !self.may_leave
+    }
+
+    /// Bytes of this number of its chunks, if all have the same size.
+    pub(super) fn bytes_of(&self, chunks: u32) -> u64 {
+        (u128::from(self.bytes) * u128::from(chunks) / u128::from(self.chunks.max(1))) as u64
     }
 
     /// Whether enough of it is elsewhere. Chunks differ in size: the share of bytes may be enough
@@ -96,54 +120,80 @@ impl Used {
     }
 }
 
-/// Finds them. `leaving` are containers that are left in any case; others are left when at least
-/// `percent` of their chunks have copies elsewhere.
-pub(super) fn find(
-    context: &JobContext,
-    index: &IndexSnapshot,
-    uses: &Uses,
-    leaving: &HashSet<ContainerId>,
-    percent: u8,
-) -> Result<Duplicates, IndexError> {
-    let io = IndexIo { repository: context.repository.clone(), executor: context.executor.clone() };
-    let mut tables = Tables { io, index, memory: context.memory / 4, numbers: Vec::new(), kept: None };
-    let mut duplicates = Duplicates { index: index.number, ..Duplicates::default() };
-    let mut used = tables.used(uses, &mut duplicates.reclaimed)?;
-    tables.numbers = used.keys().copied().collect();
-    if index.runs_of(Table::Copies).is_empty() {
-        return Ok(duplicates);
+/// The search in one index.
+pub(super) struct Search<'a> {
+    pub(super) context: &'a JobContext,
+    pub(super) tables: Tables<'a>,
+    pub(super) used: BTreeMap<u32, Used>,
+    /// About how many bytes newest versions have twice or more, each first copy not counted.
+    pub(super) excess_bytes: u64,
+}
+
+impl<'a> Search<'a> {
+    /// Finds the containers of newest versions in the index.
+    pub(super) fn begin(
+        context: &'a JobContext,
+        index: &'a IndexSnapshot,
+        uses: &Uses,
+    ) -> Result<(Self, Duplicates), IndexError> {
+        let io = IndexIo { repository: context.repository.clone(), executor: context.executor.clone() };
+        let mut tables = Tables { io, index, memory: context.memory / 4, numbers: Vec::new(), kept: None };
+        let mut duplicates = Duplicates { index: index.number, ..Duplicates::default() };
+        let used = tables.used(uses, &mut duplicates.reclaimed)?;
+        tables.numbers = used.keys().copied().collect();
+        Ok((Self { context, tables, used, excess_bytes: 0 }, duplicates))
     }
-    tables.groups(|_, copies| {
-        let Some(highest) = copies.iter().map(|copy| copy.container).max() else { return };
-        for copy in copies.iter().filter(|copy| copy.container != highest) {
-            if let Some(used) = used.get_mut(&copy.container) {
-                used.losing += 1;
-            }
+
+    /// The number of chunks that there is memory for.
+    pub(super) fn chunks_max(&self) -> usize {
+        self.tables.memory / CHUNK_BYTES
+    }
+
+    /// Finds duplicates. `leaving` are containers that are left in any case; others are left when
+    /// at least `percent` of their chunks have copies elsewhere.
+    pub(super) fn redirects(
+        &mut self,
+        leaving: &HashSet<ContainerId>,
+        percent: u8,
+        duplicates: &mut Duplicates,
+    ) -> Result<(), IndexError> {
+        if self.tables.index.runs_of(Table::Copies).is_empty() {
+            return Ok(());
         }
-    })?;
-    duplicates.has_more = choose(&mut used, leaving, percent, tables.memory / CHUNK_BYTES);
-    if !used.values().any(|used| used.may_leave) {
-        return Ok(duplicates);
-    }
-    used.values_mut().for_each(|used| used.losing = 0);
-    tables.groups(|_, copies| {
-        if copies.iter().any(|copy| used.get(&copy.container).is_some_and(Used::stays)) {
-            for copy in copies {
+        let chunks_max = self.chunks_max();
+        let (tables, used) = (&mut self.tables, &mut self.used);
+        tables.groups(|_, copies| {
+            let Some(highest) = copies.iter().map(|copy| copy.container).max() else { return };
+            for copy in copies.iter().filter(|copy| copy.container != highest) {
                 if let Some(used) = used.get_mut(&copy.container) {
-                    used.losing += u32::from(used.may_leave);
+                    used.losing += 1;
                 }
             }
+        })?;
+        self.excess_bytes = used.values().map(|used| used.bytes_of(used.losing)).sum();
+        duplicates.has_more = choose(used, leaving, percent, chunks_max);
+        if !used.values().any(|used| used.may_leave) {
+            return Ok(());
         }
-    })?;
-    for used in used.values_mut() {
-        used.may_leave &= leaving.contains(&used.id) || used.is_worth(percent);
+        used.values_mut().for_each(|used| used.losing = 0);
+        tables.groups(|_, copies| {
+            if copies.iter().any(|copy| used.get(&copy.container).is_some_and(Used::stays)) {
+                for copy in copies {
+                    if let Some(used) = used.get_mut(&copy.container) {
+                        used.losing += u32::from(used.may_leave);
+                    }
+                }
+            }
+        })?;
+        for used in used.values_mut() {
+            used.may_leave &= leaving.contains(&used.id) || used.is_worth(percent);
+        }
+        if !used.values().any(|used| used.may_leave) {
+            return Ok(());
+        }
+        let found = tables.redirect_targets(used)?;
+        drop_into(self.context, used, found, duplicates)
     }
-    if !used.values().any(|used| used.may_leave) {
-        return Ok(duplicates);
-    }
-    let found = tables.redirect_targets(&used)?;
-    drop_into(context, &used, found, &mut duplicates)?;
-    Ok(duplicates)
 }
 
 /// Marks containers that may be left, those with most copies elsewhere first, until the limit of
@@ -176,7 +226,7 @@ fn choose(used: &mut BTreeMap<u32, Used>, leaving: &HashSet<ContainerId>, percen
     has_more
 }
 
-struct Tables<'a> {
+pub(super) struct Tables<'a> {
     io: IndexIo,
     index: &'a IndexSnapshot,
     memory: usize,
@@ -210,10 +260,10 @@ impl Kept {
 }
 
 /// A chunk in containers that may be left, and its other places.
-struct Found {
-    key: ChunkKey,
-    winner: ChunkPlace,
-    losers: Vec<u32>,
+pub(super) struct Found {
+    pub(super) key: ChunkKey,
+    pub(super) winner: ChunkPlace,
+    pub(super) losers: Vec<u32>,
 }
 
 impl Tables<'_> {
@@ -234,15 +284,15 @@ impl Tables<'_> {
                 reclaimed.insert(facts.id);
                 continue;
             }
-            let (id, chunks) = (facts.id, facts.chunks);
+            let (id, chunks, bytes) = (facts.id, facts.chunks, facts.bytes);
             let may_be_led_to = number >= rebuilt;
-            used.insert(number, Used { id, chunks, losing: 0, may_be_led_to, may_leave: false });
+            used.insert(number, Used { id, chunks, bytes, losing: 0, may_be_led_to, may_leave: false });
         }
         Ok(used)
     }
 
     /// All chunks that are in several of these containers, with their places there.
-    fn groups(&mut self, mut each: impl FnMut(ChunkKey, &[ChunkPlace])) -> Result<(), IndexError> {
+    pub(super) fn groups(&mut self, mut each: impl FnMut(ChunkKey, &[ChunkPlace])) -> Result<(), IndexError> {
         if let Some(kept) = &self.kept {
             kept.iter().for_each(|(key, places)| each(key, places));
             return Ok(());
@@ -289,7 +339,7 @@ impl Tables<'_> {
 
 /// Looks up the numbers and sizes of the chunks in their containers. Nothing is redirected to a
 /// container with an unreadable table.
-fn drop_into(
+pub(super) fn drop_into(
     context: &JobContext,
     used: &BTreeMap<u32, Used>,
     mut found: Vec<Found>,

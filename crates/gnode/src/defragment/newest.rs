@@ -22,6 +22,8 @@ pub(super) struct Newest {
     pub(super) containers: Vec<ContainerUsage>,
     /// The metadata containers it uses.
     pub(super) metadata: Vec<ContainerId>,
+    /// Bytes that the round has already copied for it.
+    pub(super) spent: u64,
 }
 
 impl Newest {
@@ -30,7 +32,7 @@ impl Newest {
         let containers = manifest.containers.iter().filter(of_data).copied().collect();
         let all = manifest.containers.iter().map(|usage| usage.container);
         let metadata = all.filter(|container| container.kind == ContainerKind::Meta).collect();
-        Self { version: version.clone(), bytes: manifest.data.bytes(), containers, metadata }
+        Self { version: version.clone(), bytes: manifest.data.bytes(), containers, metadata, spent: 0 }
     }
 }
 
@@ -86,6 +88,12 @@ impl Uses {
     /// All of them, each once.
     pub(super) fn containers(&self) -> impl Iterator<Item = ContainerId> {
         self.all.chunk_by(|a, b| a.usage.container == b.usage.container).map(|used| used[0].usage.container)
+    }
+
+    /// Bytes that all of them hold, uncompressed.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let each = self.all.chunk_by(|a, b| a.usage.container == b.usage.container);
+        each.map(|used| used[0].usage.bytes_held).sum()
     }
 
     /// The versions that use a container.

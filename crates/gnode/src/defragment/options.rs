@@ -24,12 +24,25 @@ pub struct DefragmentOptions {
     /// A container is left for copies elsewhere when there are some of at least this share of its
     /// bytes (percent). Above 100: never.
     pub duplicate_percent: u8,
+    /// A version is redirected to a container only if it then uses at least this share of its bytes
+    /// (percent). Up to a tenth of a container may be in others.
+    pub dense_percent: u8,
+    /// Newest versions may have this percentage of their bytes twice. Above it, duplicates that are
+    /// scattered are gathered in containers of their own.
+    pub excess_percent: f64,
     /// Of the bytes in containers that newest versions use, at most this percentage may stay
     /// unused. `None`: containers are left for what restores read, within the budget. A limit needs
     /// all manifests, and copies without a budget.
     pub unused_percent: Option<f64>,
     /// How the copies are compressed.
     pub compression: Compression,
+}
+
+impl DefragmentOptions {
+    /// The same, but containers are left for their duplicates and unused bytes alone.
+    pub fn only_duplicates(self) -> Self {
+        Self { held_percent: u8::MAX, cheap_percent: u8::MAX, sparse_percent: 0, small_bytes: 0, ..self }
+    }
 }
 
 /// How many bytes one rewrite of a version may copy, uncompressed. The parts are added.
@@ -71,6 +84,9 @@ impl Default for DefragmentOptions {
             small_bytes: 2 << 20,
             budget: Budget::default(),
             duplicate_percent: 20,
+            // What is read stays within the bound of all containers, and a little more.
+            dense_percent: 80,
+            excess_percent: 1.0,
             unused_percent: None,
             compression: Compression::DEFAULT,
         }

@@ -135,10 +135,17 @@ impl Copied {
         self.owners.push((version.clone(), moves.iter().map(|moved| moved.from).collect()));
     }
 
-    /// Versions other than this one that have copies of the contents of these containers.
-    pub(super) fn owners_of(&self, containers: &[ContainerUsage], version: &Version) -> impl Iterator<Item = Version> {
+    /// Versions other than this one that have copies of the contents of these containers, or of
+    /// others with the same chunks if it `gathers`.
+    pub(super) fn owners_of(
+        &self,
+        containers: &[ContainerUsage],
+        version: &Version,
+        gathers: bool,
+    ) -> impl Iterator<Item = Version> {
         let has_some = |from: &HashSet<ContainerId>| containers.iter().any(|usage| from.contains(&usage.container));
-        let owners = self.owners.iter().filter(move |(owner, from)| owner.id() != version.id() && has_some(from));
+        let is_other = |owner: &Version| owner.id() != version.id();
+        let owners = self.owners.iter().filter(move |(owner, from)| is_other(owner) && (gathers || has_some(from)));
         owners.map(|(owner, _)| owner.clone())
     }
 

@@ -1,6 +1,6 @@
 //! The step of a round that rewrites newest versions, until none is left to rewrite.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use larder_format::ErrorKind;
 use larder_format::container::CONTAINER_TARGET;
@@ -11,7 +11,7 @@ use larder_rewrite::chunk_copier::RewriteError;
 
 use super::deadline::Deadline;
 use super::{MaintenanceOptions, OnNotRewritten};
-use crate::defragment::{DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter, plans};
+use crate::defragment::{DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter, plans_after};
 use crate::forget::pin_of;
 use crate::pass::cost::Requests;
 
@@ -49,6 +49,9 @@ pub struct DefragmentReport {
     pub stored_bytes: u64,
     /// Bytes that now use another copy, uncompressed.
     pub shared_bytes: u64,
+    /// About how many bytes newest versions still have twice or more, uncompressed, each first copy
+    /// not counted; at most. As far as the newest index knows.
+    pub left_duplicate_bytes: u64,
     /// An estimate of the requests that it takes, beside those for the plan.
     pub requests: Requests,
     /// Versions that were not rewritten, and why.
@@ -85,6 +88,8 @@ pub(super) struct Defragmentation<'a> {
     defragment: DefragmentOptions,
     deadline: &'a Deadline<'a>,
     on_not_rewritten: OnNotRewritten<'a>,
+    /// Bytes copied for each version so far: they count for the budgets of later plans.
+    spent: HashMap<JobId, u64>,
     pub(super) report: DefragmentReport,
 }
 
@@ -97,7 +102,8 @@ impl<'a> Defragmentation<'a> {
         on_not_rewritten: OnNotRewritten<'a>,
     ) -> Self {
         let defragment = options.defragment();
-        Self { context, looking, options, defragment, deadline, on_not_rewritten, report: DefragmentReport::default() }
+        let (spent, report) = (HashMap::new(), DefragmentReport::default());
+        Self { context, looking, options, defragment, deadline, on_not_rewritten, spent, report }
     }
 
     /// Plans and rewrites until nothing is left to do. Returns whether anything was rewritten.
@@ -108,17 +114,25 @@ impl<'a> Defragmentation<'a> {
             if self.must_stop() {
                 return Ok(has_done);
             }
-            let plans = plans(self.looking, &self.defragment)?;
+            let plans = plans_after(self.looking, &self.defragment, &self.spent)?;
+            self.report.left_duplicate_bytes = plans.duplicate_bytes;
             for version in &plans.unreadable {
                 self.failed(version.id(), NotRewritten::UnreadableManifest);
             }
             let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
+            let mut are_whole = true;
             for plan in &plans.plans {
                 let must_stop = self.must_stop();
                 self.report.has_left |= must_stop;
+                let (versions, containers) = (self.report.versions, self.report.containers);
                 if must_stop || !self.rewrite(&mut defragmenter, plan) {
                     return Ok(has_done || self.report.versions > before);
                 }
+                are_whole &= self.report.versions > versions
+                    && self.report.containers - containers == plan.containers.len() as u64;
+            }
+            if are_whole {
+                self.report.left_duplicate_bytes = plans.left_duplicate_bytes;
             }
             let is_done = self.report.versions > before;
             has_done |= is_done;
@@ -183,6 +197,7 @@ impl<'a> Defragmentation<'a> {
         report.versions += 1;
         report.containers += plan.containers.len() as u64;
         report.bytes += bytes;
+        *self.spent.entry(id).or_default() += bytes;
         report.stored_bytes += stored_bytes;
         report.shared_bytes += shared_bytes;
         // Shared data is read once, to compare it.

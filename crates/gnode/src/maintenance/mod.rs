@@ -90,7 +90,7 @@ pub fn run(
     // All steps read the same runs of the index.
     let remembering = context.through(&remembering(&context.repository, options.pass.memory));
     let mut defragmentation = Defragmentation::new(context, &remembering, options, &deadline, on_not_rewritten);
-    if options.wants(Task::Defragment) {
+    if options.rewrites_newest() {
         defragmentation.run()?;
     }
     let mut report = PassReport::without_pass();
@@ -101,7 +101,7 @@ pub fn run(
         };
         report = pass(defragmentation.report.bytes)?;
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
-        if is_news && options.wants(Task::Defragment) && defragmentation.run()? {
+        if is_news && options.rewrites_newest() && defragmentation.run()? {
             let copied = defragmentation.report.bytes + report.reclaimed.copied_bytes.0;
             report = report.followed_by(pass(copied)?);
         }

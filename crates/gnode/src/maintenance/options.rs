@@ -19,10 +19,14 @@ pub enum Task {
     /// Containers are retired whose chunks are stored elsewhere too. Includes [`Self::Collect`].
     Dedup,
     /// The same, and chunks that no version needs are searched for, whether it is worth it or not.
+    /// Newest versions are rewritten until they have next to nothing twice.
     Exact,
     /// Series in the layout `lifecycle` are arranged, all of them. Includes [`Self::Collect`].
     Arrange,
 }
+
+/// Newest versions may have this percentage of their bytes twice when the user wants them exact.
+const EXACT_EXCESS_PERCENT: f64 = 0.1;
 
 /// How a round is done.
 #[derive(Debug, Clone, Default)]
@@ -66,9 +70,22 @@ impl MaintenanceOptions {
         [Task::Collect, Task::Dedup, Task::Exact, Task::Arrange].into_iter().any(|task| self.wants(task))
     }
 
+    /// Whether newest versions are rewritten.
+    pub(super) fn rewrites_newest(&self) -> bool {
+        self.wants(Task::Defragment) || self.wants(Task::Exact)
+    }
+
     /// How newest versions are rewritten.
     pub(super) fn defragment(&self) -> DefragmentOptions {
-        DefragmentOptions { unused_percent: self.max_unused, ..self.defragment }
+        let mut options = DefragmentOptions { unused_percent: self.max_unused, ..self.defragment };
+        if self.tasks.contains(&Task::Exact) {
+            options.excess_percent = EXACT_EXCESS_PERCENT;
+            options.budget.version_percent = 100;
+        }
+        match self.wants(Task::Defragment) {
+            true => options,
+            false => options.only_duplicates(),
+        }
     }
 
     /// How a pass is made after this number of copied bytes, with this time left.
@@ -129,6 +146,21 @@ mod tests {
             assert!(options.wants_pass() && !options.wants(Task::Defragment), "{options:?}");
             assert_eq!((exact(&options), all_series(&options)), (reclaims, arranges), "{:?}", options.tasks);
         }
+    }
+
+    #[test]
+    fn the_exact_task_rewrites_newest_versions_for_their_duplicates_alone() {
+        let of = |tasks: &[Task]| MaintenanceOptions {
+            tasks: tasks.iter().copied().collect(),
+            ..MaintenanceOptions::default()
+        };
+        assert_eq!(of(&[]).defragment(), DefragmentOptions::default());
+        assert!(!of(&[Task::Dedup, Task::Collect]).rewrites_newest());
+        let (exact, both) = (of(&[Task::Exact]), of(&[Task::Exact, Task::Defragment]));
+        assert!(exact.rewrites_newest() && both.rewrites_newest());
+        let excess = [&exact, &both].map(|options| options.defragment().excess_percent);
+        assert_eq!(excess, [EXACT_EXCESS_PERCENT; 2]);
+        assert_eq!(exact.defragment(), both.defragment().only_duplicates());
     }
 
     #[test]

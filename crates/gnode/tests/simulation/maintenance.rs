@@ -221,7 +221,9 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         sparse_percent: node.pick(&[60, 90, 100]),
         small_bytes: node.pick(&[0, 200, 1000]),
         budget: Budget::of_version(node.pick(&[20, 60, 100])),
-        duplicate_percent: node.pick(&[20, 101]),
+        duplicate_percent: node.pick(&[20, 20, 101]),
+        dense_percent: node.pick(&[30, 80]),
+        excess_percent: f64::from(node.pick(&[0u8, 1, 100])),
         unused_percent: None,
         compression: Compression::Off,
     };

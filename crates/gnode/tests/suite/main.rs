@@ -16,6 +16,7 @@ mod converting_damage;
 mod crash_sweep;
 mod daemon;
 mod estimates;
+mod exact_across_series;
 mod fifty_versions;
 mod forged_generations;
 mod forged_places;

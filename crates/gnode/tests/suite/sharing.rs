@@ -30,6 +30,8 @@ const EXACT: DefragmentOptions = DefragmentOptions {
     small_bytes: 0,
     budget: Budget::of_version(100),
     duplicate_percent: 0,
+    dense_percent: 0,
+    excess_percent: 100.0,
     compression: larder_format::compress::Compression::DEFAULT,
     unused_percent: None,
 };
@@ -210,11 +212,12 @@ fn what_is_below_the_threshold_or_above_the_budget_stays() {
     scene.collect();
     scene.alone_with("b", &[1], &(20..28).collect::<Vec<_>>());
     scene.collect();
-    let all = DefragmentOptions { budget: Budget::of_version(100), ..DefragmentOptions::default() };
+    let all =
+        DefragmentOptions { budget: Budget::of_version(100), excess_percent: 100.0, ..DefragmentOptions::default() };
     assert!(scene.plans(&all).is_empty(), "a ninth is not enough");
     let tenth = DefragmentOptions { duplicate_percent: 10, ..all };
     assert!(scene.plans(&tenth).is_empty(), "one more container of which it would use little");
-    let tenth = DefragmentOptions { sparse_percent: 10, ..tenth };
+    let tenth = DefragmentOptions { dense_percent: 10, ..tenth };
     assert_eq!(scene.plans(&tenth).len(), 1);
     assert!(
         scene.plans(&DefragmentOptions { budget: Budget::of_version(80), ..tenth }).is_empty(),

@@ -63,6 +63,16 @@ impl ChunkCopier {
         Ok(copies)
     }
 
+    /// The same, into containers of their own.
+    pub(super) fn copy_common(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RewriteError> {
+        let mut common = self.common.take().unwrap_or_else(|| self.data.second());
+        std::mem::swap(&mut self.data, &mut common);
+        let copies = self.copy(chunks);
+        std::mem::swap(&mut self.data, &mut common);
+        self.common = Some(common);
+        copies
+    }
+
     /// Appends the chunks to the open containers.
     fn write(
         &mut self,

@@ -36,6 +36,8 @@ struct Rewriting {
     waiting: Vec<Waiting>,
     /// Chunks to copy for waiting segments, in stream order.
     wanted: Vec<ChunkRef>,
+    /// Those that other versions need too.
+    wanted_in_common: Vec<ChunkRef>,
     /// Chunks of the waiting segments that have another copy, and that copy.
     shared: Vec<(ChunkRef, ChunkRef)>,
     /// Bytes of both, and of the records of waiting segments.
@@ -79,6 +81,23 @@ impl ChunkCopier {
         })
     }
 
+    /// The same, but chunks that `is_common` accepts are copied into containers of their own. So
+    /// another version that needs them reads nothing else with them.
+    pub fn rewrite_gathering(
+        &mut self,
+        manifest: &Manifest,
+        retires: impl Fn(&ContainerId) -> bool,
+        elsewhere: impl Fn(&ChunkRef) -> Option<ChunkRef>,
+        is_common: impl Fn(&ChunkRef) -> bool,
+    ) -> Result<RewrittenRecipes, RewriteError> {
+        let retires = &retires;
+        self.rewrite_to(manifest, retires, |chunk| match elsewhere(chunk).filter(|other| !retires(&other.container)) {
+            Some(other) => Placing::Shared(other),
+            None if is_common(chunk) => Placing::CopyCommon(*chunk),
+            None => Placing::Copy(*chunk),
+        })
+    }
+
     /// The same, where not every chunk of these containers is copied from its present place.
     pub(crate) fn rewrite_to(
         &mut self,
@@ -93,6 +112,7 @@ impl ChunkCopier {
             nodes: NodeWriter::new(Some(&self.left.staying(&manifest.data))),
             waiting: Vec::new(),
             wanted: Vec::new(),
+            wanted_in_common: Vec::new(),
             shared: Vec::new(),
             waiting_bytes: 0,
             batch: HashMap::new(),
@@ -147,8 +167,12 @@ impl ChunkCopier {
                 rewriting.wanted.push(chunk);
             }
         }
-        let copies = self.copy(&rewriting.wanted)?;
-        for (from, to) in rewriting.wanted.drain(..).zip(copies) {
+        let mut copies = match rewriting.wanted_in_common.is_empty() {
+            true => Vec::new(),
+            false => self.copy_common(&rewriting.wanted_in_common)?,
+        };
+        copies.extend(self.copy(&rewriting.wanted)?);
+        for (from, to) in rewriting.wanted_in_common.drain(..).chain(rewriting.wanted.drain(..)).zip(copies) {
             rewriting.batch.insert(from.fingerprint, Some(to));
             rewriting.places.insert(to);
             rewriting.moved_bytes += u64::from(to.size);
@@ -192,6 +216,10 @@ impl Rewriting {
             Placing::Copy(from) => {
                 place.insert(None);
                 self.wanted.push(from);
+            }
+            Placing::CopyCommon(from) => {
+                place.insert(None);
+                self.wanted_in_common.push(from);
             }
             Placing::Shared(other) => {
                 place.insert(None);

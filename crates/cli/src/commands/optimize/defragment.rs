@@ -15,6 +15,7 @@ pub(super) fn json(report: &DefragmentReport, prices: &Prices) -> Value {
         "bytes": report.bytes,
         "stored_bytes": report.stored_bytes,
         "shared_bytes": report.shared_bytes,
+        "left_duplicate_bytes": report.left_duplicate_bytes,
         "failed": report.failed.len(),
         "overtaken": report.overtaken,
         "requests": report.requests.count(),
@@ -27,6 +28,10 @@ pub(super) fn print(report: &DefragmentReport, is_planned: bool, out: &Output, p
         out.info("no time was left to rewrite all snapshots; the next pass continues")?;
     } else if report.was_stopped {
         out.info("the time limit was reached before all snapshots were examined; the next pass continues")?;
+    }
+    if report.left_duplicate_bytes > 0 {
+        let left = sizes::show(report.left_duplicate_bytes);
+        out.info(format!("the newest snapshots still have about {left} in common that is stored more than once"))?;
     }
     if report.is_empty() {
         return Ok(());

@@ -53,7 +53,7 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         domain_epoch: 0,
     };
     let version = Version { summary, series: SeriesKey([number; 16]), generation, made_ms: 0, manifest_bytes: 0 };
-    Newest { version, bytes, containers, metadata: Vec::new() }
+    Newest { version, bytes, containers, metadata: Vec::new(), spent: 0 }
 }
 
 /// Containers by the bytes they hold; versions by their generation and how much of each container
@@ -117,7 +117,7 @@ proptest! {
             }
         }
         let unused = vec![Vec::new(); all.len()];
-        let chosen = choose(&all, &uses, sparse, unused, &duplicates, &options);
+        let chosen = choose(&all, &uses, sparse, unused, &duplicates, &options).leaves;
         prop_assert_eq!(chosen.len(), all.len());
 
         for (newest, leaves) in all.iter().zip(&chosen) {
@@ -143,7 +143,7 @@ proptest! {
                             prop_assert!(leaves_it);
                         }
                     }
-                    Why::ReclaimReport | Why::Unused => prop_assert!(false, "nothing was"),
+                    Why::ReclaimReport | Why::Unused | Why::Scattered => prop_assert!(false, "nothing was"),
                 }
             }
         }
@@ -202,8 +202,9 @@ fn a_plan_is_cut_to_its_budget() {
     let all = [newest(1, 0, 1500, vec![usage(0, 500), usage(1, 900), usage(2, 100)])];
     let (sparse, unused) = (vec![vec![usage(2, 100)]], vec![vec![usage(0, 500), usage(1, 900)]]);
     let options = DefragmentOptions::default();
-    let plans =
-        super::super::plans_of(&all, &Uses::of_all(&all), sparse, unused, Duplicates::default(), &options).plans;
+    let uses = Uses::of_all(&all);
+    let chosen = choose(&all, &uses, sparse, unused, &Duplicates::default(), &options);
+    let plans = super::super::plans_of(&all, &uses, chosen.leaves, Duplicates::default()).plans;
     let [plan] = &plans[..] else { panic!("{plans:?}") };
     let within = |bytes| {
         plan.clone().within(bytes).map(|plan| {
