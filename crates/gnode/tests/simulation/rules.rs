@@ -43,7 +43,6 @@ pub const RULES: &[Rule] = &[
     Rule::RedirectBeforeRemoval,
     Rule::ContainersBeforeLeases,
     Rule::HighestAfterWin,
-    Rule::SettledBeforeLeases,
 ];
 
 /// Rules that are found only while a second one is broken too: each of the two prevents what the other does. The seed that finds one
@@ -68,6 +67,8 @@ pub fn twin(rule: Rule) -> Option<Rule> {
 ///   closed job the register is taken, or its lease is gone.
 /// * `AdoptedLeased`, `LeaseReadLast`, `LeaseRemovedFirst`: containers must come back after a clean-up while their deletion is pending a
 ///   second time, and a job must begin before the clean-up and look after it. 500 seeds do not show it, nor with `AskedTwice` broken.
+/// * `SettledBeforeLeases`: a seed in 460 showed it before listings were made side by side. Now 300 seeds do not, with `AskedTwice`
+///   broken too.
 /// * `SupersededBeforeLeases`: a job and a compaction of its base must both begin and get that far between two requests of a pass. 500
 ///   seeds do not show it, nor with `AskedTwice` broken.
 /// * `MissingStops`, `RebuildAsksLeases`: each prevents what the other does in the model. 5,000 seeds do not show the second, nor 400
@@ -84,6 +85,7 @@ pub const UNSEEN: &[Rule] = &[
     Rule::AdoptedLeased,
     Rule::LeaseReadLast,
     Rule::LeaseRemovedFirst,
+    Rule::SettledBeforeLeases,
     Rule::SupersededBeforeLeases,
     Rule::MissingStops,
     Rule::RebuildAsksLeases,
@@ -133,7 +135,6 @@ const LAST_SEEDS: &[(Rule, u64)] = &[
     (Rule::RetireNotAdopted, 678),
     (Rule::LaterReferencesInherit, 154),
     (Rule::RebuiltFirst, 34),
-    (Rule::SettledBeforeLeases, 460),
 ];
 
 /// The seed to begin with when a rule is searched for.
