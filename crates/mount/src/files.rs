@@ -33,12 +33,14 @@ pub(crate) struct Files {
     handles: Mutex<Handles>,
     /// How long the kernel may keep what is above snapshots.
     changing: Duration,
+    /// The kernel checks ACLs, and not only modes.
+    checks_acls: bool,
 }
 
 impl Files {
-    pub(crate) fn new(tree: Arc<Tree>) -> Self {
+    pub(crate) fn new(tree: Arc<Tree>, checks_acls: bool) -> Self {
         let changing = CHANGING_MAX.min(Duration::from_millis(tree.refresh_ms()));
-        Self { tree, handles: Mutex::default(), changing }
+        Self { tree, handles: Mutex::default(), changing, checks_acls }
     }
 
     fn lifetime(&self, attributes: &Attributes) -> &Duration {
@@ -148,6 +150,11 @@ impl Filesystem for Files {
         // An old kernel works without them.
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_background(BACKGROUND);
+        // Modes alone may permit what an ACL refuses, so nothing is shown without this check.
+        if self.checks_acls && config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_err() {
+            let why = "this kernel does not check the ACLs of FUSE files, so other users cannot be admitted";
+            return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, why));
+        }
         Ok(())
     }
 

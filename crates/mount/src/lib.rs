@@ -19,14 +19,16 @@ use self::files::Files;
 
 pub use larder_mountpoint::{Mounted, NotFree, Users, expect_free};
 
-/// Threads that serve requests of the kernel.
-const THREADS: usize = 4;
+/// Threads that serve requests of the kernel. Some of them may wait for the store while others
+/// answer from the caches.
+const THREADS: usize = 16;
 
-/// Mounts a tree on a folder that exists.
+/// Mounts a tree on a folder that exists. If all users may use it and permissions are checked, ACLs
+/// are checked too. The user of the process can read the repository anyway.
 ///
 /// # Errors
-/// There is no such folder, or the system refuses the mount.
+/// There is no such folder, the system refuses the mount, or it cannot check ACLs.
 pub fn mount(folder: &Path, tree: Arc<Tree>, users: Users, checks_permissions: bool) -> io::Result<Mounted> {
     let options = Options { is_read_only: true, users, checks_permissions, threads: THREADS };
-    Mounted::mount(folder, Files::new(tree), options)
+    Mounted::mount(folder, Files::new(tree, checks_permissions && users == Users::All), options)
 }

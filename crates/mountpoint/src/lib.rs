@@ -9,6 +9,7 @@ mod free;
 mod guard;
 mod unmounting;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,26 @@ pub struct Options {
     /// Threads that serve requests of the kernel.
     pub threads: usize,
 }
+
+/// Why a mount did not end well.
+#[derive(Debug)]
+pub enum NotEnded {
+    /// It cannot be unmounted.
+    Busy(io::Error),
+    /// It is unmounted, but requests were not served any more because of this error.
+    Broken(io::Error),
+}
+
+impl fmt::Display for NotEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy(error) => write!(f, "it cannot be unmounted: {error}"),
+            Self::Broken(error) => write!(f, "it ended by an error of FUSE: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NotEnded {}
 
 /// A mounted file system. A drop unmounts it, and so does the end of the process.
 #[derive(Debug)]
@@ -102,16 +123,16 @@ impl Mounted {
     /// process on. `false` then.
     ///
     /// # Errors
-    /// It cannot be unmounted.
-    pub fn unmount(mut self) -> io::Result<bool> {
+    /// It cannot be unmounted, or it ended by an error.
+    pub fn unmount(mut self) -> Result<bool, NotEnded> {
         self.end()
     }
 
-    fn end(&mut self) -> io::Result<bool> {
+    fn end(&mut self) -> Result<bool, NotEnded> {
         let Some(session) = self.session.take() else { return Ok(true) };
         let ended = self.end_session(session);
         // If it is still mounted, the guard tries once more after the process.
-        if ended.is_ok()
+        if !matches!(ended, Err(NotEnded::Busy(_)))
             && let Some(guard) = self.guard.take()
         {
             guard.end();
@@ -119,21 +140,27 @@ impl Mounted {
         ended
     }
 
-    fn end_session(&self, session: BackgroundSession) -> io::Result<bool> {
+    fn end_session(&self, session: BackgroundSession) -> Result<bool, NotEnded> {
         if session.guard.is_finished() || unmount(&self.folder) {
-            // The kernel has ended the session. It only has to be joined.
-            return session.umount_and_join().map(|()| true).or(Ok(true));
+            // The kernel has ended the session, or an error has. It only has to be joined.
+            let joined = session.join();
+            // An error may have left it mounted.
+            if is_dead(&self.folder) {
+                unmount_lazily(&self.folder);
+            }
+            return joined.map(|()| true).map_err(NotEnded::Broken);
         }
         // Joining would wait for the users of the files.
         std::mem::forget(session);
-        if unmount_lazily(&self.folder) { Ok(false) } else { Err(io::Error::from(rustix::io::Errno::BUSY)) }
+        let busy = || NotEnded::Busy(rustix::io::Errno::BUSY.into());
+        if unmount_lazily(&self.folder) { Ok(false) } else { Err(busy()) }
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::warn!("{} cannot be unmounted: {error}", self.folder.display());
+            tracing::warn!("{}: {error}", self.folder.display());
         }
     }
 }

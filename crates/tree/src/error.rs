@@ -56,11 +56,26 @@ impl TreeError {
         }
     }
 
-    /// The error of the repository behind it, if it is one.
-    pub fn repository(&self) -> Option<&RepositoryError> {
+    /// Whether data is missing or damaged.
+    pub fn is_damage(&self) -> bool {
         match self {
-            Self::Repository(error) | Self::Contents(RandomError::Repository(error)) => Some(error),
-            _ => None,
+            Self::Repository(error) | Self::Contents(RandomError::Repository(error)) => error.is_damage(),
+            // Reads end at the size of the file, so its contents are shorter than its entry says.
+            Self::Contents(RandomError::BeyondEnd { .. }) => true,
+            _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_shorter_than_the_entry_are_damage() {
+        let short = RandomError::BeyondEnd { offset: 4096, length: 10, size: 4000 };
+        assert!(TreeError::from(short).is_damage());
+        assert!(!TreeError::from(RandomError::Interrupted).is_damage());
+        assert!(!TreeError::NotFound.is_damage());
     }
 }

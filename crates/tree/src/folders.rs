@@ -75,22 +75,32 @@ impl Folders {
     ) -> Self {
         let named = HashMap::from([(ROOT, Named::Folder(BTreeMap::new()))]);
         let mut folders = Self { named, parents: HashMap::from([(ROOT, ROOT)]), snapshots: versions.len() };
+        // Of each folder of times: its path, and the newest snapshot with its name.
+        let mut newest = BTreeMap::new();
+        let mut tried = HashMap::new();
         for version in versions.into_iter().map(Arc::new) {
             for template in templates {
                 for mut path in template.paths(&version.summary, layout) {
                     let Some(last) = path.pop() else { continue };
                     let Some((folder, shown)) = folders.folder(&path, numbers) else { continue };
-                    let name = folders.free_name(folder, last);
+                    let name = folders.free_name(folder, last, &mut tried);
                     let number = numbers.of(format!("{shown}/{name}\0{}", version.id()));
                     folders.add(folder, name.clone(), number, Named::Snapshot(version.clone()));
                     if template.ends_with_time() {
                         // The list is sorted, so the last one is the newest.
-                        // The kernel may keep targets, so another target is another link.
-                        let link = numbers.of(format!("{shown}/{LATEST}\0{}", version.id()));
-                        folders.add(folder, LATEST.to_owned(), link, Named::Link(name));
+                        newest.insert(folder, (shown, name, version.id()));
                     }
                 }
             }
+        }
+        for (folder, (shown, name, id)) in newest {
+            // A host, series or tag may have this name.
+            if matches!(folders.get(folder), Some(Named::Folder(names)) if names.contains_key(LATEST)) {
+                continue;
+            }
+            // The kernel may keep targets, so another target is another link.
+            let link = numbers.of(format!("{shown}/{LATEST}\0{id}"));
+            folders.add(folder, LATEST.to_owned(), link, Named::Link(name));
         }
         folders
     }
@@ -125,14 +135,22 @@ impl Folders {
         }
     }
 
-    /// The name, or with `-1`, `-2` and so on behind it if it is taken.
-    fn free_name(&self, folder: u64, name: String) -> String {
+    /// The name, or with `-1`, `-2` and so on behind it if it is taken. `tried`: the last number
+    /// behind each name.
+    fn free_name(&self, folder: u64, name: String, tried: &mut HashMap<(u64, String), u64>) -> String {
         let Some(Named::Folder(names)) = self.named.get(&folder) else { return name };
         let is_free = |name: &String| name != LATEST && !names.contains_key(name);
         if is_free(&name) {
             return name;
         }
-        (1..).map(|number| format!("{name}-{number}")).find(is_free).unwrap_or(name)
+        let tried = tried.entry((folder, name.clone())).or_default();
+        loop {
+            *tried += 1;
+            let numbered = format!("{name}-{tried}");
+            if is_free(&numbered) {
+                return numbered;
+            }
+        }
     }
 
     /// Something by its number.

@@ -5,8 +5,9 @@
 //! names the snapshot, then the snapshot is looked at in the store, and only then it is read.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use larder_format::ids::JobId;
 use larder_format::manifest::Manifest;
@@ -22,6 +23,10 @@ use crate::metadata::{Metadata, MetadataCache};
 
 /// Snapshots that are pinned at the same time, as far as no file of more of them is open.
 const OPENED_MAX: usize = 64;
+/// A lost lease that could not be replaced is tried again after this time, in milliseconds.
+const RETRY_MS: u64 = 30_000;
+/// Requests that use a snapshot look at it for less than this time.
+const MOMENT: Duration = Duration::from_millis(50);
 /// Snapshots whose contents are read at the same time: each has threads for reading ahead.
 pub(crate) const READERS_MAX: usize = 4;
 /// The part of the memory for decoded blocks of metadata: one in this number.
@@ -43,6 +48,29 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Whether its lease does not count any more.
+    fn has_lost_lease(&self) -> bool {
+        self.reading.lock().as_ref().is_some_and(|reading| reading.expect_lease().is_err())
+    }
+
+    /// Replaces the lease. Nothing takes the place of one that has ended.
+    fn replace_lease(&self, again: Reading) {
+        let mut reading = self.reading.lock();
+        let ended = if reading.is_some() { reading.replace(again) } else { Some(again) };
+        drop(reading);
+        if let Some(ended) = ended {
+            ended.end();
+        }
+    }
+
+    /// The snapshot was forgotten: no lease protects it again.
+    fn give_up_lease(&self) {
+        let lost = self.reading.lock().take();
+        if let Some(lost) = lost {
+            lost.end();
+        }
+    }
+
     /// Whether the snapshot is forgotten and not protected: missing objects are no damage then.
     pub(crate) fn is_forgotten(&self) -> bool {
         let reading = self.reading.lock();
@@ -88,7 +116,11 @@ pub(crate) struct Pins {
     chunks: MetaChunks,
     cache: Arc<MetadataCache>,
     places: Mutex<HashMap<JobId, Place>>,
+    /// Snapshots with open files that were replaced meanwhile.
+    replaced: Mutex<Vec<Weak<Opened>>>,
     keep_ms: u64,
+    /// Lost leases are not replaced before this time, by the clock of the job.
+    retry_ms: AtomicU64,
 }
 
 impl Pins {
@@ -102,6 +134,8 @@ impl Pins {
             chunks: MetaChunks::new(&context),
             cache: Arc::new(cache),
             places: Mutex::default(),
+            replaced: Mutex::default(),
+            retry_ms: AtomicU64::new(0),
             options,
             context,
             keep_ms,
@@ -143,6 +177,17 @@ impl Pins {
         Ok(place.insert(opened).clone())
     }
 
+    /// Snapshots in use that a lease protects.
+    pub(crate) fn protected(&self) -> Vec<Arc<Version>> {
+        let is_protected = |opened: &Arc<Opened>| {
+            opened.reading.lock().as_ref().is_some_and(|reading| reading.has_lease() && reading.expect_lease().is_ok())
+        };
+        // A request holds the lock of a place only for a moment, or the first one opens it.
+        let places: Vec<Place> = self.places.lock().values().cloned().collect();
+        let opened = places.iter().filter_map(|place| place.try_lock_for(MOMENT)?.clone());
+        opened.filter(is_protected).map(|opened| opened.version.clone()).collect()
+    }
+
     /// The reader of a snapshot's contents.
     pub(crate) fn data(&self, opened: &Opened) -> Arc<RandomReader> {
         self.touch(opened);
@@ -170,23 +215,43 @@ impl Pins {
         let now = self.context.clock.now_ms();
         self.let_go(|opened| now.saturating_sub(opened.used_ms.load(Ordering::Relaxed)) >= self.keep_ms, usize::MAX);
         let mut forgotten = Vec::new();
-        for opened in self.all() {
-            let mut reading = opened.reading.lock();
-            if reading.as_ref().is_none_or(|reading| reading.expect_lease().is_ok()) {
-                continue;
-            }
+        if now < self.retry_ms.load(Ordering::Relaxed) {
+            return forgotten;
+        }
+        for opened in self.all().into_iter().filter(|opened| opened.has_lost_lease()) {
             match Reading::begin(&self.context, &opened.version) {
-                Ok((again, _)) => {
-                    if let Some(lost) = reading.replace(again) {
-                        lost.end();
+                Ok((again, manifest)) => {
+                    opened.replace_lease(again);
+                    if manifest != opened.manifest {
+                        self.supersede(&opened);
                     }
                 }
-                Err(ReadError::Forgotten { id }) => forgotten.push(id),
-                // The next call tries again.
-                Err(ReadError::Repository(error)) => tracing::warn!(%error, "a lost lease was not replaced"),
+                Err(ReadError::Forgotten { id }) => {
+                    opened.give_up_lease();
+                    forgotten.push(id);
+                }
+                // Others would wait for the same store.
+                Err(ReadError::Repository(error)) => {
+                    tracing::warn!(%error, "a lost lease was not replaced");
+                    self.retry_ms.store(self.context.clock.now_ms().saturating_add(RETRY_MS), Ordering::Relaxed);
+                    break;
+                }
             }
         }
         forgotten
+    }
+
+    /// The next access opens a snapshot again, with the manifest that it has now: a pass has moved
+    /// data while no lease counted.
+    fn supersede(&self, opened: &Arc<Opened>) {
+        let is_it = |place: &Place| {
+            let place = place.try_lock();
+            place.is_some_and(|place| place.as_ref().is_some_and(|other| Arc::ptr_eq(other, opened)))
+        };
+        self.places.lock().retain(|id, place| *id != opened.version.id() || !is_it(place));
+        let mut replaced = self.replaced.lock();
+        replaced.retain(|other| other.strong_count() > 0);
+        replaced.push(Arc::downgrade(opened));
     }
 
     /// Lets all go, whether or not they are in use. Closes their leases.
@@ -202,7 +267,12 @@ impl Pins {
 
     fn all(&self) -> Vec<Arc<Opened>> {
         let places: Vec<Place> = self.places.lock().values().cloned().collect();
-        places.iter().filter_map(|place| place.try_lock()?.clone()).collect()
+        let mut all: Vec<_> = places.iter().filter_map(|place| place.try_lock()?.clone()).collect();
+        let of_open_files: Vec<_> = self.replaced.lock().iter().filter_map(Weak::upgrade).collect();
+        let is_more = |opened: &Arc<Opened>| !all.iter().any(|other| Arc::ptr_eq(other, opened));
+        let more: Vec<_> = of_open_files.into_iter().filter(is_more).collect();
+        all.extend(more);
+        all
     }
 
     /// The least recently used snapshots go until there is room for one more.

@@ -2,10 +2,12 @@
 
 mod listing;
 mod open_file;
+mod refreshing;
 mod reporting;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use larder_format::DecodeError;
 use larder_format::entry::{Entry, EntryKind, Xattr};
@@ -18,7 +20,8 @@ use parking_lot::{Mutex, RwLock};
 
 pub use self::listing::Listed;
 pub use self::open_file::OpenFile;
-use self::reporting::what;
+use self::refreshing::Refresh;
+use self::reporting::{Reported, what};
 use crate::attributes::{Attributes, Kind};
 use crate::error::TreeError;
 use crate::folders::{Folders, Named, Numbers};
@@ -30,7 +33,7 @@ use crate::time_layout::TimeLayout;
 /// Gets to know what users of the tree met. Each thing is reported once.
 pub trait Reports: Send + Sync {
     /// Data is missing or damaged.
-    fn damaged(&self, what: &str, error: &RepositoryError);
+    fn damaged(&self, what: &str, error: &TreeError);
     /// Something cannot be read now.
     fn failed(&self, what: &str, error: &TreeError);
     /// A snapshot was forgotten while nothing protected it.
@@ -79,6 +82,8 @@ struct Inside {
 struct Shown {
     folders: Arc<Folders>,
     read_ms: u64,
+    /// A newer one is being read, and nobody waits for it.
+    is_awaited: bool,
 }
 
 /// See the crate's header. Shared by threads; calls block.
@@ -88,13 +93,14 @@ pub struct Tree {
     pub(crate) reports: Arc<dyn Reports>,
     pub(crate) pins: Pins,
     shown: RwLock<Shown>,
-    /// Held by the thread that reads the list again.
-    refreshing: Mutex<()>,
+    /// Held by the thread that reads the list again, or waits for that.
+    refreshing: Mutex<Option<Refresh>>,
     /// The path in the snapshot that is the root; `None`: the root is above snapshots.
     one: Option<Vec<u8>>,
     numbers: Mutex<Numbers>,
     slots: RwLock<Slots>,
-    reported: Mutex<HashSet<String>>,
+    reported: Mutex<Reported>,
+    met_damage: AtomicBool,
 }
 
 #[derive(Default)]
@@ -166,12 +172,13 @@ impl Tree {
         Ok(Self {
             pins: Pins::new(context, options.fetch.clone(), options.keep_ms)?,
             context: context.clone(),
-            shown: RwLock::new(Shown { folders: Arc::new(folders), read_ms }),
+            shown: RwLock::new(Shown { folders: Arc::new(folders), read_ms, is_awaited: false }),
             refreshing: Mutex::default(),
             one,
             numbers: Mutex::new(numbers),
             slots: RwLock::default(),
             reported: Mutex::default(),
+            met_damage: AtomicBool::new(false),
             reports,
             options,
         })
@@ -310,19 +317,20 @@ impl Tree {
             let slot = self.slots.read().slots.get(usize::from(slot) - 1).cloned().ok_or(TreeError::NotFound)?;
             return Ok(self.folder_attributes(number, slot.version.summary.time_ms));
         }
-        let (folders, read_ms) = {
-            let folders = self.folders();
-            (folders, self.shown.read().read_ms)
-        };
+        let (folders, read_ms) = self.shown();
+        self.attributes_in(&folders, read_ms, number).ok_or(TreeError::NotFound)
+    }
+
+    /// The facts of something in a list that was read at a time, in milliseconds.
+    fn attributes_in(&self, folders: &Folders, read_ms: u64, number: u64) -> Option<Attributes> {
         let attributes = |unix_ms| self.folder_attributes(number, unix_ms);
-        match folders.get(number) {
-            Some(Named::Folder(_)) => Ok(attributes(read_ms)),
-            Some(Named::Snapshot(version)) => Ok(attributes(version.summary.time_ms)),
-            Some(Named::Link(target)) => {
-                Ok(Attributes { kind: Kind::Link, size: target.len() as u64, mode: 0o777, ..attributes(read_ms) })
+        Some(match folders.get(number)? {
+            Named::Folder(_) => attributes(read_ms),
+            Named::Snapshot(version) => attributes(version.summary.time_ms),
+            Named::Link(target) => {
+                Attributes { kind: Kind::Link, size: target.len() as u64, mode: 0o777, ..attributes(read_ms) }
             }
-            None => Err(TreeError::NotFound),
-        }
+        })
     }
 
     fn folder_attributes(&self, number: u64, unix_ms: u64) -> Attributes {
@@ -359,8 +367,7 @@ impl Tree {
 
     /// A folder that no entry names.
     fn implied(&self, inside: &Inside, path: Vec<u8>) -> Attributes {
-        let key = format!("\0{}\0{}", inside.slot, String::from_utf8_lossy(&path));
-        let number = self.numbers.lock().of(key);
+        let number = self.numbers.lock().of(implied_key(inside.slot, &path));
         self.slots.write().implied.insert(number, (inside.slot, path));
         self.folder_attributes(number, inside.opened.version.summary.time_ms)
     }
@@ -441,38 +448,11 @@ impl Tree {
             None => Ok(self.implied(&Inside { slot, opened, path: Vec::new() }, above.to_vec()).inode),
         }
     }
+}
 
-    /// The folders above snapshots. The list is read again when it is old.
-    fn folders(&self) -> Arc<Folders> {
-        let now = self.context.clock.now_ms();
-        {
-            let shown = self.shown.read();
-            if self.one.is_some() || now.saturating_sub(shown.read_ms) < self.options.refresh_ms {
-                return shown.folders.clone();
-            }
-        }
-        // Others use the old list meanwhile.
-        if let Some(_turn) = self.refreshing.try_lock() {
-            let repository = &self.context.repository;
-            let folders = match self.context.executor.block_on(repository.catalog()) {
-                Ok(catalog) => {
-                    let TreeOptions { filter, templates, times, .. } = &self.options;
-                    let versions = catalog.filtered(filter).versions;
-                    Some(Arc::new(Folders::new(versions, templates, times, &mut self.numbers.lock())))
-                }
-                Err(error) => {
-                    self.failed("the list of snapshots", &TreeError::Repository(error));
-                    None
-                }
-            };
-            let mut shown = self.shown.write();
-            shown.read_ms = now;
-            if let Some(folders) = folders {
-                shown.folders = folders;
-            }
-        }
-        self.shown.read().folders.clone()
-    }
+/// The name of an implied folder among numbers: different folders have different names.
+fn implied_key(slot: u16, path: &[u8]) -> String {
+    format!("\0{slot}\0{}", path.escape_ascii())
 }
 
 fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
@@ -482,4 +462,17 @@ fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
 fn no_target(opened: &Opened) -> RepositoryError {
     let source = DecodeError::Invalid { what: "metadata stream", why: "a hard link names a path that is not there" };
     RepositoryError::Damaged { name: format!("snapshot {}", opened.version.id().short()), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_no_text_are_different_folders() {
+        let keys = [&b"q/\xfe"[..], b"q/\xff", "q/\u{fffd}".as_bytes(), b"q/\\xff"].map(|path| implied_key(1, path));
+        for (number, key) in keys.iter().enumerate() {
+            assert!(!keys[..number].contains(key), "{key}");
+        }
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use larder_format::ids::JobId;
 use larder_format::roles::Roles;
 use larder_job::{JobContext, Progress};
 use larder_mount::{Mounted, NotFree, Users, expect_free};
-use larder_store::RepositoryError;
 use larder_tree::{Reports, Template, TimeLayout, Tree, TreeError, TreeOptions};
 use parking_lot::Mutex;
 use rustix::process::{getegid, geteuid};
@@ -37,7 +35,7 @@ pub(super) fn run(app: &App, args: &MountArgs) -> Result<Exit, Failure> {
     opened.repository.require(Roles::RESTORE, "mounting snapshots")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     versions.warn_of_damage(app);
-    let met = Arc::new(Met { out: app.out.clone(), damage: AtomicBool::new(false), notes: Mutex::default() });
+    let met = Arc::new(Met { out: app.out.clone(), notes: Mutex::default() });
     let context = JobContext { progress: met.clone(), ..app.reading(opened.repository) };
     // From here on signals unmount.
     let cancel = app.interrupts.job_begins();
@@ -72,14 +70,14 @@ pub(super) fn run(app: &App, args: &MountArgs) -> Result<Exit, Failure> {
             Err(RecvTimeoutError::Timeout) => tree.tidy(),
         }
     }
-    end(app, mounted);
+    let exit = end(app, mounted);
     // Requests may still be under way for users of open files: only their leases end here.
     tree.end();
     app.out.end_if_failed(farewell(app, &tree));
-    if met.damage.load(Ordering::Relaxed) {
+    if tree.met_damage() {
         app.note_damage();
     }
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
 fn options(app: &App, args: &MountArgs) -> Result<TreeOptions, Failure> {
@@ -150,12 +148,18 @@ fn announce(app: &App, mounted: &Mounted, tree: &Tree) -> Result<(), Failure> {
     app.out.flush()
 }
 
-fn end(app: &App, mounted: Mounted) {
+fn end(app: &App, mounted: Mounted) -> Exit {
     let folder = mounted.folder().display().to_string();
     match mounted.unmount() {
-        Ok(true) => {}
-        Ok(false) => app.out.warn(&format!("{folder} is still in use; it is unmounted all the same")),
-        Err(error) => app.out.warn(&format!("{folder} cannot be unmounted: {error}")),
+        Ok(true) => Exit::Done,
+        Ok(false) => {
+            app.out.warn(&format!("{folder} is still in use; it is unmounted all the same"));
+            Exit::Done
+        }
+        Err(error) => {
+            app.out.warn(&format!("{folder}: {error}"));
+            Exit::Failed
+        }
     }
 }
 
@@ -186,7 +190,6 @@ fn event(app: &App, name: &str, fill: impl FnOnce(&mut Value)) -> Result<(), Fai
 /// Tells of what users of the mount meet.
 struct Met {
     out: Output,
-    damage: AtomicBool,
     /// Notes that were shown.
     notes: Mutex<HashSet<String>>,
 }
@@ -201,8 +204,7 @@ impl Progress for Met {
 }
 
 impl Reports for Met {
-    fn damaged(&self, what: &str, error: &RepositoryError) {
-        self.damage.store(true, Ordering::Relaxed);
+    fn damaged(&self, what: &str, error: &TreeError) {
         self.out.item_error(&safe(what), "read", &chain(error));
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -93,6 +94,44 @@ fn all_entries_are_as_they_were() {
     assert_eq!(open_leases(&play), 0);
 }
 
+/// An ACL can refuse what the mode permits.
+#[test]
+fn other_users_need_the_permission_of_acls() {
+    if !can_mount() {
+        return;
+    }
+    let play = Play::with_repository();
+    for name in ["group", "user", "named", "open"] {
+        play.write(format!("source/{name}"), name);
+    }
+    let script = "chmod 755 .; chown 0:65534 *; chmod 640 group; setfacl -m g::---,u:1:r,m::r group
+        chmod 644 user open; setfacl -m u:65534:---,m::r user; chmod 600 named; setfacl -m u:65534:r named";
+    shell(&play.path("source"), script);
+    play.backup(["source"]);
+    let reference = source_of(&play, "source");
+    let readable = |at: &Path| {
+        let script = "for f in group user named open; do cat $f 2>/dev/null && echo; done; true";
+        let mut command = Command::new("sh");
+        // It starts in the folder, so it needs no permission for the folders above.
+        let command = command.arg("-c").arg(script).current_dir(at).uid(65534).gid(65534);
+        output(command).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(readable(&play.path("source")), ["named", "open"]);
+    let Some(mounting) = Mounting::of(&play, &["--snapshot", &reference, "--allow-other"]) else { return };
+    assert_eq!(readable(&mounting.folder), ["named", "open"]);
+    mounting.end().ok();
+    // Only the owner of everything changes.
+    let Some(mounting) = Mounting::of(&play, &["--snapshot", &reference, "--allow-other", "--owner-root"]) else {
+        return;
+    };
+    assert_eq!(readable(&mounting.folder), ["named", "open"]);
+    mounting.end().ok();
+    let args = ["--snapshot", &reference, "--allow-other", "--no-default-permissions"];
+    let Some(mounting) = Mounting::of(&play, &args) else { return };
+    assert_eq!(readable(&mounting.folder), ["group", "user", "named", "open"]);
+    mounting.end().ok();
+}
+
 #[test]
 fn snapshots_appear_by_id_time_host_tag_and_series() {
     if !can_mount() {
@@ -107,7 +146,10 @@ fn snapshots_appear_by_id_time_host_tag_and_series() {
         at("@1100000000", &["--host", "other", "--series", "z"]),
     ];
     play.larder_with_stdin(["backup", "--stdin", "--stdin-filename", "/q/w/e", "--series", "stream"], b"a stream").ok();
-    let Some(mounting) = Mounting::of(&play, &["--time-template", "2006-01-02", "--refresh", "0"]) else { return };
+    let Some(mounting) = Mounting::of(&play, &["--time-template", "2006-01-02", "--refresh", "0", "--keep", "0"])
+    else {
+        return;
+    };
     assert_eq!(mounting.names(""), ["hosts", "ids", "series", "snapshots", "tags"]);
     assert_eq!(mounting.names("ids").len(), 4);
     assert!(mounting.names("ids").contains(&ids[0][24..].to_owned()), "{ids:?}");
@@ -133,13 +175,21 @@ fn snapshots_appear_by_id_time_host_tag_and_series() {
     play.backup(["source", "--host", "other", "--series", "z"]);
     play.larder(["forget", &ids[2]]).ok();
     assert_eq!(std::fs::read(mounting.path(&file)).expect("there"), b"second");
-    assert_eq!((mounting.names("hosts/other").len(), mounting.names("ids").len()), (2, 4));
+    let lengths = || (mounting.names("hosts/other").len(), mounting.names("ids").len());
+    until("the forgotten snapshot is let go", || lengths() == (2, 4));
     mounting.end().ok();
 
     let args = ["--path-template", "%h/%s-%i", "--host", "other", "--owner-root", "--no-default-permissions"];
     let Some(mounting) = Mounting::of(&play, &args) else { return };
     assert_eq!((mounting.names(""), mounting.names("other").len()), (vec!["other".to_owned()], 1));
     assert!(mounting.names("other")[0].starts_with("z-"));
+    mounting.end().ok();
+    // A host of this name is more than the link.
+    play.backup(["source", "--host", "latest", "--series", "w"]);
+    play.backup(["source", "--host", "other", "--series", "w"]);
+    let Some(mounting) = Mounting::of(&play, &["--path-template", "%T", "--path-template", "%h/%T"]) else { return };
+    assert_eq!(mounting.names("latest").len(), 2, "a snapshot and its link");
+    assert!(mounting.path("latest").symlink_metadata().expect("there").is_dir());
     mounting.end().ok();
     for (template, option) in [("%x", "--path-template"), ("plain", "--path-template"), ("2006/01", "--time-template")]
     {
@@ -247,12 +297,14 @@ fn what_is_in_use_stays() {
     assert_eq!(open_leases(&play), 1);
     play.larder(["forget", &forgotten]).ok();
     play.larder(["optimize"]).ok();
-    assert_eq!(mounting.names("series"), ["new"]);
+    assert_eq!(mounting.names("series"), ["new", "old"], "a snapshot in use keeps its name");
+    assert_eq!(std::fs::metadata(&path).expect("it can be found by its path").len(), content.len() as u64);
     let mut read = vec![0; content.len()];
     file.read_exact_at(&mut read, 0).expect("its data is still there");
     assert!(read == content);
     drop(file);
     until("the snapshot is let go", || open_leases(&play) == 0);
+    assert_eq!(mounting.names("series"), ["new"]);
     play.larder(["optimize"]).ok();
     let gone = rustix::fs::openat(&folder, "file", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
     assert_eq!(gone.err(), Some(rustix::io::Errno::NOENT));

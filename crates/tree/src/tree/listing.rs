@@ -59,13 +59,14 @@ impl Tree {
         behind: Option<u64>,
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<(), TreeError> {
-        let folders = self.folders();
+        let (folders, read_ms) = self.shown();
         let Some(Named::Folder(names)) = folders.get(folder) else { return Err(TreeError::NotAFolder) };
         let mut names: Vec<(&u64, &String)> = names.iter().map(|(name, number)| (number, name)).collect();
         // Numbers never change, so a list continues rightly after the list of snapshots did.
         names.sort_unstable();
         for (number, name) in names.into_iter().filter(|(number, _)| Some(**number) > behind) {
-            let attributes = self.named_attributes(*number)?;
+            // Not of a newer list, in which the name may be missing.
+            let Some(attributes) = self.attributes_in(&folders, read_ms, *number) else { continue };
             if each(&Listed { name: name.as_bytes(), cookie: number + NAMES, attributes }) {
                 break;
             }

@@ -133,7 +133,7 @@ impl Doors {
         match files.unmount() {
             Ok(true) => {}
             Ok(false) => out.warn(&format!("{folder} is still in use; it is unmounted all the same")),
-            Err(error) => out.warn(&format!("{folder} cannot be unmounted: {error}")),
+            Err(error) => out.warn(&format!("{folder}: {error}")),
         }
     }
 }
