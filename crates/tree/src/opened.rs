@@ -64,7 +64,7 @@ impl Opened {
     }
 
     /// The snapshot was forgotten: no lease protects it again.
-    fn give_up_lease(&self) {
+    fn end_lease(&self) {
         let lost = self.reading.lock().take();
         if let Some(lost) = lost {
             lost.end();
@@ -227,7 +227,7 @@ impl Pins {
                     }
                 }
                 Err(ReadError::Forgotten { id }) => {
-                    opened.give_up_lease();
+                    opened.end_lease();
                     forgotten.push(id);
                 }
                 // Others would wait for the same store.
