@@ -19,6 +19,7 @@ mod filters;
 mod image;
 mod job_chunks;
 mod layout_policy;
+mod map_check;
 mod overflow;
 mod paranoid;
 mod prediction;
@@ -34,8 +35,9 @@ mod skip_duplicates;
 mod stream_supply;
 mod taken_over;
 mod unchanged_files;
+mod unchanged_parts;
 
-pub use image::{Changes, ReadAt};
+pub use image::{ImageInput, MapOutcome, MapReport, MapTrust};
 pub use run::backup;
 pub use scan_chunks::{GoOn, Show, collect};
 
@@ -69,17 +71,7 @@ pub enum Input {
         size: Option<u64>,
     },
     /// Bytes that can be read at any offset, stored as a file.
-    Image {
-        /// Path of that file in the version, valid by `entry::is_valid_path`.
-        path: Vec<u8>,
-        /// The bytes.
-        image: Box<dyn ReadAt>,
-        /// What changed since an earlier version. The rest is taken over from that version and not
-        /// read. `None`: everything is read. The same happens, with a note, when that version is
-        /// not the newest of the series, when it is not whole, when its size differs, or when
-        /// another machine made it.
-        changes: Option<Changes>,
-    },
+    Image(ImageInput),
 }
 
 impl std::fmt::Debug for Input {
@@ -87,7 +79,7 @@ impl std::fmt::Debug for Input {
         f.write_str(match self {
             Self::Tree(_) => "Tree",
             Self::Stream { .. } => "Stream",
-            Self::Image { .. } => "Image",
+            Self::Image(_) => "Image",
         })
     }
 }
@@ -144,6 +136,8 @@ pub struct BackupOptions {
     /// base. `None`: own chunks that return are stored again, and the layout's index stays in
     /// memory.
     pub scratch: Option<PathBuf>,
+    /// The id of the job, and so of the version, if it has to be known before. It is a new one.
+    pub job: Option<JobId>,
 }
 
 impl BackupOptions {
@@ -173,6 +167,7 @@ impl BackupOptions {
             index_memory: 64 << 20,
             layout: Layout::Standard,
             scratch: None,
+            job: None,
         }
     }
 }
@@ -194,6 +189,8 @@ pub struct BackupReport {
     /// Containers of the bases are absent, and the index, which tells the places of their chunks,
     /// cannot be read. This version is as whole as its bases.
     pub may_miss_more: bool,
+    /// The use of the maps of an image's changes; `None` if there were none.
+    pub map: Option<MapReport>,
 }
 
 /// A version that a backup searched for duplicates.

@@ -19,5 +19,7 @@ pub mod backup;
 mod kind_tests;
 pub mod restore;
 
-pub use backup::{BackupError, BackupOptions, BackupReport, Base, Changes, Input, ReadAt, WhyBase, backup};
+pub use backup::{
+    BackupError, BackupOptions, BackupReport, Base, ImageInput, Input, MapOutcome, MapReport, MapTrust, WhyBase, backup,
+};
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};

@@ -5,15 +5,14 @@ use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// Runs a file may be divided into. Past that, runs with short holes between them are joined: the
-/// zeros are read and stored, and deduplicate well. So memory and metadata stay small for any
-/// fragmentation of a file.
-const EXTENTS_MAX: usize = 1 << 16;
+use crate::joined::{Joined, RANGES_MAX};
 
 /// The data runs of a file of `size` bytes; `None` when it is one run without holes, or the file
 /// system cannot tell.
 pub(crate) fn data_extents(file: impl AsFd, size: u64) -> Result<Option<Vec<Extent>>, Errno> {
-    collect(size, EXTENTS_MAX, |offset| {
+    // Past the limit, runs with short holes between them are joined: the zeros are read and stored,
+    // and deduplicate well.
+    collect(size, RANGES_MAX, |offset| {
         let start = match seek(&file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             // No data from here on.
@@ -41,8 +40,7 @@ fn collect(
     runs_max: usize,
     mut next: impl FnMut(u64) -> Result<Next, Errno>,
 ) -> Result<Option<Vec<Extent>>, Errno> {
-    let mut extents: Vec<Extent> = Vec::new();
-    let mut hole_min = 1;
+    let mut runs = Joined::new(runs_max);
     let mut offset = 0;
     while offset < size {
         let (start, end) = match next(offset)? {
@@ -56,26 +54,18 @@ fn collect(
         if start >= end {
             break;
         }
-        push(&mut extents, start, end, hole_min);
-        while extents.len() > runs_max {
-            hole_min = (hole_min * 2).max(8 << 10);
-            for extent in std::mem::take(&mut extents) {
-                push(&mut extents, extent.offset, extent.offset + extent.length, hole_min);
-            }
-        }
+        runs.push(start..end);
         offset = end;
     }
-    Ok(match extents.as_slice() {
-        [Extent { offset: 0, length }] if *length == size => None,
-        _ => Some(extents),
-    })
+    Ok(runs_of(runs, size))
 }
 
-/// Appends a run, joining it to the last one when the hole between is shorter than `hole_min`.
-fn push(extents: &mut Vec<Extent>, start: u64, end: u64, hole_min: u64) {
-    match extents.last_mut() {
-        Some(last) if start - (last.offset + last.length) < hole_min => last.length = end - last.offset,
-        _ => extents.push(Extent { offset: start, length: end - start }),
+/// The runs of a file of `size` bytes; `None` when it is one run without holes.
+pub(crate) fn runs_of(runs: Joined, size: u64) -> Option<Vec<Extent>> {
+    let extent = |run: &std::ops::Range<u64>| Extent { offset: run.start, length: run.end - run.start };
+    match &*runs.into_ranges() {
+        [run] if *run == (0..size) => None,
+        runs => Some(runs.iter().map(extent).collect()),
     }
 }
 

@@ -8,7 +8,8 @@
 //! * [`read`]: the bytes of one file, without its holes, and an honest word on whether it changed
 //!   meanwhile;
 //! * [`exclude`], [`pattern_file`], [`files_from`]: which paths are wanted;
-//! * [`stream`]: standard input and the output of a command.
+//! * [`stream`]: standard input and the output of a command;
+//! * [`image`]: disk images, their holes, and maps of their changes.
 //!
 //! The restoring half is [`target`]: entries and bytes become files below one folder again, with
 //! all their metadata.
@@ -18,11 +19,12 @@
 //! caller decides what to do.
 //!
 //! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Above this crate:
-//! `lnode`. Below: `format`.
+//! `lnode`. Below: `format`, `nbd`.
 
 mod directory;
 mod extents;
 mod glob;
+mod joined;
 mod links;
 mod owners;
 mod path_text;
@@ -32,6 +34,7 @@ mod stat;
 pub mod exclude;
 pub mod files_from;
 pub mod found;
+pub mod image;
 pub mod item;
 #[cfg(test)]
 mod kind_tests;

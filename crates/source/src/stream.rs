@@ -246,7 +246,7 @@ impl CommandStopper {
 }
 
 /// Hands on every line, cut to a bearable length, and returns the last ones.
-fn collect_lines(mut from: impl BufRead, on_line: &mut impl FnMut(&[u8])) -> VecDeque<Vec<u8>> {
+pub(crate) fn collect_lines(mut from: impl BufRead, on_line: &mut impl FnMut(&[u8])) -> VecDeque<Vec<u8>> {
     let mut last = VecDeque::with_capacity(LAST_LINES);
     loop {
         let mut line = Vec::new();

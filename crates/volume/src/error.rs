@@ -23,11 +23,10 @@ pub enum VolumeError {
         /// What is wrong with it.
         source: DecodeError,
     },
-    /// What was flushed is lost: records of the log are damaged and there are later ones, or a
-    /// container is gone that records name.
+    /// Records of the log are damaged, and there are later ones: what was flushed is lost.
     #[error("{what} is damaged: {source}")]
     DamagedLog {
-        /// The slot and the place in it, or the container.
+        /// The slot, and the place in it.
         what: String,
         /// What is wrong with it.
         source: DecodeError,

@@ -15,7 +15,6 @@ pub mod disk;
 mod error;
 mod index;
 mod lower;
-mod spare_blocks;
 mod stats;
 pub mod store;
 mod workers;

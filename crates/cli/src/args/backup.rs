@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::ImageArgs;
 use crate::{sizes, time};
 
 /// Back up files, folders, a stream or a device as a new snapshot.
@@ -79,6 +80,9 @@ pub(crate) struct BackupArgs {
     /// Back up the contents of the given block device, FIFO or image as one stream
     #[arg(long, help_heading = "Input")]
     pub(crate) read_special: bool,
+
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
 
     /// Name of the series; any text
     #[arg(long, value_name = "NAME", help_heading = "Snapshot metadata")]

@@ -24,6 +24,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "Back up the output of a command",
             ),
             ("larder backup --read-special /dev/vg0/snap --series vm", "Back up a block device"),
+            ("larder backup --image qcow2:/srv/web.qcow2 --series vm/web", "Back up what changed in a disk image"),
             ("larder --key-file web1.key backup /etc", "Back up with the key file of this machine"),
         ],
     ),

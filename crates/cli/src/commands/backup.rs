@@ -1,6 +1,7 @@
 //! `larder backup`: chooses the input and the name of the series; the work is
 //! `larder_lnode::backup`.
 
+mod image;
 mod input;
 mod naming;
 mod scan;
@@ -8,15 +9,17 @@ mod scan;
 use std::num::NonZeroUsize;
 
 use larder_format::ids::JobId;
+use larder_format::layout::Layout;
 use larder_format::manifest::Statistics;
 use larder_format::names;
 use larder_format::roles::Roles;
 use larder_job::{Clock, JobContext, SystemClock};
-use larder_lnode::{BackupOptions, BackupReport, Base, Input, WhyBase, backup};
+use larder_lnode::{BackupOptions, BackupReport, Base, Input, MapOutcome, WhyBase, backup};
 use larder_source::Walk;
 use larder_store::{Repository, StoreStats};
 use serde_json::{Value, json};
 
+use self::image::Wanted;
 use self::input::Source;
 pub(super) use self::naming::default_series;
 use self::scan::Scan;
@@ -39,38 +42,16 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     if args.paranoid {
         opened.repository.require(Roles::RESTORE, "--paranoid, which reads contents,")?;
     }
+    if let Some(wanted) = Wanted::of(&args.image)? {
+        return image::run(app, &opened.repository, args, host, &wanted);
+    }
     let layout_of = |series: &String| super::series::layout_of_backup(app, &opened.repository, series, args.layout);
     // Inputs that can be refused by name alone are too.
     let layout = args.series.as_ref().map(layout_of).transpose()?;
     let Source { input, paths, default_name, scan } = input::open(app, args)?;
     let series = args.series.clone().unwrap_or_else(|| naming::default_series(&host, &default_name));
     let layout = layout.map_or_else(|| layout_of(&series), Ok)?;
-    let options = BackupOptions {
-        series,
-        host,
-        user: environment::user(),
-        tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
-        paths,
-        time_ms: args.time,
-        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
-        compression: app.compression(),
-        force: args.force,
-        paranoid: args.paranoid,
-        dry_run: args.dry_run,
-        skip_if_unchanged: args.skip_if_unchanged,
-        ignore_ctime: args.ignore_ctime,
-        ignore_inode: args.ignore_inode,
-        base: parent(app, &opened.repository, args)?,
-        trust_newest: args.trust_newest,
-        merge_after: NonZeroUsize::new(args.merge_after),
-        find_similar: !args.no_similar,
-        layout,
-        index_memory: app.global.memory() / 2,
-        scratch: app.scratch(),
-    };
-    if options.series.is_empty() {
-        return Err(Failure::usage("a series needs a name"));
-    }
+    let options = options(app, &opened.repository, args, host, series, paths, layout)?;
     let performed = perform(app, &opened.repository, input, scan, options)?;
     performed.tell(app, serde_json::Map::new())?;
     let report = &performed.report;
@@ -89,6 +70,45 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         app.out.warn("standard input was empty");
     }
     Ok(performed.exit())
+}
+
+/// The options of a backup.
+fn options(
+    app: &App,
+    repository: &Repository,
+    args: &BackupArgs,
+    host: String,
+    series: String,
+    paths: Vec<Vec<u8>>,
+    layout: Layout,
+) -> Result<BackupOptions, Failure> {
+    if series.is_empty() {
+        return Err(Failure::usage("a series needs a name"));
+    }
+    Ok(BackupOptions {
+        series,
+        host,
+        user: environment::user(),
+        tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
+        paths,
+        time_ms: args.time,
+        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
+        compression: app.compression(),
+        force: args.force,
+        paranoid: args.paranoid,
+        dry_run: args.dry_run,
+        skip_if_unchanged: args.skip_if_unchanged,
+        ignore_ctime: args.ignore_ctime,
+        ignore_inode: args.ignore_inode,
+        base: parent(app, repository, args)?,
+        trust_newest: args.trust_newest,
+        merge_after: NonZeroUsize::new(args.merge_after),
+        find_similar: !args.no_similar,
+        layout,
+        index_memory: app.global.memory() / 2,
+        scratch: app.scratch(),
+        job: None,
+    })
 }
 
 /// Runs a backup with a meter. `scan`: the same tree once more, for totals.
@@ -153,9 +173,17 @@ impl Performed {
     pub(super) fn exit(&self) -> Exit {
         match () {
             () if !self.report.missing.is_empty() || self.report.may_miss_more => Exit::Damage,
-            () if self.errors > 0 => Exit::Partly,
+            () if self.errors > 0 || self.wrong_at().is_some() => Exit::Partly,
             () => Exit::Done,
         }
+    }
+
+    /// Where a map of changes was wrong.
+    fn wrong_at(&self) -> Option<u64> {
+        self.report.map.as_ref().and_then(|map| match map.outcome {
+            MapOutcome::Wrong { offset } => Some(offset),
+            MapOutcome::Used | MapOutcome::Unusable(_) => None,
+        })
     }
 
     fn json(&self, more: serde_json::Map<String, Value>) -> Value {
@@ -188,6 +216,17 @@ impl Performed {
         let missing: Vec<_> = self.report.missing.iter().map(|id| names::container(*id)).collect();
         put("missing_objects", json!(missing));
         put("index_unreadable", json!(self.report.may_miss_more));
+        if let Some(map) = &self.report.map {
+            let (name, problem) = match &map.outcome {
+                MapOutcome::Used => ("used", None),
+                MapOutcome::Unusable(why) => ("unusable", Some(*why)),
+                MapOutcome::Wrong { .. } => ("wrong", None),
+            };
+            put("map", json!(name));
+            put("map_checked_bytes", json!(map.checked_bytes));
+            problem.into_iter().for_each(|problem| put("map_problem", json!(problem)));
+            self.wrong_at().into_iter().for_each(|offset| put("map_wrong_at", json!(offset)));
+        }
         summary::put_requests(&mut object, &self.requests);
         object.extend(more);
         Value::Object(object)
@@ -257,6 +296,12 @@ impl Performed {
             out.warn(
                 "the index cannot be read, so this snapshot may share data that is missing: run `larder repair index`, then `larder check`",
             );
+        }
+        if let Some(offset) = self.wrong_at() {
+            out.warn(&format!(
+                "the map of changes is wrong: data at byte {offset} or behind it changed without being in the map. The whole image was read, so this snapshot is right"
+            ));
+            out.warn("earlier snapshots that were made with such maps may have old data there");
         }
         if self.errors > 0 {
             let problems = sizes::count(self.errors, "item");

@@ -2,6 +2,7 @@
 //! suffice.
 
 use larder_source::exclude::TagFileError;
+use larder_source::image::ImageError;
 use larder_source::pattern_file::PatternFileError;
 use larder_source::{CommandError, ListError, PatternError, RootsError};
 
@@ -40,5 +41,19 @@ impl From<ListError> for Failure {
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
         Self::of(error.kind(), &error).advise("no snapshot was made")
+    }
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        let failure = Self::of(error.kind(), &error);
+        match &error {
+            ImageError::Tool { why, .. } if why.contains("lock") => failure
+                .advise("another program has the image open: stop it, or name the disk as a network block device"),
+            ImageError::Tool { why, .. } if why.contains("No such file or directory (os error 2)") => {
+                failure.advise("install the tools of QEMU (Debian: qemu-utils; Fedora: qemu-img)")
+            }
+            _ => failure.advise("no snapshot was made"),
+        }
     }
 }

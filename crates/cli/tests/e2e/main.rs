@@ -10,6 +10,7 @@ mod dumping;
 mod forged_times;
 mod forgetting;
 mod gnode;
+mod imaging;
 mod interrupted;
 mod keys;
 mod looking;

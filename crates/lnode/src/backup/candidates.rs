@@ -44,6 +44,8 @@ pub(super) struct Bases {
     /// The storage of the series in containers.
     pub(super) policy: &'static dyn LayoutPolicy,
     pub(super) input: Sampled,
+    /// Versions of the series in a row that were not read as a whole, from the newest one on.
+    pub(super) since_full: usize,
 }
 
 /// Finds the versions to build on.
@@ -72,10 +74,11 @@ pub(super) fn find_bases(
     let policy = layout_policy::of(of_series.clone().next().map_or(options.layout, |newest| newest.summary.layout));
     let merge_before = policy.merge_after(options).and_then(|times| match times.get() {
         1 => Some(job),
-        times => of_series.map(Version::id).nth(times - 2),
+        times => of_series.clone().map(Version::id).nth(times - 2),
     });
     let is_own = |version: &Version| context.machine.made(&version.summary) || !repository.keeps(Rule::WitnessedOnly);
     let newest_own = catalog.versions.iter().find(|version| is_own(version)).cloned();
+    let since_full = since_full(of_series.map(|version| &version.summary));
     let mut versions = catalog.versions.into_iter();
     let own = match options.base {
         Some(id) => {
@@ -115,14 +118,20 @@ pub(super) fn find_bases(
             }
             false => before,
         };
-        return Ok(Bases { candidates, before, merge_before, policy, input: Sampled::untouched(input) });
+        let input = Sampled::untouched(input);
+        return Ok(Bases { candidates, before, merge_before, policy, input, since_full });
     }
     let (similar, input) = find_similar(context, input, cutting, options.index_memory)?;
     let similar = similar.into_iter().map(|version| {
         let is_trusted = is_own(&version);
         Candidate { version, why: WhyBase::Similar, is_trusted }
     });
-    Ok(Bases { candidates: similar.collect(), before: None, merge_before, policy, input })
+    Ok(Bases { candidates: similar.collect(), before: None, merge_before, policy, input, since_full })
+}
+
+/// The number of versions, the newest first, before one of which all was read.
+fn since_full<'a>(versions: impl Iterator<Item = &'a Summary>) -> usize {
+    versions.take_while(|summary| summary.statistics.read_bytes < summary.statistics.stream_bytes).count()
 }
 
 /// Tells when the newest version that this machine made of the series is gone.

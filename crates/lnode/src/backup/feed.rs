@@ -386,15 +386,15 @@ impl Feeder {
         let size = reader.size();
         let mut supply = StreamSupply::new(reader);
         let result = self.cut_stream(&mut supply, None, size, known, untouched);
-        let StreamSupply { total, failure, .. } = supply;
-        if let Some(source) = failure {
+        let StreamSupply { reader, total, failure } = supply;
+        if let Some(source) = failure.or_else(|| reader.finish().err()) {
             let _ = self.send(FeedItem::InputFailed { path, source });
             return;
         }
         if result.is_ok() {
             let entry = Entry {
                 path,
-                kind: EntryKind::File { size: total, extents: None },
+                kind: reader.kind(total),
                 mode: 0o600,
                 uid: rustix::process::getuid().as_raw(),
                 gid: rustix::process::getgid().as_raw(),

@@ -25,17 +25,17 @@ use larder_writer::{Cutting, Destination, MetaSink, Packer, Pool, StopUploads, U
 use super::bases::OrphanedContainers;
 use super::candidates::{Bases, Candidate, find_bases};
 use super::feed::{Feeder, Feeding};
-use super::image::Changes;
+use super::image::MapReport;
 use super::layout_policy::LayoutPolicy;
 use super::paranoid::ByteComparison;
 use super::prediction::{PositionHints, Predictor};
 use super::root_coverage::RootCoverage;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
-use super::similar::Sampled;
+use super::similar::{Sampled, SampledImage};
 use super::skip_duplicates::SkippedDuplicates;
 use super::stream_supply::StreamReader;
-use super::taken_over::Untouched;
 use super::unchanged_files::{Comparison, Rules};
+use super::unchanged_parts::{ImageBase, untouched};
 use super::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, in_flight};
 
 /// Bases, and jobs to adopt, that are checked at once.
@@ -49,20 +49,31 @@ const CONCURRENT_CHECKS: usize = 16;
 pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
     let repository = &context.repository;
     let started_ms = context.clock.now_ms();
-    let job = JobId::new(started_ms, random(repository.entropy())?);
+    let job = match options.job {
+        Some(job) => job,
+        None => JobId::new(started_ms, random(repository.entropy())?),
+    };
     let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
     // Bases and unfinished jobs are looked for side by side: both may come from any listings.
     let looking = repository.clone();
     let unfinished = (!options.dry_run).then(|| context.executor.spawn(async move { looking.unfinished_jobs().await }));
-    let Bases { candidates, before, merge_before, policy, input } = find_bases(context, options, job, input, &cutting)?;
+    let found = find_bases(context, options, job, input, &cutting)?;
+    let Bases { candidates, before, merge_before, policy, input, since_full } = found;
     let announced = match unfinished {
-        None => Announced { bases: candidates, adopts: Vec::new(), before, merge_before, policy, keeper: None },
+        None => {
+            Announced { bases: candidates, adopts: Vec::new(), before, merge_before, policy, since_full, keeper: None }
+        }
         Some(mut unfinished) => {
             let unfinished = match context.executor.block_on(unfinished.finished()) {
                 Some(unfinished) => unfinished?,
                 None => context.executor.block_on(repository.unfinished_jobs())?,
             };
-            Announced { before, merge_before, ..announce(context, options, job, candidates, unfinished, policy)? }
+            Announced {
+                before,
+                merge_before,
+                since_full,
+                ..announce(context, options, job, candidates, unfinished, policy)?
+            }
         }
     };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
@@ -83,6 +94,8 @@ struct Announced {
     /// Chunks born before this version have been duplicate long enough to be merged.
     merge_before: Option<JobId>,
     policy: &'static dyn LayoutPolicy,
+    /// Versions of the series in a row that were not read as a whole.
+    since_full: usize,
     keeper: Option<LeaseKeeper>,
 }
 
@@ -152,7 +165,7 @@ fn announce(
         Some(keeper) => keeper,
         None => LeaseKeeper::open(context, job, lease)?,
     });
-    Ok(Announced { bases, adopts, before: None, merge_before: None, policy, keeper })
+    Ok(Announced { bases, adopts, before: None, merge_before: None, policy, since_full: 0, keeper })
 }
 
 /// A base whose manifest was read.
@@ -220,7 +233,7 @@ fn run(
     let repository = &context.repository;
     let source = match &input {
         Sampled::Tree(_) => SourceKind::Tree,
-        Sampled::Stream { .. } | Sampled::Image { .. } => SourceKind::Stream,
+        Sampled::Stream { .. } | Sampled::Image(_) => SourceKind::Stream,
     };
     let bases = open_bases(context, announced)?;
     if let (Some(base), SourceKind::Tree, false) = (bases.first(), source, options.force)
@@ -233,13 +246,14 @@ fn run(
     let _stop = StopUploads(uploads.clone());
     let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads);
     // Waiters for room learn that the job has ended, and not why.
-    let streams =
+    let (streams, map) =
         streams.map_err(|error| if context.cancel.is_cancelled() { BackupError::Interrupted } else { error })?;
     if !uploads.wait_unless_cancelled()? {
         return Err(BackupError::Interrupted);
     }
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = uploads.stored_bytes();
+    statistics.read_bytes += map.as_ref().map_or(0, |map| map.checked_bytes);
     // Without a version of its own, this machine would read all files again and again.
     // Nor is an older version the newest, which another machine made.
     let unchanged = bases.first().filter(|base| base.is_trusted && base.why != WhyBase::Own).is_some_and(
@@ -264,6 +278,7 @@ fn run(
         adopted: announced.adopts.iter().map(|pin| pin.job).collect(),
         missing: bases.iter().flat_map(|base| base.absent.iter().copied()).collect(),
         may_miss_more: bases.iter().any(|base| base.is_unknown),
+        map,
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
         return Ok((report, Ending::Closed(with_containers(Done::nothing(), &uploads))));
@@ -358,7 +373,7 @@ fn pipeline(
     announced: &Announced,
     bases: &[OpenBase],
     uploads: &Arc<Uploads>,
-) -> Result<Streams, BackupError> {
+) -> Result<(Streams, Option<MapReport>), BackupError> {
     let repository = &context.repository;
     let pool = Pool::new(context, options.compression).map_err(|_| BackupError::NoThreads)?;
     let handle = pool.handle().ok_or(BackupError::WorkerDied)?;
@@ -442,23 +457,24 @@ fn pipeline(
         cancel: context.cancel.clone(),
         spare,
     });
-    let untouched = match &mut input {
-        Sampled::Image { image, changes, .. } => {
-            changes.take().and_then(|changes| match expect_base(&changes, first) {
-                Ok(data) => Some(Untouched::new(reader(data), image.size(), changes)),
-                Err(why) => {
-                    context.progress.note(&format!("the whole image is read, because {why}"));
-                    None
-                }
-            })
+    let (untouched, map) = match &mut input {
+        Sampled::Image(image) => {
+            let base = first.map(|(base, (data, metadata))| ImageBase {
+                summary: &base.manifest.summary,
+                is_trusted: base.is_trusted,
+                is_followed: base.is_followed,
+                data,
+                metadata,
+            });
+            untouched(context, image, base, &chunks, cutting, announced.since_full)?
         }
-        Sampled::Tree(_) | Sampled::Stream { .. } => None,
+        Sampled::Tree(_) | Sampled::Stream { .. } => (None, None),
     };
     let feed = move || {
         let (path, reader) = match input {
             Sampled::Tree(walk) => return feeder.tree(walk, Comparison::new(entries, rules)),
             Sampled::Stream { path, reader, size } => (path, StreamReader::Forward(reader, size)),
-            Sampled::Image { path, image, .. } => (path, StreamReader::Image(image)),
+            Sampled::Image(SampledImage { path, image, .. }) => (path, StreamReader::Image(image)),
         };
         let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
         let (known, failure) = match entries.filter(|_| whole_stream.is_none()) {
@@ -486,30 +502,7 @@ fn pipeline(
     if !sequencer.has_entries() {
         return Err(BackupError::NothingRead);
     }
-    sequencer.finish()
-}
-
-/// A base and the recipes of its streams.
-type WithRecipes<'a> = (&'a OpenBase, &'a (Arc<Recipe>, Arc<Recipe>));
-
-/// The data stream from which the parts of an image without changes may be taken over; else why
-/// there is none.
-fn expect_base<'a>(changes: &Changes, base: Option<WithRecipes<'a>>) -> Result<&'a Arc<Recipe>, &'static str> {
-    let Some((base, (data, _))) = base else {
-        return Err("the snapshot that the changes follow is not there any more");
-    };
-    let summary = &base.manifest.summary;
-    if summary.id != changes.since {
-        return Err("the changes follow another snapshot than the newest one that this machine made");
-    }
-    if !base.is_trusted {
-        return Err("this machine did not make the snapshot that the changes follow");
-    }
-    if !base.is_followed {
-        return Err("the snapshot that the changes follow lacks data");
-    }
-    let is_whole = summary.source == SourceKind::Stream && base.manifest.data.bytes() == changes.size;
-    if is_whole { Ok(data) } else { Err("the snapshot that the changes follow has another size") }
+    Ok((sequencer.finish()?, map))
 }
 
 /// The data stream of the version before the base. Nothing is lost when it is unreadable, or

@@ -22,7 +22,7 @@ use super::{Input, similar_series};
 use head::Head;
 use sampler::Sampler;
 
-pub(super) use head::Sampled;
+pub(super) use head::{Sampled, SampledImage};
 
 /// Bytes of the input that are looked at first.
 const SAMPLED_FIRST: u64 = 16 << 20;

@@ -1,6 +1,8 @@
 //! The bytes of a stream or an image, as the feeder reads them.
 
-use std::io::Read;
+use std::io::{self, Read};
+
+use larder_format::entry::{EntryKind, Extent};
 
 use super::image::ImageReader;
 use super::read_window::Supply;
@@ -18,18 +20,36 @@ impl StreamReader {
     pub(super) fn size(&self) -> Option<u64> {
         match self {
             Self::Forward(_, size) => *size,
-            Self::Image(image) => Some(image.size()),
+            Self::Image(image) => Some(image.data_bytes()),
+        }
+    }
+
+    /// All was read. An error if the source does not vouch for it.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        match self {
+            Self::Forward(..) => Ok(()),
+            Self::Image(image) => image.finish(),
+        }
+    }
+
+    /// The file that holds `bytes` of data, all of them.
+    pub(super) fn kind(&self, bytes: u64) -> EntryKind {
+        match self {
+            Self::Forward(..) => EntryKind::File { size: bytes, extents: None },
+            Self::Image(image) => {
+                EntryKind::File { size: image.size(), extents: image.extents().map(<[Extent]>::to_vec) }
+            }
         }
     }
 }
 
 /// A stream. A failure ends it.
 pub(super) struct StreamSupply {
-    reader: StreamReader,
+    pub(super) reader: StreamReader,
     /// Bytes so far.
     pub(super) total: u64,
     /// The error that ended it.
-    pub(super) failure: Option<std::io::Error>,
+    pub(super) failure: Option<io::Error>,
 }
 
 impl StreamSupply {
@@ -51,7 +71,7 @@ impl Supply for StreamSupply {
                     self.total += count as u64;
                     return count;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.failure = Some(error);
                     return 0;

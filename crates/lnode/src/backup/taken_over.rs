@@ -7,15 +7,19 @@
 //!
 //! The exception are contents that repeat, where cuts of both may never meet. Behind
 //! [`MEETS_WITHIN`] the image is cut where the base is.
+//!
+//! All of this is about data streams, which have no holes. Where holes came or went, stretches have
+//! other offsets in the stream of the image than in that of the base.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use larder_format::segment::ChunkRecord;
 use larder_reader::RecipeReader;
+use larder_source::image::Changes;
 use larder_store::RepositoryError;
 
-use super::image::Changes;
+use super::image::Runs;
 
 /// Bytes of a stretch within which the cuts of the image meet those of the base, nearly always.
 const MEETS_WITHIN: u64 = 1 << 20;
@@ -25,45 +29,109 @@ const MEETS_WITHIN: u64 = 1 << 20;
 pub(super) enum Step {
     /// Take over this many bytes at this offset of the base's data stream.
     TakeOver { offset: u64, bytes: u64 },
-    /// Read and cut. The next bytes that may be taken over begin at `stop` of the image. With
-    /// `must_cut`, a chunk ends there with any content.
+    /// Read and cut. The next bytes that may be taken over begin at `stop` of the image's data
+    /// stream. With `must_cut`, a chunk ends there with any content.
     Cut { stop: u64, must_cut: bool },
+}
+
+/// Bytes that the image and the base have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stretch {
+    /// Their range in the data stream of the image.
+    pub(super) range: Range<u64>,
+    /// Their offset in that of the base.
+    pub(super) base: u64,
+}
+
+impl Stretch {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// The range in the data stream of the base.
+    pub(super) fn base_range(&self) -> Range<u64> {
+        self.base..self.base + self.bytes()
+    }
+
+    /// The place in the base of one in the image, which is not before the stretch.
+    fn to_base(&self, at: u64) -> u64 {
+        self.base + (at - self.range.start)
+    }
+
+    /// The place in the image of one in the base; the beginning of the stretch for one before it.
+    pub(super) fn to_image(&self, offset: u64) -> u64 {
+        self.range.start + offset.saturating_sub(self.base)
+    }
+}
+
+/// The stretches without changes, in their order: bytes that are data in both, and not in the map.
+pub(super) fn stretches(image: &Runs, base: &Runs, changes: Changes, size: u64) -> Vec<Stretch> {
+    let common = size.min(changes.size);
+    let mut ranges = changes.ranges;
+    ranges.sort_unstable_by_key(|range| range.start);
+    let (mut unchanged, mut at) = (Vec::new(), 0);
+    for range in ranges {
+        if at < range.start.min(common) {
+            unchanged.push(at..range.start.min(common));
+        }
+        at = at.max(range.end);
+    }
+    if at < common {
+        unchanged.push(at..common);
+    }
+    let mut found: Vec<Stretch> = Vec::new();
+    let (mut ours, mut theirs) = (0, 0);
+    for range in unchanged {
+        while let (Some((run, at)), Some((base_run, base_at))) = (image.run(ours), base.run(theirs)) {
+            let from = range.start.max(run.start).max(base_run.start);
+            let to = range.end.min(run.end).min(base_run.end);
+            if from < to {
+                let (start, base) = (at + (from - run.start), base_at + (from - base_run.start));
+                let stretch = Stretch { range: start..start + (to - from), base };
+                match found.last_mut() {
+                    Some(last) if last.range.end == start && last.base_range().end == base => {
+                        last.range.end = stretch.range.end;
+                    }
+                    _ => found.push(stretch),
+                }
+            }
+            // The next range may begin in the run that ends behind this one.
+            if run.end.min(base_run.end) > range.end {
+                break;
+            }
+            if run.end <= base_run.end {
+                ours += 1;
+            }
+            if base_run.end <= run.end {
+                theirs += 1;
+            }
+        }
+    }
+    found
 }
 
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Untouched {
-    /// The base's data stream, which is the image of that version.
+    /// The base's data stream.
     base: RecipeReader,
     /// Its bytes.
     base_size: u64,
-    /// Bytes of the image.
+    /// Bytes of the image's data stream.
     size: u64,
     /// Stretches without changes that are not passed yet, the last one first.
-    stretches: Vec<Range<u64>>,
+    stretches: Vec<Stretch>,
     /// The segment that was read last: number, offset of its first byte, and its records.
     segment: Option<(u32, u64, Arc<Vec<ChunkRecord>>)>,
 }
 
 impl Untouched {
-    /// The stretches between the changes. `base` is the data stream of the version that they are
-    /// counted from.
-    pub(super) fn new(base: RecipeReader, size: u64, changes: Changes) -> Self {
-        let common = size.min(changes.size);
-        let mut ranges = changes.ranges;
-        ranges.sort_unstable_by_key(|range| range.start);
-        let (mut stretches, mut at) = (Vec::new(), 0);
-        for range in ranges {
-            if at < range.start.min(common) {
-                stretches.push(at..range.start.min(common));
-            }
-            at = at.max(range.end);
-        }
-        if at < common {
-            stretches.push(at..common);
-        }
+    /// `base` is the data stream of the version that the stretches are of, and `size` has the bytes
+    /// of the image's.
+    pub(super) fn new(base: RecipeReader, size: u64, mut stretches: Vec<Stretch>) -> Self {
         stretches.reverse();
-        Self { base, base_size: changes.size, size, stretches, segment: None }
+        let base_size = base.recipe().bytes();
+        Self { base, base_size, size, stretches, segment: None }
     }
 
     /// What to do at `at`, where a chunk ended. No cut depends on more than `max` bytes from the
@@ -82,15 +150,16 @@ impl Untouched {
 
     fn try_step(&mut self, at: u64, max: u64) -> Result<Step, RepositoryError> {
         while let Some(stretch) = self.stretches.last().cloned() {
-            let first = self.cut_from(at.max(stretch.start))?;
-            if first < stretch.end {
-                let last = self.last_cut(stretch.end, max)?;
-                if at == first && first < last {
-                    self.stretches.pop();
-                    return Ok(Step::TakeOver { offset: at, bytes: last - at });
-                }
+            let begin = at.max(stretch.range.start);
+            if begin < stretch.range.end {
+                let first = stretch.to_image(self.cut_from(stretch.to_base(begin))?);
+                let last = stretch.to_image(self.last_cut(&stretch, max)?);
                 if first < last {
-                    return Ok(Step::Cut { stop: first, must_cut: at >= stretch.start + MEETS_WITHIN });
+                    if at == first {
+                        self.stretches.pop();
+                        return Ok(Step::TakeOver { offset: stretch.to_base(at), bytes: last - at });
+                    }
+                    return Ok(Step::Cut { stop: first, must_cut: at >= stretch.range.start + MEETS_WITHIN });
                 }
             }
             self.stretches.pop();
@@ -105,9 +174,10 @@ impl Untouched {
             .map_or(self.base_size, |chunk| if chunk.start == offset { offset } else { chunk.end }))
     }
 
-    /// The last cut of the base that the bytes before `end` decide.
-    fn last_cut(&mut self, end: u64, max: u64) -> Result<u64, RepositoryError> {
-        if end == self.base_size && end == self.size {
+    /// The last cut of the base in a stretch that the bytes of the stretch decide.
+    fn last_cut(&mut self, stretch: &Stretch, max: u64) -> Result<u64, RepositoryError> {
+        let end = stretch.base_range().end;
+        if end == self.base_size && stretch.range.end == self.size {
             return Ok(end);
         }
         let Some(offset) = end.checked_sub(max) else { return Ok(0) };
@@ -131,5 +201,62 @@ impl Untouched {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_format::entry::Extent;
+    use larder_format::ids::JobId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Runs of an image whose block `n` of 10 bytes holds data when `blocks[n]`.
+    fn runs(blocks: &[bool]) -> Runs {
+        let mut extents: Vec<Extent> = Vec::new();
+        for (number, _) in blocks.iter().enumerate().filter(|(_, has_data)| **has_data) {
+            let offset = number as u64 * 10;
+            match extents.last_mut() {
+                Some(last) if last.offset + last.length == offset => last.length += 10,
+                _ => extents.push(Extent { offset, length: 10 }),
+            }
+        }
+        Runs::new(blocks.len() as u64 * 10, Some(&extents), 0)
+    }
+
+    /// The place of a byte in a stream of data.
+    fn place(blocks: &[bool], byte: u64) -> Option<u64> {
+        let block = (byte / 10) as usize;
+        blocks.get(block).filter(|has_data| **has_data)?;
+        Some(blocks[..block].iter().filter(|has_data| **has_data).count() as u64 * 10 + byte % 10)
+    }
+
+    proptest! {
+        #[test]
+        fn stretches_are_the_bytes_that_both_have_and_no_map_names(
+            image in prop::collection::vec(any::<bool>(), 0..30),
+            base in prop::collection::vec(any::<bool>(), 0..30),
+            map in prop::collection::vec((0..300_u64, 0..40_u64), 0..6),
+        ) {
+            let (size, base_size) = (image.len() as u64 * 10, base.len() as u64 * 10);
+            let ranges: Vec<_> = map.iter().map(|(from, length)| *from..from + length).collect();
+            let changes = Changes { since: JobId::new(1, [1; 10]), size: base_size, ranges: ranges.clone() };
+            let found = stretches(&runs(&image), &runs(&base), changes, size);
+            let mut expected = Vec::new();
+            for byte in 0..size.min(base_size) {
+                let is_changed = ranges.iter().any(|range| range.contains(&byte));
+                if let (false, Some(at), Some(base_at)) = (is_changed, place(&image, byte), place(&base, byte)) {
+                    expected.push((at, base_at));
+                }
+            }
+            let bytes = found.iter().flat_map(|stretch| stretch.range.clone().zip(stretch.base_range()));
+            prop_assert_eq!(bytes.collect::<Vec<_>>(), expected);
+            // As long as possible.
+            let touches = |pair: &[Stretch]| {
+                pair[0].range.end == pair[1].range.start && pair[0].base_range().end == pair[1].base
+            };
+            prop_assert!(!found.windows(2).any(touches));
+        }
     }
 }

@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use std::io;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::support::*;
 use larder_format::Fingerprint;
+use larder_format::entry::Extent;
 use larder_format::ids::JobId;
 use larder_format::keys::Secret;
 use larder_format::layout::Layout;
@@ -17,7 +18,8 @@ use larder_format::recipe::decode_node;
 use larder_format::segment;
 use larder_format::witness_key::WitnessKey;
 use larder_job::{JobContext, Machine, Progress};
-use larder_lnode::{BackupOptions, BackupReport, Changes, Input, ReadAt, backup};
+use larder_lnode::{BackupOptions, BackupReport, ImageInput, Input, MapOutcome, MapReport, MapTrust, backup};
+use larder_source::image::{Changes, Image};
 use larder_store::chunk_reader::ChunkReader;
 use larder_testkit::{Memory, data};
 use parking_lot::Mutex;
@@ -36,7 +38,7 @@ impl Disk {
     }
 }
 
-impl ReadAt for Disk {
+impl Image for Disk {
     fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -70,14 +72,33 @@ fn store(
     bytes: &[u8],
     changes: Option<Changes>,
 ) -> (BackupReport, Vec<(u32, Fingerprint)>, u64) {
+    store_sparse(context, options, bytes, None, changes, MapTrust::Full)
+}
+
+/// The same for an image with holes, and a map that is checked.
+fn store_sparse(
+    context: &JobContext,
+    options: &BackupOptions,
+    bytes: &[u8],
+    extents: Option<Vec<Extent>>,
+    changes: Option<Changes>,
+    trust: MapTrust,
+) -> (BackupReport, Vec<(u32, Fingerprint)>, u64) {
     let disk = Disk::of(bytes);
-    let input = Input::Image { path: b"disk".to_vec(), image: Box::new(disk.clone()), changes };
+    let data = extents.as_ref().map_or(bytes.len() as u64, |runs| runs.iter().map(|run| run.length).sum());
+    let input = Input::Image(ImageInput {
+        path: b"disk".to_vec(),
+        image: Box::new(disk.clone()),
+        extents,
+        changes: changes.into_iter().collect(),
+        trust,
+    });
     let report = backup(context, input, options).unwrap();
     let id = report.version.as_ref().unwrap().id;
     let manifest = manifest_of(context, id);
     let (chunks, read) = (chunks_of(context, &manifest), *disk.read.lock());
     let statistics = &report.statistics;
-    assert_eq!((statistics.logical_bytes, statistics.stream_bytes), (bytes.len() as u64, bytes.len() as u64));
+    assert_eq!((statistics.logical_bytes, statistics.stream_bytes), (bytes.len() as u64, data));
     assert_eq!(statistics.chunks, chunks.len() as u64);
     assert!(statistics.read_bytes <= read, "{statistics:?}");
     (report, chunks, read)
@@ -255,7 +276,7 @@ fn a_map_without_its_version_is_not_used() {
 #[test]
 fn an_image_that_fails_makes_no_version() {
     struct Broken;
-    impl ReadAt for Broken {
+    impl Image for Broken {
         fn size(&self) -> u64 {
             3_000_000
         }
@@ -266,8 +287,209 @@ fn an_image_that_fails_makes_no_version() {
     }
     let runtime = runtime();
     let (context, _) = scene(&runtime);
-    let input = Input::Image { path: b"disk".to_vec(), image: Box::new(Broken), changes: None };
+    let input = Input::Image(ImageInput {
+        path: b"disk".to_vec(),
+        image: Box::new(Broken),
+        extents: None,
+        changes: Vec::new(),
+        trust: MapTrust::Full,
+    });
     let error = backup(&context, input, &alone("series")).unwrap_err();
     assert!(error.to_string().contains("a broken disk"), "{error}");
+    assert!(versions(&context).is_empty());
+}
+
+/// A block of the sparse disks.
+const BLOCK: usize = 50_000;
+
+/// A disk of blocks: `None` is a hole, and a number the content. Also its runs of data.
+fn sparse(blocks: &[Option<u64>]) -> (Vec<u8>, Option<Vec<Extent>>) {
+    let (mut bytes, mut runs) = (Vec::new(), Vec::<Extent>::new());
+    for (number, block) in blocks.iter().enumerate() {
+        let offset = (number * BLOCK) as u64;
+        match block {
+            None => bytes.resize(bytes.len() + BLOCK, 0),
+            Some(seed) => {
+                bytes.extend_from_slice(&pseudo_random(BLOCK, *seed));
+                match runs.last_mut() {
+                    Some(last) if last.offset + last.length == offset => last.length += BLOCK as u64,
+                    _ => runs.push(Extent { offset, length: BLOCK as u64 }),
+                }
+            }
+        }
+    }
+    (bytes, Some(runs))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Holes that come and go, and data that changes: with a right map, all comes back, and the chunks are those of an
+    /// image that is read as a whole. The map is checked as a whole, and found right.
+    #[test]
+    fn a_sparse_image_with_a_map_is_stored_as_one_read_as_a_whole(
+        first in prop::collection::vec(prop::option::weighted(0.7, 0..40_u64), 30..90),
+        rounds in prop::collection::vec(
+            prop::collection::vec((any::<prop::sample::Index>(), prop::option::weighted(0.6, 100..140_u64)), 0..8),
+            1..4,
+        ),
+    ) {
+        let runtime = runtime();
+        let (context, notes) = scene(&runtime);
+        let checked = MapTrust::Checked(NonZeroU32::new(1));
+        let mut blocks = first;
+        let (bytes, extents) = sparse(&blocks);
+        let (mut report, ..) = store_sparse(&context, &alone("series"), &bytes, extents, None, checked);
+        for (round, changes) in rounds.iter().enumerate() {
+            let mut map = Vec::new();
+            for (place, content) in changes {
+                let number = place.index(blocks.len());
+                blocks[number] = content.map(|seed| seed + 100 * round as u64);
+                map.push((number * BLOCK) as u64..((number + 1) * BLOCK) as u64);
+            }
+            let (bytes, extents) = sparse(&blocks);
+            let since = report.version.as_ref().unwrap();
+            let changes = Some(Changes { since: since.id, size: bytes.len() as u64, ranges: map });
+            let (made, chunks, _) =
+                store_sparse(&context, &alone("series"), &bytes, extents.clone(), changes, checked);
+            prop_assert_eq!(&made.map.as_ref().unwrap().outcome, &MapOutcome::Used);
+            prop_assert!(restored(&context, made.version.as_ref().unwrap().id) == bytes, "round {}", round);
+            let alone = alone(&format!("alone {round}"));
+            let (_, expected, _) = store_sparse(&context, &alone, &bytes, extents, None, checked);
+            prop_assert_eq!(chunks, expected, "round {}", round);
+            report = made;
+        }
+        prop_assert!(notes.0.lock().is_empty());
+    }
+}
+
+/// Goal: a map that leaves out one change of one byte, anywhere, is found by a full check. The version is right in any
+/// case: a change right beside the map is read anyway, and not found.
+#[test]
+fn a_wrong_map_costs_a_whole_read_and_is_reported() {
+    let runtime = runtime();
+    let (context, notes) = scene(&runtime);
+    let every_time = MapTrust::Checked(NonZeroU32::new(1));
+    let size = 20_000_000;
+    let mut bytes = pseudo_random(size, 1);
+    let mut report = store(&context, &alone("series"), &bytes, None).0;
+    for (place, is_beside) in [(0, false), (size - 1, false), (7_654_321, false), (9_000_100, true), (8_999_999, true)]
+    {
+        bytes[place] ^= 1;
+        // Segments around what the map names have no proof of their own afterwards.
+        bytes[9_000_000..9_000_100].copy_from_slice(&pseudo_random(100, place as u64));
+        let map = changes_since(&report, std::iter::once(9_000_000..9_000_100).collect());
+        let (made, _, read) = store_sparse(&context, &alone("series"), &bytes, None, map, every_time);
+        let MapReport { outcome, checked_bytes } = made.map.clone().unwrap();
+        assert!(checked_bytes > 0 && made.statistics.read_bytes >= size as u64);
+        assert!(restored(&context, made.version.as_ref().unwrap().id) == bytes, "{place}");
+        if !is_beside {
+            let MapOutcome::Wrong { offset } = outcome else { panic!("{place}: {outcome:?}") };
+            assert!(offset <= place as u64 && place as u64 - offset < 64 << 10, "{place}: {offset}");
+            assert!(read >= size as u64 + checked_bytes);
+            let note = notes.0.lock().pop().expect("a note");
+            assert_eq!(note, "the whole image is read, because the map of its changes is wrong");
+        }
+        report = made;
+    }
+}
+
+/// Goal: samples find a map that leaves out much, whatever random numbers come; and cost little when it is right.
+#[test]
+fn samples_of_a_large_image_find_a_map_that_is_plainly_wrong() {
+    let runtime = runtime();
+    let (context, _) = scene(&runtime);
+    let size = 200_000_000;
+    let mut bytes = pseudo_random(size, 1);
+    let first = store(&context, &alone("series"), &bytes, None).0;
+    let sampled = MapTrust::Checked(None);
+    let (second, _, read) =
+        store_sparse(&context, &alone("series"), &bytes, None, changes_since(&first, Vec::new()), sampled);
+    let map = second.map.clone().unwrap();
+    assert_eq!(map.outcome, MapOutcome::Used);
+    assert!((1 << 20..150_000_000).contains(&map.checked_bytes) && read < 150_000_000, "{map:?}");
+    // Every segment differs, so any sample finds it.
+    for place in (0..size).step_by(1000) {
+        bytes[place] ^= 1;
+    }
+    let (third, ..) =
+        store_sparse(&context, &alone("series"), &bytes, None, changes_since(&second, Vec::new()), sampled);
+    assert!(matches!(third.map.unwrap().outcome, MapOutcome::Wrong { .. }));
+    assert!(restored(&context, third.version.unwrap().id) == bytes);
+}
+
+/// Goal: after as many versions that were not compared as a whole, the next one is.
+#[test]
+fn every_third_version_is_checked_as_a_whole() {
+    let runtime = runtime();
+    let (context, _) = scene(&runtime);
+    let size = 160_000_000;
+    let bytes = pseudo_random(size, 1);
+    let mut report = store(&context, &alone("series"), &bytes, None).0;
+    let mut full = Vec::new();
+    for _ in 0..7 {
+        let every_third = MapTrust::Checked(NonZeroU32::new(3));
+        let map = changes_since(&report, Vec::new());
+        report = store_sparse(&context, &alone("series"), &bytes, None, map, every_third).0;
+        full.push(report.map.as_ref().unwrap().checked_bytes == size as u64);
+    }
+    assert_eq!(full, [false, false, true, false, false, true, false]);
+}
+
+/// Goal: of several maps, the one that follows the base is used.
+#[test]
+fn the_map_of_the_base_is_used() {
+    let runtime = runtime();
+    let (context, notes) = scene(&runtime);
+    let mut bytes = pseudo_random(5_000_000, 1);
+    let first = store(&context, &alone("series"), &bytes, None).0;
+    bytes[100] ^= 1;
+    let second = store(&context, &alone("series"), &bytes, None).0;
+    bytes[4_000_000] ^= 1;
+    let nowhere = Changes { since: JobId::new(1, [1; 10]), size: 5_000_000, ranges: Vec::new() };
+    let maps = [
+        changes_since(&first, Vec::new()),
+        changes_since(&second, std::iter::once(4_000_000..4_000_001).collect()),
+        Some(nowhere),
+    ];
+    let input = Input::Image(ImageInput {
+        path: b"disk".to_vec(),
+        image: Box::new(Disk::of(&bytes)),
+        extents: None,
+        changes: maps.into_iter().flatten().collect(),
+        trust: MapTrust::Checked(None),
+    });
+    let third = backup(&context, input, &alone("series")).unwrap();
+    assert_eq!(third.map.unwrap().outcome, MapOutcome::Used);
+    assert!(restored(&context, third.version.unwrap().id) == bytes && notes.0.lock().is_empty());
+}
+
+/// Goal: an image that says in the end that it changed makes no version.
+#[test]
+fn an_image_that_changed_meanwhile_makes_no_version() {
+    struct Changing;
+    impl Image for Changing {
+        fn size(&self) -> u64 {
+            3_000_000
+        }
+        fn read_at(&self, _: u64, buffer: &mut [u8]) -> io::Result<()> {
+            buffer.fill(7);
+            Ok(())
+        }
+        fn finish(&self) -> io::Result<()> {
+            Err(io::Error::other("written to meanwhile"))
+        }
+    }
+    let runtime = runtime();
+    let (context, _) = scene(&runtime);
+    let input = Input::Image(ImageInput {
+        path: b"disk".to_vec(),
+        image: Box::new(Changing),
+        extents: None,
+        changes: Vec::new(),
+        trust: MapTrust::Full,
+    });
+    let error = backup(&context, input, &alone("series")).unwrap_err();
+    assert!(error.to_string().contains("written to meanwhile"), "{error}");
     assert!(versions(&context).is_empty());
 }

@@ -92,6 +92,17 @@ pub struct Client {
 #[must_use = "the answer must be waited for"]
 pub struct Ticket(u64);
 
+/// Ends a connection from any thread, also while others wait for answers. They get errors then.
+#[derive(Clone)]
+pub struct Stopper(Arc<Wire>);
+
+impl Stopper {
+    /// Ends it.
+    pub fn stop(&self) {
+        self.0.close(false);
+    }
+}
+
 impl Client {
     /// Connects and negotiates.
     pub fn connect(address: &Address<'_>, options: &Options) -> Result<Self, ClientError> {
@@ -137,6 +148,12 @@ impl Client {
     pub fn list(address: &Address<'_>, options: &Options) -> Result<Vec<Listed>, ClientError> {
         let wire = connect::open(address, TICK)?;
         Greeted::new(&wire, options.timeout, connect::tls_of(address)?)?.list()
+    }
+
+    /// Ends the connection when it is told to. Answers have no time limit: a slow disk is no
+    /// error.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.wire.clone())
     }
 
     /// Bytes of the export.

@@ -57,7 +57,10 @@ pub(super) fn check(args: &BackupArgs) -> Result<(), Failure> {
     if args.stdin_from_command && args.paths.is_empty() {
         return Err(Failure::usage("--stdin-from-command needs a command: --stdin-from-command -- COMMAND ARGUMENT…"));
     }
-    if !is_stream && lists == 0 && args.paths.is_empty() {
+    if args.image.image.is_some() && lists > 0 {
+        return Err(Failure::usage("an image and a list of files cannot be backed up together"));
+    }
+    if !is_stream && lists == 0 && args.paths.is_empty() && args.image.image.is_none() {
         return Err(Failure::usage("nothing to back up was named")
             .advise("give paths, --files-from, --stdin or --stdin-from-command"));
     }

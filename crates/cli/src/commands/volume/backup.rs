@@ -15,14 +15,15 @@ use std::path::{Path, PathBuf};
 use larder_format::ids::JobId;
 use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
-use larder_lnode::{BackupOptions, Changes, Input, ReadAt};
+use larder_lnode::{BackupOptions, ImageInput, Input, MapTrust};
+use larder_source::image::{Changes, Image};
 use larder_volume::VolumeError;
 use serde_json::{Map, Value, json};
 
 use super::control::Client;
 use super::goal::Goal;
 use super::host::Host;
-use super::image::{ServedImage, SnapshotImage};
+use super::image::{self, SnapshotImage};
 use super::list::{Listed, Snapshot, volumes};
 use super::request::{Parts, Request};
 use super::target::{Target, target};
@@ -75,7 +76,9 @@ pub(super) fn run(app: &App, args: &VolumeBackupArgs) -> Result<Exit, Failure> {
     let snapshot = origin.begin(&name, snapshots, &goal)?;
     let input = origin.changes(before.as_ref(), &snapshot).and_then(|changes| {
         let image = origin.image(&name, &snapshot)?;
-        Ok(Input::Image { path: name.clone().into_bytes(), image, changes })
+        // The map comes from the table of blocks, between two snapshots that the store keeps.
+        let (changes, trust) = (changes.into_iter().collect(), MapTrust::Full);
+        Ok(Input::Image(ImageInput { path: name.clone().into_bytes(), image, extents: None, changes, trust }))
     });
     let performed = input.and_then(|input| {
         let options = BackupOptions {
@@ -187,11 +190,11 @@ impl Origin {
     }
 
     /// The content of a snapshot.
-    fn image(&self, volume: &str, snapshot: &Snapshot) -> Result<Box<dyn ReadAt>, Failure> {
+    fn image(&self, volume: &str, snapshot: &Snapshot) -> Result<Box<dyn Image>, Failure> {
         Ok(match self {
             Self::Opened(host) => Box::new(SnapshotImage::new(host.store.clone(), snapshot.id, snapshot.size)),
             Self::Served(folder) => {
-                Box::new(ServedImage::open(folder, &format!("{volume}@{}", snapshot.name), snapshot.size)?)
+                Box::new(image::served(folder, &format!("{volume}@{}", snapshot.name), snapshot.size)?)
             }
         })
     }

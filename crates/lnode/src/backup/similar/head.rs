@@ -9,10 +9,11 @@ use std::io::{self, Read};
 use larder_chunking::StreamEnd;
 use larder_format::entry::EntryKind;
 use larder_job::Cancel;
+use larder_source::image::Changes;
 use larder_source::{FileReader, Item, Walk};
 
 use super::super::Input;
-use super::super::image::{Changes, ImageReader};
+use super::super::image::{ImageInput, ImageReader, MapTrust};
 use super::sampler::{PIECE_BYTES, Sampler};
 
 /// Items of a walk that are looked at before the backup begins.
@@ -27,8 +28,23 @@ pub(in super::super) enum Sampled {
     Tree(std::iter::Chain<std::vec::IntoIter<Item>, Walk>),
     /// As in [`Input::Stream`].
     Stream { path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64> },
-    /// As in [`Input::Image`].
-    Image { path: Vec<u8>, image: ImageReader, changes: Option<Changes> },
+    /// As in [`ImageInput`].
+    Image(SampledImage),
+}
+
+/// An image whose head may have been looked at.
+pub(in super::super) struct SampledImage {
+    pub(in super::super) path: Vec<u8>,
+    pub(in super::super) image: ImageReader,
+    pub(in super::super) changes: Vec<Changes>,
+    pub(in super::super) trust: MapTrust,
+}
+
+impl SampledImage {
+    fn new(input: ImageInput) -> Self {
+        let ImageInput { path, image, extents, changes, trust } = input;
+        Self { path, image: ImageReader::new(image, extents), changes, trust }
+    }
 }
 
 impl Sampled {
@@ -37,7 +53,7 @@ impl Sampled {
         match input {
             Input::Tree(walk) => Self::Tree(Vec::new().into_iter().chain(walk)),
             Input::Stream { path, reader, size } => Self::Stream { path, reader, size },
-            Input::Image { path, image, changes } => Self::Image { path, image: ImageReader::new(image), changes },
+            Input::Image(image) => Self::Image(SampledImage::new(image)),
         }
     }
 }
@@ -47,7 +63,7 @@ impl Sampled {
 pub(super) enum Head {
     Tree(TreeHead),
     Stream { path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64>, pieces: Pieces },
-    Image { path: Vec<u8>, image: ImageReader, changes: Option<Changes>, pieces: Pieces },
+    Image(SampledImage, Pieces),
 }
 
 impl Head {
@@ -55,9 +71,7 @@ impl Head {
         match input {
             Input::Tree(walk) => Self::Tree(TreeHead::new(walk)),
             Input::Stream { path, reader, size } => Self::Stream { path, reader, size, pieces: Pieces::default() },
-            Input::Image { path, image, changes } => {
-                Self::Image { path, image: ImageReader::new(image), changes, pieces: Pieces::default() }
-            }
+            Input::Image(image) => Self::Image(SampledImage::new(image), Pieces::default()),
         }
     }
 
@@ -71,8 +85,8 @@ impl Head {
         match self {
             Self::Tree(tree) => tree.read(sampler, limit, cancel),
             Self::Stream { reader, size, pieces, .. } => pieces.read(reader, *size, true, sampler, limit, cancel),
-            Self::Image { image, pieces, .. } => {
-                let size = Some(image.size());
+            Self::Image(SampledImage { image, .. }, pieces) => {
+                let size = Some(image.data_bytes());
                 pieces.read(image, size, false, sampler, limit, cancel)
             }
         }
@@ -86,10 +100,10 @@ impl Head {
                 let reader = Box::new(Replayed { pieces: pieces.held, at: 0, failure: pieces.failure, rest: reader });
                 Sampled::Stream { path, reader, size }
             }
-            Self::Image { path, mut image, changes, .. } => {
+            Self::Image(mut sampled, _) => {
                 // An error comes again when the backup reads there.
-                image.rewind();
-                Sampled::Image { path, image, changes }
+                sampled.image.rewind();
+                Sampled::Image(sampled)
             }
         }
     }

@@ -1,0 +1,185 @@
+//! Checks a map of changes: reads parts of the image that it leaves out, and compares them with the
+//! base.
+//!
+//! A part is a segment of the base. Its proof recognises its bytes by one MAC. Where a segment has
+//! no proof, or a change is in it, its chunks are compared by their fingerprints.
+//!
+//! If a share `f` of all segments changed without a word of the map, `k` random ones miss that with
+//! a probability of `(1-f)^k`. So samples find maps that are plainly wrong, and full checks the
+//! others.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use larder_format::recipe::SegmentRef;
+use larder_job::Cancel;
+use larder_reader::RecipeReader;
+use larder_store::RepositoryError;
+use larder_writer::Cutting;
+
+use super::BackupError;
+use super::image::ImageReader;
+use super::taken_over::Stretch;
+
+/// Segments that are compared at least, if there are as many.
+const SEGMENTS_MIN: u64 = 64;
+/// Of this number of unchanged segments, one is compared.
+const ONE_IN: u64 = 100;
+/// Bytes of a segment, roughly.
+const SEGMENT_BYTES: u64 = 2 << 20;
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Checked {
+    /// Bytes that were compared.
+    pub(super) bytes: u64,
+    /// The offset in the data stream of the image of the first chunk found that differs.
+    pub(super) wrong: Option<u64>,
+}
+
+/// See the module header.
+pub(super) struct MapCheck<'a> {
+    pub(super) base: RecipeReader,
+    pub(super) image: &'a ImageReader,
+    pub(super) stretches: &'a [Stretch],
+    pub(super) cutting: &'a Cutting,
+    pub(super) cancel: &'a Cancel,
+    /// Path of the image, for errors.
+    pub(super) path: &'a [u8],
+}
+
+/// Whether all is to be compared: after this number of versions that were not.
+pub(super) fn is_full(every: Option<NonZeroU32>, since_full: usize) -> bool {
+    every.is_some_and(|every| since_full.saturating_add(1) >= every.get() as usize)
+}
+
+impl MapCheck<'_> {
+    /// Compares everything that the map leaves out.
+    pub(super) fn full(&mut self) -> Result<Checked, BackupError> {
+        let mut checked = Checked::default();
+        let mut buffer = Vec::new();
+        for stretch in self.stretches {
+            let whole = stretch.base_range();
+            let mut at = whole.start;
+            while at < whole.end && checked.wrong.is_none() {
+                at = self.segment(stretch, at, &mut buffer, &mut checked)?;
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Compares samples. `draw` gives random numbers.
+    pub(super) fn sampled(
+        &mut self,
+        mut draw: impl FnMut() -> Result<u64, RepositoryError>,
+    ) -> Result<Checked, BackupError> {
+        let total: u64 = self.stretches.iter().map(|stretch| stretch.range.end - stretch.range.start).sum();
+        let count = SEGMENTS_MIN.max(total / SEGMENT_BYTES / ONE_IN);
+        if total <= count * SEGMENT_BYTES {
+            return self.full();
+        }
+        // In rising order, so that nodes of the recipe are read once.
+        let mut places = BTreeSet::new();
+        for _ in 0..count {
+            places.insert(draw()? % total);
+        }
+        let (mut checked, mut buffer) = (Checked::default(), Vec::new());
+        let (mut before, mut stretches, mut done) = (0, self.stretches.iter().peekable(), 0);
+        for place in places {
+            while let Some(stretch) = stretches.peek() {
+                let length = stretch.range.end - stretch.range.start;
+                if place - before < length {
+                    break;
+                }
+                before += length;
+                stretches.next();
+            }
+            let Some(stretch) = stretches.peek() else { break };
+            let at = stretch.base + (place - before);
+            // The segment around the place may have been compared for the one before.
+            if at >= done && checked.wrong.is_none() {
+                done = self.segment(stretch, at, &mut buffer, &mut checked)?;
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Compares the part in a stretch of the segment that holds a byte of the base; returns where
+    /// the segment ends.
+    fn segment(
+        &mut self,
+        stretch: &Stretch,
+        at: u64,
+        buffer: &mut Vec<u8>,
+        checked: &mut Checked,
+    ) -> Result<u64, BackupError> {
+        if self.cancel.is_cancelled() {
+            return Err(BackupError::Interrupted);
+        }
+        let found = match self.base.segment_at(at)? {
+            Some((number, start)) => self.base.segment_ref(number)?.map(|(segment, _)| (number, start, segment)),
+            None => None,
+        };
+        let Some((number, start, segment)) = found else { return Ok(stretch.base_range().end) };
+        let whole = start..start + segment.bytes;
+        let common = whole.start.max(stretch.base)..whole.end.min(stretch.base_range().end);
+        buffer.resize((common.end - common.start) as usize, 0);
+        let image = stretch.to_image(common.start);
+        let read = self.image.read_at(image, buffer);
+        read.map_err(|source| BackupError::Input { path: self.path.to_owned(), source })?;
+        checked.bytes += buffer.len() as u64;
+        let is_proved = match (&self.cutting.run_mac, mac_of(&segment, common == whole)) {
+            (Some(mac), Some(proof)) => {
+                let mut mac = mac.clone();
+                mac.update(buffer);
+                mac.finish() == proof
+            }
+            _ => false,
+        };
+        if !is_proved && let Some(at) = self.difference(number, start, &common, buffer)? {
+            checked.wrong = Some(stretch.to_image(at));
+        }
+        Ok(whole.end)
+    }
+
+    /// The place in the base of the first chunk of a segment that is within `common` and not in its
+    /// bytes.
+    fn difference(
+        &mut self,
+        number: u32,
+        start: u64,
+        common: &Range<u64>,
+        bytes: &[u8],
+    ) -> Result<Option<u64>, RepositoryError> {
+        let mut chunk = start..start;
+        for record in self.base.segment(number)?.iter() {
+            chunk = chunk.end..chunk.end + u64::from(record.chunk.size);
+            if chunk.start < common.start || chunk.end > common.end {
+                continue;
+            }
+            let bytes = &bytes[(chunk.start - common.start) as usize..(chunk.end - common.start) as usize];
+            if self.cutting.fingerprinter.one(bytes) != record.chunk.fingerprint {
+                return Ok(Some(chunk.start));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The MAC of a whole segment.
+fn mac_of(segment: &SegmentRef, is_whole: bool) -> Option<[u8; 16]> {
+    segment.proof.as_ref().filter(|_| is_whole).map(|proof| proof.mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tenth_version_is_compared_as_a_whole() {
+        let ten = NonZeroU32::new(10);
+        assert!(!is_full(ten, 0) && !is_full(ten, 8) && is_full(ten, 9) && is_full(ten, 200));
+        assert!(is_full(NonZeroU32::new(1), 0) && !is_full(None, 1000));
+    }
+}

@@ -1,0 +1,194 @@
+//! Maps of changes in files. Ranges are in bytes, and in rising order. Four forms are understood:
+//!
+//! | form | a range |
+//! |---|---|
+//! | text | a line `OFFSET LENGTH`; lines that begin with `#` are comments |
+//! | lines of JSON | `{"offset":N,"length":N}` |
+//! | one array of JSON, as of `rbd diff --format json` | the same objects; other keys are ignored |
+//! | XML of `thin_delta` | see [`thin`](super::thin) |
+//!
+//! In the first two forms, a line `since SNAPSHOT` or `{"since":"SNAPSHOT"}` may name the snapshot
+//! that the ranges are counted from.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+
+use super::rising::{Rising, Wrong};
+use super::{ImageError, thin};
+
+/// Longest line (bytes).
+const LINE_MAX: u64 = 64 << 10;
+
+/// A map of changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChangedMap {
+    /// The snapshot that it is counted from, as the file names it.
+    pub since: Option<String>,
+    /// Ranges that may differ: rising, apart from each other. They cover at least those of the
+    /// file, which may be joined if there are very many.
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// Reads a map of changes.
+pub fn read_map(path: &Path) -> Result<ChangedMap, ImageError> {
+    let failed = |source| ImageError::Io { path: path.to_owned(), source };
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    parse(&mut file).map_err(|wrong| match wrong {
+        Wrong::Io(source) => failed(source),
+        Wrong::Text(why) => ImageError::Map { path: path.to_owned(), why },
+    })
+}
+
+fn parse(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
+    let first = loop {
+        match file.fill_buf()?.first() {
+            Some(byte) if byte.is_ascii_whitespace() => file.consume(1),
+            first => break first.copied(),
+        }
+    };
+    match first {
+        Some(b'<') => Ok(ChangedMap { since: None, ranges: thin::parse(file)? }),
+        Some(b'[') => array(file),
+        _ => lines(file),
+    }
+}
+
+/// A line or element in JSON.
+#[derive(Deserialize)]
+struct Row {
+    since: Option<String>,
+    offset: Option<u64>,
+    length: Option<u64>,
+}
+
+fn lines(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
+    let (mut since, mut rising) = (None, Rising::new());
+    let mut line = String::new();
+    for number in 1.. {
+        line.clear();
+        if file.by_ref().take(LINE_MAX).read_line(&mut line)? == 0 {
+            break;
+        }
+        let wrong = |why: &dyn fmt::Display| Wrong::text(format_args!("line {number}: {why}"));
+        let text = line.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let row = if text.starts_with('{') {
+            serde_json::from_str(text).map_err(|error| wrong(&error))?
+        } else {
+            row(text).ok_or_else(|| wrong(&"it is neither OFFSET LENGTH nor an object of JSON"))?
+        };
+        match row {
+            Row { since: Some(snapshot), offset: None, length: None } if since.is_none() => since = Some(snapshot),
+            Row { since: None, offset: Some(offset), length: Some(length) } => {
+                rising.push(offset, length).map_err(|why| wrong(&why))?;
+            }
+            _ => return Err(wrong(&"it has neither an offset and a length, nor the only snapshot")),
+        }
+    }
+    Ok(ChangedMap { since, ranges: rising.into_ranges() })
+}
+
+/// A line of the form without JSON.
+fn row(text: &str) -> Option<Row> {
+    let mut words = text.split_ascii_whitespace();
+    let (first, second) = (words.next()?, words.next()?);
+    if words.next().is_some() {
+        return None;
+    }
+    if first == "since" {
+        return Some(Row { since: Some(second.to_owned()), offset: None, length: None });
+    }
+    Some(Row { since: None, offset: Some(first.parse().ok()?), length: Some(second.parse().ok()?) })
+}
+
+fn array(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
+    struct Rows;
+    impl<'de> Visitor<'de> for Rows {
+        type Value = Rising;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("objects with an offset and a length")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Rising, A::Error> {
+            let mut rising = Rising::new();
+            while let Some(row) = rows.next_element::<Row>()? {
+                let (Some(offset), Some(length)) = (row.offset, row.length) else {
+                    return Err(serde::de::Error::custom("an object has no offset or no length"));
+                };
+                rising.push(offset, length).map_err(serde::de::Error::custom)?;
+            }
+            Ok(rising)
+        }
+    }
+    let mut json = serde_json::Deserializer::from_reader(file);
+    let rising = json.deserialize_seq(Rows).and_then(|rising| json.end().map(|()| rising));
+    let rising = rising.map_err(|error| if error.is_io() { Wrong::Io(error.into()) } else { Wrong::text(error) })?;
+    Ok(ChangedMap { since: None, ranges: rising.into_ranges() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> ChangedMap {
+        parse(&mut text.as_bytes()).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"))
+    }
+
+    fn refused(text: &str) -> String {
+        match parse(&mut text.as_bytes()) {
+            Err(Wrong::Text(why)) => why,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_forms_say_the_same() {
+        let expected = vec![0..512, 65_536..131_072, u64::MAX - 1..u64::MAX];
+        for text in [
+            "# a comment\n0 512\n\n65536 65536\n18446744073709551614 1\n",
+            "{\"offset\":0,\"length\":512}\n{\"offset\":65536,\"length\":65536}\n{\"length\":1,\"offset\":18446744073709551614}",
+            "\n[{\"offset\":0,\"length\":512,\"exists\":\"true\"},{\"offset\":65536,\"length\":65536,\"exists\":\"false\"},\n\
+             {\"offset\":18446744073709551614,\"length\":1}]\n",
+        ] {
+            assert_eq!(parsed(text), ChangedMap { since: None, ranges: expected.clone() }, "{text}");
+        }
+        assert_eq!(parsed(""), ChangedMap::default());
+        assert_eq!(parsed("[]"), ChangedMap::default());
+        assert_eq!(parsed("5 0\n"), ChangedMap::default());
+    }
+
+    #[test]
+    fn a_map_may_name_its_snapshot() {
+        let expected = ChangedMap { since: Some("1a2b".to_owned()), ranges: std::iter::once(1..3).collect() };
+        assert_eq!(parsed("since 1a2b\n1 2\n"), expected);
+        assert_eq!(parsed("{\"since\":\"1a2b\"}\n{\"offset\":1,\"length\":2}"), expected);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, why) in [
+            ("1 2\n0 1\n", "line 2: offset 0 comes after offset 1"),
+            ("0 1\nfoo\n", "line 2: it is neither"),
+            ("1 2 3", "line 1: it is neither"),
+            ("-1 2", "line 1: it is neither"),
+            ("18446744073709551615 2", "line 1: a range ends beyond"),
+            ("since a\nsince b\n", "line 2: it has neither"),
+            ("{\"offset\":1}", "line 1: it has neither"),
+            ("{\"offset\":1,", "line 1: EOF"),
+            ("[{\"offset\":1}]", "no length"),
+            ("[{\"offset\":4,\"length\":1},{\"offset\":1,\"length\":1}]", "have to rise"),
+            ("[] []", "trailing"),
+        ] {
+            assert!(refused(text).contains(why), "{text}: {}", refused(text));
+        }
+    }
+}

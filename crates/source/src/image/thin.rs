@@ -1,0 +1,147 @@
+//! The differences of two thin volumes, as `thin_delta` of the thin provisioning tools writes them:
+//!
+//! ```xml
+//! <superblock uuid="" time="2" transaction="3" data_block_size="128" nr_data_blocks="1024">
+//!   <diff left="1" right="2">
+//!     <same begin="0" length="8"/>
+//!     <different begin="8" length="2"/>
+//!     <left_only begin="10" length="1"/>
+//!     <right_only begin="20" length="1"/>
+//!   </diff>
+//! </superblock>
+//! ```
+//!
+//! Blocks have `data_block_size` sectors of 512 bytes. All but `same` are changes. Elements inside
+//! of these have details, and are left out.
+
+use std::io::{BufRead, Read};
+use std::ops::Range;
+
+use super::rising::{Rising, Wrong};
+
+/// Longest element (bytes).
+const ELEMENT_MAX: u64 = 64 << 10;
+
+/// Reads the ranges of bytes that differ.
+pub(super) fn parse(file: &mut impl BufRead) -> Result<Vec<Range<u64>>, Wrong> {
+    let mut rising = Rising::new();
+    let (mut block, mut depth, mut is_whole) = (None, Vec::<String>::new(), false);
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        file.by_ref().take(ELEMENT_MAX).read_until(b'>', &mut text)?;
+        let element = String::from_utf8_lossy(&text);
+        let element = element.trim();
+        if element.is_empty() {
+            break;
+        }
+        let inside = element.strip_prefix('<').and_then(|element| element.strip_suffix('>'));
+        let inside = inside.ok_or_else(|| Wrong::text(format_args!("{element:?} is no element")))?;
+        if inside.starts_with('?') || inside.starts_with("!--") {
+            continue;
+        }
+        if let Some(name) = inside.strip_prefix('/') {
+            if depth.pop().as_deref() != Some(name.trim()) {
+                return Err(Wrong::text(format_args!("</{name}> ends nothing")));
+            }
+            is_whole = depth.is_empty();
+            continue;
+        }
+        if is_whole {
+            return Err(Wrong::text("there is more behind its end"));
+        }
+        let (inside, is_empty) = inside.strip_suffix('/').map_or((inside, false), |inside| (inside, true));
+        let name = inside.split_ascii_whitespace().next().unwrap_or_default();
+        match (name, &*depth) {
+            ("superblock", []) => block = Some(sectors(inside)?),
+            ("diff", [root]) if root == "superblock" => {}
+            ("same" | "different" | "left_only" | "right_only", [root, diff])
+                if root == "superblock" && diff == "diff" =>
+            {
+                let (begin, length) = (number(inside, "begin")?, number(inside, "length")?);
+                let bytes = |blocks: u64| blocks.checked_mul(block?);
+                let range = bytes(begin).zip(bytes(length));
+                let (begin, length) = range.ok_or_else(|| Wrong::text("a range ends beyond any image"))?;
+                if name != "same" {
+                    rising.push(begin, length).map_err(Wrong::Text)?;
+                }
+            }
+            // Details of an element around it.
+            ("range", [_, _, _]) => {}
+            _ => return Err(Wrong::text(format_args!("<{name}> is not expected here"))),
+        }
+        if !is_empty {
+            depth.push(name.to_owned());
+        }
+    }
+    if is_whole { Ok(rising.into_ranges()) } else { Err(Wrong::text("it ends too early")) }
+}
+
+/// Bytes of a block.
+fn sectors(element: &str) -> Result<u64, Wrong> {
+    let bytes = number(element, "data_block_size")?.checked_mul(512).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| Wrong::text("its data_block_size is impossible"))
+}
+
+/// The value of an attribute that is a number.
+fn number(element: &str, attribute: &str) -> Result<u64, Wrong> {
+    let values = element.split_ascii_whitespace().filter_map(|part| part.split_once('='));
+    let value = values.filter(|(name, _)| *name == attribute).map(|(_, value)| value).next();
+    let value = value.and_then(|value| value.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
+    value.ok_or_else(|| Wrong::text(format_args!("<{element}> has no number {attribute}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"<?xml version="1.0"?>
+<superblock uuid="" time="2" transaction="3" data_block_size="128" nr_data_blocks="1024">
+  <diff left="1" right="2">
+    <same begin="0" length="8"/>
+    <different begin="8" length="2"/>
+    <left_only begin="10" length="1"/>
+    <right_only begin="20" length="1">
+      <range begin="20" data_begin="7" length="1"/>
+    </right_only>
+  </diff>
+</superblock>
+"#;
+
+    fn refused(text: &str) -> String {
+        match parse(&mut text.as_bytes()) {
+            Err(Wrong::Text(why)) => why,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_but_same_blocks_are_changes() {
+        let block = 128 * 512;
+        let ranges = parse(&mut WHOLE.as_bytes()).expect("a map");
+        assert_eq!(ranges, [8 * block..11 * block, 20 * block..21 * block]);
+    }
+
+    /// Goal: a file that was cut off, or that is something else, does not make changes vanish.
+    #[test]
+    fn what_is_not_whole_is_refused() {
+        for (from, _) in WHOLE.match_indices('<').skip(2) {
+            assert!(parse(&mut &WHOLE.as_bytes()[..from]).is_err(), "{}", &WHOLE[..from]);
+        }
+        assert_eq!(refused("<superblock data_block_size=\"128\">"), "it ends too early");
+        for (from, to, why) in [
+            ("<different", "<changed", "<changed> is not expected"),
+            ("data_block_size=\"128\"", "", "no number data_block_size"),
+            ("data_block_size=\"128\"", "data_block_size=\"0\"", "impossible"),
+            ("begin=\"8\"", "begin=\"x\"", "no number begin"),
+            ("begin=\"8\"", "begin=\"18446744073709551615\"", "beyond any image"),
+            ("begin=\"10\"", "begin=\"7\"", "have to rise"),
+            ("</diff>", "</same>", "ends nothing"),
+            ("</superblock>\n", "</superblock><superblock data_block_size=\"1\"/>", "more behind its end"),
+            ("<diff left=\"1\" right=\"2\">", "text <diff>", "is no element"),
+        ] {
+            let text = WHOLE.replace(from, to);
+            assert!(refused(&text).contains(why), "{text}: {}", refused(&text));
+        }
+    }
+}
