@@ -2,7 +2,8 @@
 """Measures volumes beside other block devices: same data, same client, same run.
 
     generate.py /data --size 1024
-    run.py --data /data --work /disk/work [--systems larder,raw,qcow2,zfs,btrfs] [--repeat 3] [--cold] [--json FILE]
+    run.py --data /data --work /disk/work [--systems larder,raw,qcow2,zfs,btrfs] [--repeat 3] [--cold] [--copies]
+        [--json FILE]
 
 | step | what it does |
 |---|---|
@@ -14,7 +15,7 @@
 | 4k sync | fio, one write and one flush in turn |
 | start | after kill -9 of the server: until a client reads the first sector |
 
-`--cold` restarts the server and drops the caches of the kernel between steps (root). Rates are MB/s or requests a second;
+`--copies` leaves out the steps with fio. `--cold` restarts the server and drops the caches of the kernel between steps (root). Rates are MB/s or requests a second;
 medians of the repetitions. `stored` counts all bytes on disk after both generations.
 generate.py hides: 100 % means that every redundant byte was found, and compression counts in addition.
 """
@@ -101,8 +102,9 @@ class Run:
         (self.args.work / "copy").unlink()
         self.again(disks)
         self.step("read", lambda: nbdcopy(system.uri("one"), "null:"), size)
-        for name, words in [("4k write", ["--rw=randwrite", "--iodepth=16"]), ("4k read", ["--rw=randread", "--iodepth=16"]),
-                            ("4k sync", ["--rw=randwrite", "--iodepth=1", "--fsync=1"])]:
+        steps = [] if self.args.copies else [("4k write", ["--rw=randwrite", "--iodepth=16"]), ("4k read", ["--rw=randread", "--iodepth=16"]),
+                                             ("4k sync", ["--rw=randwrite", "--iodepth=1", "--fsync=1"])]
+        for name, words in steps:
             cpu, _ = system.usage()
             rate = fio(system.uri("two"), *words)
             after, peak = system.usage()
@@ -143,6 +145,7 @@ def main():
     parser.add_argument("--systems", default="larder,raw,qcow2,zfs,btrfs")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--copies", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     truth = json.loads((args.data / "truth.json").read_text())

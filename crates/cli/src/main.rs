@@ -19,6 +19,7 @@ mod machine;
 mod output;
 mod password;
 mod patterns;
+mod physical_memory;
 mod refs;
 mod secrecy;
 mod signals;

@@ -145,6 +145,11 @@ impl Dirty {
         self.pieces.get(&0).filter(|piece| piece.len() == BLOCK_LEN as usize).map(Vec::as_slice)
     }
 
+    /// The memory of its pieces.
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = Vec<u8>> {
+        self.pieces.into_values()
+    }
+
     /// Bytes of memory that it takes, nearly.
     pub(crate) fn bytes_held(&self) -> usize {
         OVERHEAD + self.pieces.values().map(|piece| piece.len() + OVERHEAD / 4).sum::<usize>()

@@ -49,8 +49,13 @@ pub trait Disk: Send + Sync {
     /// Makes the names of a folder durable.
     fn sync_folder(&self, folder: &str) -> io::Result<()>;
 
+    /// Makes the names of folders and several files durable, at once and in any order.
+    fn sync_many(&self, folders: &[&str], files: &[Arc<dyn DiskFile>]) -> io::Result<()>;
+
     /// Makes several files durable, in any order.
-    fn sync_files(&self, files: &[Arc<dyn DiskFile>]) -> io::Result<()>;
+    fn sync_files(&self, files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
+        self.sync_many(&[], files)
+    }
 
     /// Space of the file system.
     fn space(&self) -> io::Result<Space>;

@@ -23,10 +23,11 @@ pub enum VolumeError {
         /// What is wrong with it.
         source: DecodeError,
     },
-    /// Records of the log are damaged, and there are later ones: what was flushed is lost.
+    /// What was flushed is lost: records of the log are damaged and there are later ones, or a
+    /// container is gone that records name.
     #[error("{what} is damaged: {source}")]
     DamagedLog {
-        /// The slot, and the place in it.
+        /// The slot and the place in it, or the container.
         what: String,
         /// What is wrong with it.
         source: DecodeError,

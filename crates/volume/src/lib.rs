@@ -15,6 +15,7 @@ pub mod disk;
 mod error;
 mod index;
 mod lower;
+mod spare_blocks;
 mod stats;
 pub mod store;
 mod workers;

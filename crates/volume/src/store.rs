@@ -5,7 +5,9 @@
 //! | `keys`       | configuration and keys of a store, as a repository has them    |
 //! | `log`        | slots of the log: append, replay                               |
 //! | `anchor`     | which record of the log is known to be durable                 |
+//! | `replayed`   | what the log gives                                             |
 //! | `loss`       | what a damaged log costs                                       |
+//! | `lost_frames` | frames that the log names, and that are gone                  |
 //! | `containers` | frames: written by a commit, read by everybody                 |
 //! | `manifest`   | manifests: read the newest, publish the next                   |
 //! | `background` | threads that commit and maintain                               |
@@ -36,12 +38,14 @@ mod interrupts;
 mod keys;
 mod log;
 mod loss;
+mod lost_frames;
 mod manifest;
 mod merge;
 mod opened;
 mod problems;
 mod publish;
 mod recover;
+mod replayed;
 mod turns;
 mod volumes;
 mod watched;
@@ -58,7 +62,6 @@ pub(crate) use containers::{
 pub use entropy::{Entropy, SystemEntropy};
 pub use keys::{LikeRepository, NewStore, StoreUnlock, unlock, unlock_with};
 pub use loss::{Loss, LostBlocks};
-pub use manifest::{Listed, list};
 pub(crate) use opened::{Committer, Pending, State, StopOnPanic, Waiting};
 pub use opened::{Options, Store};
 pub use recover::Recovery;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use larder_format::compress::Compression;
 
-use crate::{sizes, time};
+use crate::{physical_memory, sizes, time};
 
 /// What every verb accepts.
 #[derive(Debug, Clone, Args)]
@@ -117,7 +117,7 @@ pub(crate) struct Global {
     pub(crate) threads: Option<NonZeroUsize>,
 
     /// Memory for caches, read-ahead, plans, duplicate detection and index tables, at least 16M
-    /// [default: 96M]
+    /// [default: 96M; volume serve: a quarter of the machine's, at most 1G]
     #[arg(hide_short_help = true, long, alias = "memory-limit", value_name = "SIZE", global = true, env = "LARDER_MEMORY", value_parser = parse_memory, hide_env_values = true)]
     pub(crate) memory: Option<u64>,
 
@@ -156,10 +156,26 @@ const MEMORY_DEFAULT: u64 = 96 << 20;
 /// Every command is slow with less, and passes cannot merge tables with less than half of it.
 const MEMORY_MIN: u64 = 16 << 20;
 
+/// The most that a server of volumes takes without `--memory`.
+const SERVER_MEMORY_MOST: u64 = 1 << 30;
+
+/// Memory of a server of volumes on a machine with this much.
+fn server_memory_of(machine: u64) -> u64 {
+    (machine / 4).clamp(MEMORY_DEFAULT, SERVER_MEMORY_MOST)
+}
+
 impl Global {
     /// Bytes of memory for caches, plans and duplicate detection.
     pub(crate) fn memory(&self) -> usize {
         usize::try_from(self.memory.unwrap_or(MEMORY_DEFAULT)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of memory of a server of volumes. Without `--memory` it is a quarter of the machine's,
+    /// within bounds: it runs for long, and with little memory each of its commits waits for the
+    /// disk.
+    pub(crate) fn server_memory(&self) -> usize {
+        let usual = || server_memory_of(physical_memory::bytes());
+        usize::try_from(self.memory.unwrap_or_else(usual)).unwrap_or(usize::MAX)
     }
 
     /// The part of it that a pass uses for the tables of the index, in bytes.
@@ -204,6 +220,12 @@ mod tests {
     fn memory_is_enough_or_refused() {
         assert_eq!(["16M", "1.5G", "16777216"].map(|text| parse_memory(text).is_ok()), [true; 3]);
         assert_eq!(["16777215", "16MB", "1M", "0", "much"].map(|text| parse_memory(text).is_ok()), [false; 5]);
+    }
+
+    #[test]
+    fn servers_take_a_quarter_of_the_machine_within_bounds() {
+        let of = [64 << 20, 1 << 30, 2 << 30, 4 << 30, 1 << 40].map(server_memory_of);
+        assert_eq!(of, [96 << 20, 256 << 20, 512 << 20, 1 << 30, 1 << 30]);
     }
 
     /// Half of the memory is the default and the minimum of passes.

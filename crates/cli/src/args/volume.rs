@@ -84,9 +84,9 @@ pub(crate) enum VolumeCommand {
     Collect(VolumeCollectArgs),
     /// Check a store for errors; no server may run meanwhile
     ///
-    /// Nothing is changed without --repair or --accept-loss. If the log is damaged, or was put back
-    /// to an earlier state, the store does not open (exit code 13). The command then lists the
-    /// writes that --accept-loss would lose.
+    /// Nothing is changed without --repair or --accept-loss. If the log is damaged, was put back to
+    /// an earlier state, or names a container that is missing, the store does not open (exit code
+    /// 13). The command then lists the writes and blocks that --accept-loss would lose.
     Check(VolumeCheckArgs),
     /// Back up a volume into a repository, also while it is served
     ///
@@ -264,7 +264,8 @@ pub(crate) struct VolumeCheckArgs {
     pub(crate) repair: bool,
 
     /// Open a store whose log is damaged with the state before the damage, and lose all later
-    /// writes. Without this option, the command lists them and changes nothing
+    /// writes. If a container is missing, lose the content of its blocks. Without this option, the
+    /// command lists them and changes nothing
     #[arg(long)]
     pub(crate) accept_loss: bool,
 

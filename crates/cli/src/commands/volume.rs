@@ -43,7 +43,7 @@ pub(super) use below::{Below, Opened, create_over};
 pub(super) use copy_progress::Shown;
 pub(super) use from::open_snapshot;
 pub(super) use parents::Parents;
-pub(super) use target::open_store;
+pub(super) use target::open_server;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -209,6 +209,40 @@ fn files(play: &Play) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 }
 
 #[test]
+fn a_store_without_a_container_of_its_log_opens_on_request_and_names_what_is_lost() {
+    let play = with_store();
+    let server = Server::start(&play, &[]);
+    let client = server.client("disk");
+    for block in 0..3u64 {
+        client.write(block << 16, &data::random(block, 1 << 16), true).expect("written");
+    }
+    assert_eq!(server.signal(Signal::KILL), None);
+    std::fs::remove_file(play.path("store/containers/0/0")).expect("removed");
+    play.larder(["volume", "serve", "store"]).code(13).says("containers/0/0").says("--accept-loss").in_two_lines();
+    let before = files(&play);
+    let asked = play.larder(["volume", "check", "store"]).code(13).says("containers/0/0 is missing or too short");
+    asked.says("would fail").says("volume disk, blocks 0 to ").says("no content").says("--accept-loss");
+    assert_eq!(files(&play), before);
+    let checked = play.larder(["volume", "check", "store", "--accept-loss", "--json"]).code(13);
+    schema::check("volume_check", &checked.json());
+    assert_eq!(checked.json()["containers_lost"], json!(["containers/0/0"]));
+    assert_eq!(checked.json()["failing"][0]["volume"], "disk");
+    assert_eq!((&checked.json()["lost"], &checked.json()["commits_lost"]), (&json!([]), &json!(0)));
+    // It is served again, and the same data written again is stored again.
+    let server = Server::start(&play, &[]);
+    let client = server.client("disk");
+    assert!(client.read(0, 1 << 16).is_err());
+    for block in 0..3u64 {
+        client.write(block << 16, &data::random(block, 1 << 16), true).expect("written");
+        assert_eq!(client.read(block << 16, 1 << 16).expect("read"), data::random(block, 1 << 16));
+    }
+    assert_eq!(server.signal(Signal::TERM), Some(0));
+    // Merges drop the old contents of the blocks.
+    play.larder(["volume", "collect", "store"]).ok();
+    play.larder(["volume", "check", "store", "--read-data"]).ok();
+}
+
+#[test]
 fn a_damaged_log_opens_on_request_and_names_what_is_lost() {
     let play = with_store();
     let server = Server::start(&play, &[]);

@@ -13,11 +13,14 @@
 //! The file has two copies, [`ANCHOR_STEP`] bytes apart, which are written in turn. So one is whole
 //! when the power fails during a write, and the higher one counts.
 //!
-//! Key: `volume anchor` and a zero byte, under the key of the index.
+//! Key: `volume anchor`, a zero byte and the 16 bytes of the store's id, under the key of the
+//! index. Stores that share their keys with a repository have ids of their own, so the anchor of
+//! one is none of another.
 
 use subtle::ConstantTimeEq;
 
 use super::MAC_AT;
+use crate::ids::RepositoryId;
 use crate::keys::{Keys, Secret};
 use crate::seal::only_zeros;
 use crate::wire::{DecodeError, Put, Reader};
@@ -25,7 +28,7 @@ use crate::wire::{DecodeError, Put, Reader};
 /// Bytes from one copy to the next: a whole sector of any disk, so a write touches one copy only.
 pub const ANCHOR_STEP: usize = 4096;
 
-const MAGIC: [u8; 4] = *b"LVA\x02";
+const MAGIC: [u8; 4] = *b"LVA\x03";
 const WHAT: &str = "volume anchor";
 
 /// What anchors of a store are made and checked with.
@@ -33,12 +36,12 @@ const WHAT: &str = "volume anchor";
 pub struct AnchorKey(Secret);
 
 impl AnchorKey {
-    /// That of a store.
+    /// That of the store whose configuration has this id.
     ///
     /// # Errors
     /// The keys lack that of the index.
-    pub fn of(keys: &Keys) -> Result<Self, DecodeError> {
-        Ok(Self(keys.index(WHAT)?.keyed(&[b"volume anchor\0"])))
+    pub fn of(keys: &Keys, store: RepositoryId) -> Result<Self, DecodeError> {
+        Ok(Self(keys.index(WHAT)?.keyed(&[b"volume anchor\0", &store.0])))
     }
 
     /// One copy: a sector of 512 bytes.
@@ -101,19 +104,24 @@ mod tests {
     use crate::keys::MasterKey;
     use crate::volume_log::{SECTOR, SlotKey, SlotUse};
 
+    const STORE: RepositoryId = RepositoryId([7; 16]);
+
     #[test]
     fn bytes_never_change() {
-        let key = AnchorKey::of(&keys()).expect("all keys");
-        let found = golden("volume_anchor_v2", &key.encode(300));
+        let key = AnchorKey::of(&keys(), STORE).expect("all keys");
+        let found = golden("volume_anchor_v3", &key.encode(300));
         assert_eq!(found.len(), SECTOR);
         assert_eq!(key.decode(&found), Ok(300));
     }
 
     #[test]
     fn damage_and_other_things_are_no_anchor() {
-        let key = AnchorKey::of(&keys()).expect("all keys");
+        let key = AnchorKey::of(&keys(), STORE).expect("all keys");
         all_damage_is_noticed(&key.encode(7), |bytes| key.decode(bytes).is_ok());
-        let other = AnchorKey::of(&Keys::derive(&MasterKey([2; 32]))).expect("all keys");
+        let other = AnchorKey::of(&Keys::derive(&MasterKey([2; 32])), STORE).expect("all keys");
+        assert!(other.decode(&key.encode(7)).is_err());
+        // A store that shares the keys of a repository with this one.
+        let other = AnchorKey::of(&keys(), RepositoryId([8; 16])).expect("all keys");
         assert!(other.decode(&key.encode(7)).is_err());
         let slot = SlotKey::of(&keys(), SlotUse { slot: 0, salt: [0; 16] }).expect("all keys");
         assert!(key.decode(&slot.encode_header(7)).is_err());
@@ -122,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_higher_of_the_whole_copies_counts() {
-        let key = AnchorKey::of(&keys()).expect("all keys");
+        let key = AnchorKey::of(&keys(), STORE).expect("all keys");
         let (low, high, none) = (key.encode(7), key.encode(8), vec![0; SECTOR]);
         assert_eq!(key.newest(&[&low, &high]), Ok(8));
         assert_eq!(key.newest(&[&high, &low]), Ok(8));

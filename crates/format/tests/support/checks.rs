@@ -43,7 +43,7 @@ pub fn segment(bytes: &[u8]) {
 
 /// The plain text of a record of a volume store's log, or a copy of the anchor of that log.
 pub fn volume_record(plain: &[u8]) {
-    let anchor = volume_log::AnchorKey::of(&keys()).expect("all keys");
+    let anchor = volume_log::AnchorKey::of(&keys(), REPOSITORY).expect("all keys");
     if let Ok(durable_upto) = anchor.decode(plain) {
         assert_eq!(anchor.encode(durable_upto), plain);
     }

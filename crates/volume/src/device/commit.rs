@@ -163,7 +163,7 @@ impl Store {
             if self.options.overlap && (next.is_some() || self.goes_on(&progress, later)) {
                 flight = Some(Flight::begin(self, written, scope));
             } else {
-                Flight::later(written).land(self, &mut committer.chain)?;
+                Flight::later(written).land(self, committer)?;
             }
             if next.is_none() {
                 // The last batch is under way. More may have arrived since.
@@ -297,11 +297,12 @@ impl Store {
         let appended = committer.log.append(&*self.disk, &self.keys, &*self.entropy, events);
         let mut files = appended.map_err(|error| self.stop(error))?;
         files.extend(grown.iter().map(|grown| grown.file.clone()));
+        files.append(&mut committer.tables);
         Ok(files)
     }
 }
 
 /// Waits for a record, if one is under way.
 fn land(store: &Store, committer: &mut Committer, flight: Option<Flight<'_>>) -> Result<(), VolumeError> {
-    flight.map_or(Ok(()), |flight| flight.land(store, &mut committer.chain))
+    flight.map_or(Ok(()), |flight| flight.land(store, committer))
 }

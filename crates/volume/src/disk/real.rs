@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 
 use super::{Disk, DiskFile, Space, reads};
 use crate::error::VolumeError;
+use crate::workers;
 
 const LOCK: &str = "lock";
 
@@ -111,21 +112,15 @@ impl Disk for RealDisk {
         File::open(self.folder.join(folder))?.sync_all()
     }
 
-    fn sync_files(&self, files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
-        let Some((first, rest)) = files.split_first() else { return Ok(()) };
-        // At once, because the disk then writes its own journal only once.
-        std::thread::scope(|scope| {
-            let thread = |file| std::thread::Builder::new().spawn_scoped(scope, move || DiskFile::sync(file));
-            let others: Vec<_> = rest.iter().map(|file| (file, thread(&**file))).collect();
-            let mut result = first.sync();
-            for (file, other) in others {
-                let ended = |_| Err(io::Error::other("a thread that syncs ended"));
-                // Where no thread can be started, this one does it.
-                let synced = other.map_or_else(|_| file.sync(), |other| other.join().unwrap_or_else(ended));
-                result = result.and(synced);
-            }
-            result
-        })
+    fn sync_many(&self, folders: &[&str], files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
+        let folders = folders.iter().map(|folder| Unsynced::Folder(folder));
+        let all: Vec<_> = folders.chain(files.iter().map(|file| Unsynced::File(&**file))).collect();
+        // At once, because the file system then writes its journal only once.
+        let synced = workers::map(all.len(), &all, |one| match one {
+            Unsynced::Folder(folder) => self.sync_folder(folder),
+            Unsynced::File(file) => file.sync(),
+        });
+        synced.into_iter().collect()
     }
 
     fn space(&self) -> io::Result<Space> {
@@ -135,6 +130,12 @@ impl Disk for RealDisk {
             total: found.f_blocks.saturating_mul(found.f_frsize),
         })
     }
+}
+
+/// What is not durable yet.
+enum Unsynced<'a> {
+    Folder(&'a str),
+    File(&'a dyn DiskFile),
 }
 
 struct RealFile(File);

@@ -289,11 +289,18 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
-    fn sync_files(&self, files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
+    fn sync_many(&self, folders: &[&str], files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
         // In any order, and the power may fail between two of them.
-        let backwards = self.0.lock().roll(2) == 0;
-        let sync = |file: &Arc<dyn DiskFile>| file.sync();
-        if backwards { files.iter().rev().try_for_each(sync) } else { files.iter().try_for_each(sync) }
+        let mut order: Vec<usize> = (0..folders.len() + files.len()).collect();
+        let mut world = self.0.lock();
+        for at in (1..order.len()).rev() {
+            order.swap(at, world.roll(at + 1));
+        }
+        drop(world);
+        order.into_iter().try_for_each(|at| match at.checked_sub(folders.len()) {
+            None => self.sync_folder(folders[at]),
+            Some(file) => files[file].sync(),
+        })
     }
 
     fn space(&self) -> io::Result<Space> {

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use larder_format::ids::RepositoryId;
 use larder_format::keys::Keys;
 use larder_format::volume_log::{ANCHOR_STEP, AnchorKey, SECTOR};
 use parking_lot::Mutex;
@@ -36,14 +37,14 @@ struct Said {
 }
 
 impl Anchor {
-    fn key(keys: &Keys) -> Result<AnchorKey, VolumeError> {
-        AnchorKey::of(keys).map_err(VolumeError::damaged(PATH))
+    fn key(keys: &Keys, store: RepositoryId) -> Result<AnchorKey, VolumeError> {
+        AnchorKey::of(keys, store).map_err(VolumeError::damaged(PATH))
     }
 
     /// Writes an anchor that notes no record, in place of one that cannot be read. The caller makes
     /// its name durable.
-    pub(super) fn create(disk: &dyn Disk, keys: &Keys) -> Result<Self, VolumeError> {
-        let key = Self::key(keys)?;
+    pub(super) fn create(disk: &dyn Disk, keys: &Keys, store: RepositoryId) -> Result<Self, VolumeError> {
+        let key = Self::key(keys, store)?;
         let file = match disk.create(PATH) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => disk.open(PATH),
             created => created,
@@ -57,8 +58,8 @@ impl Anchor {
     }
 
     /// Opens the anchor of a store. [`VolumeError::Damaged`]: it is missing, or no copy is whole.
-    pub(super) fn open(disk: &dyn Disk, keys: &Keys) -> Result<Self, VolumeError> {
-        let key = Self::key(keys)?;
+    pub(super) fn open(disk: &dyn Disk, keys: &Keys, store: RepositoryId) -> Result<Self, VolumeError> {
+        let key = Self::key(keys, store)?;
         let file = disk.open(PATH).map_err(VolumeError::needed(PATH))?;
         // Each by itself: one that cannot be read is one that is not whole.
         let mut unreadable = None;

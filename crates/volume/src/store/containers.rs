@@ -1,6 +1,6 @@
 //! Containers of a store: the open one that commits append to, and frames for everybody.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -84,6 +84,9 @@ impl Contents {
     }
 }
 
+/// Containers by number, as the log names them.
+pub(super) type Named = BTreeMap<u32, Contents>;
+
 /// The container that commits append to.
 pub(crate) struct OpenContainer {
     pub(crate) number: u32,
@@ -150,12 +153,17 @@ impl OpenContainer {
 
     /// Writes the tables, durably. Every frame must be named by a durable record.
     pub(crate) fn close(&self) -> Result<(), VolumeError> {
+        self.write_tables()?;
+        self.file.sync().map_err(VolumeError::io(path(self.number)))
+    }
+
+    /// The same, not synced.
+    pub(crate) fn write_tables(&self) -> Result<(), VolumeError> {
         let name = path(self.number);
         let tables = self.contents.tables(&self.sealer)?;
         let at = self.contents.object_len();
         self.file.write_at(at, &tables).map_err(VolumeError::io(&name))?;
-        self.file.set_length(at + tables.len() as u64).map_err(VolumeError::io(&name))?;
-        self.file.sync().map_err(VolumeError::io(name))
+        self.file.set_length(at + tables.len() as u64).map_err(VolumeError::io(name))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use larder_format::DecodeError;
+use larder_format::ids::RepositoryId;
 use larder_format::keys::Keys;
 use larder_format::volume_log::{Event, Record, SECTOR, SlotKey, SlotUse, ends_early, record_len};
 
@@ -171,6 +172,7 @@ pub(super) struct Damage {
 pub(super) fn replay(
     disk: &dyn Disk,
     keys: &Keys,
+    store: RepositoryId,
     first: SlotUse,
     from: u64,
     (slots, slot_bytes): (u32, u64),
@@ -185,7 +187,7 @@ pub(super) fn replay(
     let failed = walk(disk, keys, first, slot_bytes, &mut replay, &mut end).err().map(of_log).transpose()?;
     // Records behind the end say that this is no end, and so does the anchor.
     let later = later_records(disk, keys, (slots, slot_bytes), &replay)?;
-    let (anchored, anchorless) = match Anchor::open(disk, keys) {
+    let (anchored, anchorless) = match Anchor::open(disk, keys, store) {
         Ok(anchor) => (anchor.upto(), None),
         Err(error) => (0, Some(of_log(error)?)),
     };

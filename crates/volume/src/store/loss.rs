@@ -1,23 +1,24 @@
-//! [`Loss`]: what was flushed and is lost, because a record of the log is damaged.
+//! [`Loss`]: what was flushed and is lost, because a record of the log is damaged or frames are
+//! gone.
 //!
 //! A store that accepts the loss has the state before the damaged record, as if the machine had
 //! failed then. Later records are not replayed over the gap: a file system that finds newer blocks
 //! beside older ones is damaged in ways that its own check may not find. The blocks that later
 //! records wrote are named. Those of the damaged records cannot be read.
+//!
+//! Where only frames are gone, all records count. The blocks that name these frames fail when they
+//! are read, and are named.
 
 use std::collections::{BTreeSet, HashMap};
 
-use larder_format::keys::Keys;
 use larder_format::volume_log::{Event, VolumeChange};
 
 use super::catalog::Catalog;
-use super::log::{self, Damage};
-use super::manifest;
-use super::opened::Store;
-use crate::disk::Disk;
-use crate::error::VolumeError;
+use super::log::Damage;
+use super::lost_frames::LostFrames;
+use crate::index::Memtables;
 
-/// Blocks of a volume that lost writes.
+/// Blocks of a volume that lost writes, or all of their content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostBlocks {
     /// Name of the volume.
@@ -41,12 +42,18 @@ pub struct Loss {
     pub changes: Vec<String>,
     /// Blocks that the dropped records wrote.
     pub blocks: Vec<LostBlocks>,
+    /// Paths of containers that are missing or too short.
+    pub containers: Vec<String>,
+    /// Blocks of volumes and of their snapshots whose content was in these containers. They fail
+    /// when they are read, until they are written as a whole or discarded.
+    pub failing: Vec<LostBlocks>,
 }
 
 impl Loss {
-    /// What damage behind the records of `catalog` costs.
-    pub(super) fn of(damage: &Damage, catalog: &Catalog) -> Self {
-        let Damage { error, later, lost } = damage;
+    /// What damage behind the records of `catalog` and `tables` costs, and what lost frames do that
+    /// these records name.
+    pub(super) fn of(damage: Option<&Damage>, frames: &LostFrames, catalog: &Catalog, tables: &Memtables) -> Self {
+        let later = damage.map_or(&[][..], |damage| damage.later.as_slice());
         let (mut written, mut changes, mut catalog) = (BTreeSet::new(), Vec::new(), catalog.clone());
         let mut names: HashMap<u32, String> =
             catalog.volumes().map(|volume| (volume.id, volume.name.clone())).collect();
@@ -62,25 +69,33 @@ impl Loss {
                 _ => {}
             }
         }
-        let name = |id: u32| names.get(&id).cloned().unwrap_or_else(|| format!("number {id}"));
-        let mut ranges: Vec<(u32, u64, u64)> = Vec::new();
-        for (volume, block) in written {
-            match ranges.last_mut() {
-                Some((of, _, last)) if *of == volume && *last + 1 == block => *last = block,
-                _ => ranges.push((volume, block, block)),
-            }
-        }
+        let failing = tables.blocks.iter().filter(|(_, mapping)| frames.concern(mapping));
+        let failing: BTreeSet<_> = failing.map(|((volume, block, _), _)| (*volume, *block)).collect();
+        let why = damage.map(|damage| damage.error.to_string());
+        let why = why.or_else(|| frames.error().map(|error| error.to_string()));
         Self {
-            why: error.to_string(),
-            unreadable: lost.saturating_sub(later.len() as u64),
+            why: why.unwrap_or_default(),
+            unreadable: damage.map_or(0, |damage| damage.lost).saturating_sub(later.len() as u64),
             dropped: later.len() as u64,
             changes,
-            blocks: ranges
-                .into_iter()
-                .map(|(volume, first, last)| LostBlocks { volume: name(volume), first, last })
-                .collect(),
+            blocks: ranges(written, &names),
+            containers: frames.paths(),
+            failing: ranges(failing, &names),
         }
     }
+}
+
+/// Blocks as ranges, with the names of their volumes.
+fn ranges(blocks: BTreeSet<(u32, u64)>, names: &HashMap<u32, String>) -> Vec<LostBlocks> {
+    let name = |id: u32| names.get(&id).cloned().unwrap_or_else(|| format!("number {id}"));
+    let mut ranges: Vec<(u32, u64, u64)> = Vec::new();
+    for (volume, block) in blocks {
+        match ranges.last_mut() {
+            Some((of, _, last)) if *of == volume && *last + 1 == block => *last = block,
+            _ => ranges.push((volume, block, block)),
+        }
+    }
+    ranges.into_iter().map(|(volume, first, last)| LostBlocks { volume: name(volume), first, last }).collect()
 }
 
 /// A change of a catalog, for a person.
@@ -106,26 +121,5 @@ fn shown(change: &VolumeChange, catalog: &Catalog) -> String {
                 snapshot.map_or_else(|_| format!("number {id}"), |of| catalog.full_name(of))
             )
         }
-    }
-}
-
-impl Store {
-    /// The loss that [`Options::accept_loss`](super::Options::accept_loss) would accept. Changes
-    /// nothing. `None`: the log is whole.
-    ///
-    /// # Errors
-    /// The store is damaged in another way, or cannot be read.
-    pub fn foresee_loss(disk: &dyn Disk, keys: &Keys) -> Result<Option<Loss>, VolumeError> {
-        let manifest = manifest::newest(disk, keys)?;
-        let shape = (manifest.slots, manifest.slot_bytes);
-        let replayed = log::replay(disk, keys, manifest.log_use(), manifest.log_from, shape)?;
-        let Some(damage) = replayed.damage else { return Ok(None) };
-        let mut catalog = Catalog::of(&manifest);
-        for event in replayed.records.iter().flat_map(|record| &record.events) {
-            if let Event::Volume(change) = event {
-                catalog.apply(change);
-            }
-        }
-        Ok(Some(Loss::of(&damage, &catalog)))
     }
 }

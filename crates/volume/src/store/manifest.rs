@@ -6,12 +6,9 @@
 
 use larder_format::ErrorKind;
 use larder_format::keys::Keys;
-use larder_format::volume_log::Event;
-use larder_format::volume_manifest::{SnapshotEntry, VOLUME_MANIFEST_MAX, VolumeEntry, VolumeManifest, path};
+use larder_format::volume_manifest::{VOLUME_MANIFEST_MAX, VolumeManifest, path};
 
-use super::catalog::Catalog;
 use super::entropy::Entropy;
-use super::log;
 use crate::disk::{Disk, forget_temporary, name_temporary, read_file, write_temporary};
 use crate::error::VolumeError;
 
@@ -30,41 +27,6 @@ pub(super) fn newest(disk: &dyn Disk, keys: &Keys) -> Result<VolumeManifest, Vol
     let name = path(number);
     let bytes = read_file(disk, &name, VOLUME_MANIFEST_MAX).map_err(VolumeError::needed(&name))?;
     VolumeManifest::decode(keys, number, &bytes).map_err(VolumeError::damaged(name))
-}
-
-/// Volumes and snapshots of a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
-    /// All volumes, by number.
-    pub volumes: Vec<VolumeEntry>,
-    /// All snapshots, by number.
-    pub snapshots: Vec<SnapshotEntry>,
-}
-
-/// The volumes and snapshots of a store that need not be opened for it. A server may have it open:
-/// then they are those of the newest manifest and of the part of the log that can be read.
-pub fn list(disk: &dyn Disk, keys: &Keys) -> Result<Listed, VolumeError> {
-    // A server may publish another one and remove this one meanwhile, and use slots again.
-    let mut tries = 0;
-    loop {
-        match try_list(disk, keys) {
-            Err(_) if tries < 3 => tries += 1,
-            found => return found,
-        }
-    }
-}
-
-fn try_list(disk: &dyn Disk, keys: &Keys) -> Result<Listed, VolumeError> {
-    let manifest = newest(disk, keys)?;
-    let shape = (manifest.slots, manifest.slot_bytes);
-    let replay = log::replay(disk, keys, manifest.log_use(), manifest.log_from, shape)?;
-    let mut catalog = Catalog::of(&manifest);
-    for event in replay.records.iter().flat_map(|record| &record.events) {
-        if let Event::Volume(change) = event {
-            catalog.apply(change);
-        }
-    }
-    Ok(Listed { volumes: catalog.volumes().cloned().collect(), snapshots: catalog.snapshots().cloned().collect() })
 }
 
 /// Creates a manifest, durably.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use larder_chunking::{Chunker, Fingerprinter, RunMac};
-use larder_format::compress::Compressor;
+use larder_format::compress::{Compression, Compressor};
 use larder_format::ids::{JobId, PageRunId};
 use larder_format::keys::Keys;
 use larder_format::volume_manifest::{SnapshotEntry, VolumeEntry, VolumeManifest};
@@ -22,10 +22,11 @@ use super::turns::Turns;
 use crate::chain::{Chain, Counter, FilterCounts, FilterKind, FilterSet};
 use crate::counters::Counters;
 use crate::dirty::Dirty;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::error::VolumeError;
 use crate::index::{Memtables, PageCache, Removals, Runs};
 use crate::lower::Lower;
+use crate::spare_blocks::SpareBlocks;
 
 /// Memory and limits of an opened store.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct Options {
     pub threads: usize,
     /// Bytes of data of one record of the log.
     pub batch: usize,
+    /// How new chunks are compressed.
+    pub compression: Compression,
     /// Whether a commit prepares the next record while the last one is synced.
     pub overlap: bool,
     /// Free bytes of the file system below which writes are refused; `None`: 5 percent, at most
@@ -72,7 +75,9 @@ impl Options {
             known_containers: memory / 16,
             filters: FilterSet::default(),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            batch: (memory / 32).clamp(1 << 20, 8 << 20),
+            // A batch waits for the disk once, so it should have work for as long as a sync takes.
+            batch: (memory / 32).clamp(1 << 20, 16 << 20),
+            compression: Compression::DEFAULT,
             overlap: true,
             reserve: None,
             accept_loss: false,
@@ -135,6 +140,8 @@ pub(crate) struct Committer {
     pub(crate) container: Option<OpenContainer>,
     pub(crate) next_container: u32,
     pub(crate) next_version: u64,
+    /// Containers whose tables are written and not synced.
+    pub(crate) tables: Vec<Arc<dyn DiskFile>>,
     /// One for each thread.
     pub(crate) compressors: Vec<Compressor>,
     pub(crate) chain: Chain,
@@ -169,6 +176,7 @@ pub struct Store {
     pub(crate) mac: RunMac,
     pub(crate) containers: Containers,
     pub(crate) pages: PageCache,
+    pub(crate) spare_blocks: SpareBlocks,
     pub(crate) state: Mutex<State>,
     /// A commit ended, or writes wait for one.
     pub(crate) changed: Condvar,

@@ -1,8 +1,8 @@
 //! Publishing: the memory tables become runs, and the next manifest names them.
 //!
-//! Order: the open container gets its tables; the new runs are synced; a slot of the log begins;
-//! the manifest is linked and its folder synced; then slots are free, and files that no manifest
-//! names any more go when their last reader ends.
+//! Order: the open container gets its tables, and all tables are synced; the new runs are synced; a
+//! slot of the log begins; the manifest is linked and its folder synced; then slots are free, and
+//! files that no manifest names any more go when their last reader ends.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -99,6 +99,9 @@ impl Store {
             self.containers.closed(container.number);
             committer.container = None;
         }
+        // A manifest says that all containers have tables.
+        let synced = self.disk.sync_files(&std::mem::take(&mut committer.tables));
+        synced.map_err(|error| self.stop(VolumeError::io("containers")(error)))?;
         // After an error the files of new runs go with `next`, so they take no space.
         let next = self.or_with_ballast(|| {
             let mut next = next.copy();

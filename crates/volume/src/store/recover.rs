@@ -6,40 +6,42 @@
 //! is synced and published in a new manifest with a new slot of the log, before anything is
 //! served. So nothing is ever appended to a container or a slot of an earlier process.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use larder_chunking::{Fingerprinter, RunMac, RunMacKey, chunker};
 use larder_format::ErrorKind;
-use larder_format::compress::{Compression, Compressor};
+use larder_format::compress::Compressor;
 use larder_format::config::Config;
-use larder_format::container::ContainerSealer;
+use larder_format::container::{ContainerSealer, FrameLocation};
 use larder_format::ids::{DomainId, JobId};
 use larder_format::keys::Keys;
-use larder_format::volume_log::{Event, Record, VolumeChange};
+use larder_format::volume_log::{Event, Record};
 use larder_format::volume_manifest::VolumeManifest;
 use larder_format::volume_map::{BLOCK_LEN, Place};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::anchor::Anchor;
 use super::ballast;
-use super::catalog::Catalog;
-use super::containers::{self, Containers, Contents};
+use super::containers::{self, Containers, Contents, Named};
 use super::entropy::Entropy;
 use super::interrupts::Interrupts;
 use super::keys::{self, NewStore};
-use super::log::{self, Log, Replay};
+use super::log::{self, Log};
 use super::loss::Loss;
+use super::lost_frames::LostFrames;
 use super::manifest;
 use super::opened::{Committer, Options, Pending, State, Store, Waiting};
 use super::problems::{DamagedRuns, Problems};
+use super::replayed::Replayed;
 use super::turns::Turns;
 use crate::chain::Chain;
 use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::error::VolumeError;
-use crate::index::{Memtables, PageCache, Ranges, Removals, RunFile, Runs, chunk_key};
+use crate::index::{PageCache, Ranges, Removals, RunFile, Runs};
+use crate::spare_blocks::SpareBlocks;
 
 /// What opening a store did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,9 +58,6 @@ pub struct Recovery {
     pub loss: Option<Loss>,
 }
 
-/// Containers by number, as the log names them.
-type Named = BTreeMap<u32, Contents>;
-
 impl Store {
     /// Creates a store in an empty folder.
     pub fn create(
@@ -74,7 +73,7 @@ impl Store {
             log::create(disk, slot, new.slot_bytes)?;
         }
         let (config, keys) = keys::create_keys(entropy, new)?;
-        let anchor = Arc::new(Anchor::create(disk, &keys)?);
+        let anchor = Arc::new(Anchor::create(disk, &keys, config.repository)?);
         for folder in ["log", "containers", ""] {
             disk.sync_folder(folder).map_err(VolumeError::io(folder))?;
         }
@@ -141,27 +140,19 @@ impl Store {
         disk.sync_folder(manifest::FOLDER).map_err(VolumeError::io(manifest::FOLDER))?;
         let runs = open_runs(&*disk, &keys, &manifest)?;
         let shape = (manifest.slots, manifest.slot_bytes);
-        let replayed = log::replay(&*disk, &keys, manifest.log_use(), manifest.log_from, shape)?;
-        let Replay { mut records, slots, bytes, next_seq, anchored, damage } = replayed;
-        let mut recovery = Recovery { bytes, ..Recovery::default() };
-        let damage = match damage {
-            Some(damage) if !options.accept_loss => return Err(damage.error),
-            damage => damage,
-        };
-        // Every record before a later one was complete, and so is one that the anchor notes: if its
-        // frames are damaged, that is not the end of a process.
-        let is_sure = damage.as_ref().is_some_and(|damage| damage.lost > 0)
-            || records.last().is_some_and(|last| last.seq <= anchored);
-        if !is_sure && !is_last_complete(&*disk, &keys, id, &records)? {
-            records.pop();
-            recovery.dropped = 1;
+        let mut replayed = Replayed::read(&*disk, &keys, config.repository, &manifest)?;
+        let loss = replayed.loss();
+        if loss.is_some() && !options.accept_loss {
+            let unknown = || VolumeError::Bug("a loss without a reason".into());
+            return Err(replayed.error().unwrap_or_else(unknown));
         }
-        recovery.records = records.len() as u64;
-        let Replayed { tables, named, next_version, catalog } = apply(&manifest, &records)?;
-        recovery.loss = damage.map(|damage| Loss::of(&damage, &catalog));
-        recovery.containers = named.len() as u64;
-        let first_unsure = rewrite_last(&*disk, &records, &named)?;
-        for (number, contents) in &named {
+        replayed.forget_lost();
+        let Replayed { tables, named, next_version, catalog, records, dropped, bytes, slots, next_seq, lost, .. } =
+            replayed;
+        let (count, containers) = (records.len() as u64, named.len() as u64);
+        let recovery = Recovery { records: count, bytes, containers, dropped, loss };
+        let first_unsure = rewrite_last(&*disk, &records, &named, &lost)?;
+        for (number, contents) in named.iter().filter(|(number, _)| !lost.is_missing(**number)) {
             let is_sure = *number < first_unsure;
             close_container(&*disk, &keys, id, *number, contents, is_sure, entropy.random()?)?;
         }
@@ -170,10 +161,10 @@ impl Store {
         let key = keys.run_mac().ok_or(VolumeError::WrongKey)?;
         let chunker = chunker(config.chunker, &cuts.chunking.0);
         let chunker = chunker.map_err(|error| VolumeError::BadRequest(error.to_string()))?;
-        let anchor = match Anchor::open(&*disk, &keys) {
+        let anchor = match Anchor::open(&*disk, &keys, config.repository) {
             // That is a loss which was accepted.
             Err(VolumeError::Damaged { .. }) => {
-                let anchor = Anchor::create(&*disk, &keys)?;
+                let anchor = Anchor::create(&*disk, &keys, config.repository)?;
                 disk.sync_folder("").map_err(VolumeError::io("anchor"))?;
                 anchor
             }
@@ -187,9 +178,10 @@ impl Store {
         let committer = Committer {
             log,
             container: None,
+            tables: Vec::new(),
             next_container,
             next_version,
-            compressors: (0..options.threads.max(1)).map(|_| Compressor::new(Compression::DEFAULT)).collect(),
+            compressors: (0..options.threads.max(1)).map(|_| Compressor::new(options.compression)).collect(),
             chain,
             rooms: Vec::new(),
             manifest,
@@ -219,6 +211,8 @@ impl Store {
             entropy,
             keys,
             id,
+            // As many as a record frees at once.
+            spare_blocks: SpareBlocks::new(options.batch.min(options.write_buffer)),
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -246,7 +240,7 @@ impl Store {
         // First, because what follows needs space. The manifest before this one is gone for good.
         remove_orphans(&*store.disk, &committer.manifest, next_container)?;
         let next = store.state.lock().runs.copy();
-        store.publish_with(&mut committer, next, &[], None)?;
+        store.publish_with(&mut committer, next, &lost.missing(), None)?;
         drop(committer);
         store.look_at_space()?;
         store.keep_ballast();
@@ -264,51 +258,13 @@ fn open_runs(disk: &dyn Disk, keys: &Keys, manifest: &VolumeManifest) -> Result<
     Ok(runs)
 }
 
-/// Adds the frames of an event to those that the log named before.
-fn name_frames(named: &mut Named, event: &Event) -> Result<(), VolumeError> {
-    let Event::Frames(event) = event else { return Ok(()) };
-    let contents = named.entry(event.container).or_default();
-    let odd = || {
-        let source = std::io::Error::new(std::io::ErrorKind::InvalidData, "the log names frames that do not follow");
-        VolumeError::Io { what: containers::path(event.container), source }
-    };
-    if contents.frames.len() != event.first as usize {
-        return Err(odd());
-    }
-    for frame in &event.frames {
-        contents.push(*frame).ok_or_else(odd)?;
-    }
-    contents.chunks.extend_from_slice(&event.chunks);
-    Ok(())
-}
-
-/// Whether all frames are there that only the last record names.
-fn is_last_complete(disk: &dyn Disk, keys: &Keys, store: JobId, records: &[Record]) -> Result<bool, VolumeError> {
-    let Some((last, before)) = records.split_last() else { return Ok(true) };
-    let mut named = Named::new();
-    for event in before.iter().flat_map(|record| &record.events) {
-        name_frames(&mut named, event)?;
-    }
-    for event in &last.events {
-        let Event::Frames(frames) = event else { continue };
-        name_frames(&mut named, event)?;
-        let number = frames.container;
-        let file = match disk.open(&containers::path(number)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            file => file.map_err(VolumeError::io(containers::path(number)))?,
-        };
-        let written = &named[&number].frames[frames.first as usize..];
-        if !containers::hold(keys, store, number, &*file, written, &frames.chunks)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Writes frames again that the last commit wrote, and gives the first of its containers. The
-/// process that wrote them may have ended because a sync failed. The system then takes them for
-/// written, shows them, and does not write them at the next sync.
-fn rewrite_last(disk: &dyn Disk, records: &[Record], named: &Named) -> Result<u32, VolumeError> {
+/// Writes frames again that the last commit wrote. The process that wrote them may have ended
+/// because a sync failed. The system then takes them for written, shows them, and does not write
+/// them at the next sync.
+///
+/// Gives the first container whose tables may be so too: these are synced with the next record that
+/// names frames, or later.
+fn rewrite_last(disk: &dyn Disk, records: &[Record], named: &Named, lost: &LostFrames) -> Result<u32, VolumeError> {
     let frames_of = |record: &Record| -> Vec<(u32, u32)> {
         let of = |event: &Event| match event {
             Event::Frames(frames) => Some((frames.container, frames.first)),
@@ -316,57 +272,21 @@ fn rewrite_last(disk: &dyn Disk, records: &[Record], named: &Named) -> Result<u3
         };
         record.events.iter().filter_map(of).collect()
     };
-    let last = records.iter().rev().map(frames_of).find(|frames| !frames.is_empty()).unwrap_or_default();
-    for (number, first) in &last {
+    let mut with_frames = records.iter().rev().map(frames_of).filter(|frames| !frames.is_empty());
+    let last = with_frames.next().unwrap_or_default();
+    for (number, first) in last.iter().filter(|(number, _)| !lost.is_missing(*number)) {
         let name = containers::path(*number);
         let file = disk.open(&name).map_err(VolumeError::needed(&name))?;
-        for frame in named.get(number).into_iter().flat_map(|contents| &contents.frames[*first as usize..]) {
+        let written = named.get(number).into_iter().flat_map(|contents| &contents.frames[*first as usize..]);
+        let is_there = |frame: &&FrameLocation| !lost.has(Place { container: *number, offset: frame.payload_offset });
+        for frame in written.filter(is_there) {
             let mut sealed = vec![0; frame.entry.sealed_len as usize];
             file.read_at(frame.object_offset, &mut sealed).map_err(VolumeError::needed(&name))?;
             file.write_at(frame.object_offset, &sealed).map_err(VolumeError::io(&name))?;
         }
     }
-    Ok(last.iter().map(|(number, _)| *number).min().unwrap_or(u32::MAX))
-}
-
-/// What the records of the log give.
-struct Replayed {
-    tables: Memtables,
-    named: Named,
-    next_version: u64,
-    catalog: Catalog,
-}
-
-fn apply(manifest: &VolumeManifest, records: &[Record]) -> Result<Replayed, VolumeError> {
-    let (mut tables, mut named) = (Memtables::default(), Named::new());
-    let (mut next_version, mut catalog) = (manifest.next_version, Catalog::of(manifest));
-    for event in records.iter().flat_map(|record| &record.events) {
-        match event {
-            Event::Frames(frames) => {
-                let mut offset = named.get(&frames.container).map_or(0, Contents::payload_len);
-                name_frames(&mut named, event)?;
-                for chunk in &frames.chunks {
-                    let place = Place { container: frames.container, offset };
-                    // As commits do: the newest place counts.
-                    tables.chunks.insert(chunk_key(&chunk.fingerprint), place);
-                    offset += chunk.size;
-                }
-            }
-            Event::Wrote { volume, block, version, mapping } => {
-                tables.put_block(*volume, *block, *version, mapping.clone());
-                next_version = next_version.max(version + 1);
-            }
-            Event::Volume(change) => {
-                catalog.apply(change);
-                if let VolumeChange::Snapshot(snapshot) = change {
-                    tables.keep_below(snapshot.volume, snapshot.version);
-                    next_version = next_version.max(snapshot.version);
-                }
-            }
-            Event::NextSlot(_) => {}
-        }
-    }
-    Ok(Replayed { tables, named, next_version, catalog })
+    let before = with_frames.next().unwrap_or_default();
+    Ok(last.iter().chain(&before).map(|(number, _)| *number).min().unwrap_or(u32::MAX))
 }
 
 /// Cuts a container behind its last named frame and writes its tables, durably. One that has them
@@ -383,9 +303,6 @@ fn close_container(
     let name = containers::path(number);
     let file = disk.open(&name).map_err(VolumeError::needed(&name))?;
     let end = contents.object_len();
-    if file.length().map_err(VolumeError::io(&name))? < end {
-        return Err(VolumeError::needed(name)(std::io::ErrorKind::UnexpectedEof.into()));
-    }
     let has_tables = is_sure
         && containers::read_tables(keys, store, number, &*file)
             .is_ok_and(|index| index.frames() == contents.frames && index.chunks == contents.chunks);

@@ -215,10 +215,10 @@ fn a_loss_is_accepted_only_on_request_and_names_its_blocks() {
     let error = scene.open_with(super::scene::options()).unwrap_err();
     assert!(matches!(error, VolumeError::DamagedLog { .. }), "{error}");
     let options = Options { accept_loss: true, ..super::scene::options() };
-    let foreseen = Store::foresee_loss(&scene.disk, &scene.keys).unwrap();
+    let foreseen = Store::foresee_loss(&scene.disk, &scene.config, &scene.keys).unwrap();
     let (store, recovery) = scene.open_with(options).unwrap();
     assert_eq!(foreseen, recovery.loss);
-    assert_eq!(Store::foresee_loss(&scene.disk, &scene.keys).unwrap(), None, "it is accepted");
+    assert_eq!(Store::foresee_loss(&scene.disk, &scene.config, &scene.keys).unwrap(), None, "it is accepted");
     let loss = recovery.loss.unwrap();
     assert_eq!((recovery.records, loss.unreadable, loss.dropped, loss.changes.len()), (2, 1, 2, 0));
     assert_eq!(loss.blocks, [LostBlocks { volume: "disk".into(), first: 2, last: 3 }]);

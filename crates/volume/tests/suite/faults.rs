@@ -36,10 +36,12 @@ fn a_frame_of_a_failed_commit_is_no_frame_of_the_next_one() {
     let scene = Scene::new(31, 1 << 16);
     let cuts_power = Arc::new(AtomicBool::new(false));
     let seen = cuts_power.clone();
+    let names = scene.disk.clone();
     let disk = Hooked::syncs(&scene.disk, move |files| {
         seen.load(Ordering::Relaxed).then(|| {
             // The log is the first one.
             files[0].sync().unwrap();
+            names.sync_folder("containers/0").unwrap();
             Err(io::Error::other("the power failed"))
         })
     });

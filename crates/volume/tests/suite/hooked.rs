@@ -13,7 +13,7 @@ pub(crate) struct Hooked {
     disk: SimulatedDisk,
     /// Called with the operation and the path.
     before: Hook,
-    /// Called instead of `sync_files` if it gives a result.
+    /// Called instead of `sync_many` if it gives a result.
     sync: SyncHook,
 }
 
@@ -69,8 +69,9 @@ impl Disk for Hooked {
         self.disk.sync_folder(folder)
     }
 
-    fn sync_files(&self, files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
-        (self.sync)(files).unwrap_or_else(|| self.disk.sync_files(files))
+    fn sync_many(&self, folders: &[&str], files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
+        folders.iter().try_for_each(|folder| (self.before)("sync_folder", folder))?;
+        (self.sync)(files).unwrap_or_else(|| self.disk.sync_many(folders, files))
     }
 
     fn space(&self) -> io::Result<Space> {

@@ -5,11 +5,13 @@ use larder_format::config::Config;
 use larder_format::ids::{KeyId, RepositoryId};
 use larder_format::key_file::{KeyFields, MachineKey, Unlock, wrap};
 use larder_format::keys::{Keys, MasterKey};
-use larder_volume::disk::SimulatedDisk;
+use std::sync::Arc;
+
+use larder_volume::disk::{Disk, Fault, SimulatedDisk};
 use larder_volume::store::{LikeRepository, NewStore, StoreUnlock, unlock, unlock_with};
 use larder_volume::{Store, VolumeError};
 
-use super::scene::{Seeded, new_store};
+use super::scene::{Random, Seeded, new_store, options};
 
 /// A repository with a password and a key file.
 fn repository() -> (LikeRepository, MachineKey) {
@@ -49,4 +51,49 @@ fn keys_of_a_repository_open_a_store_and_nothing_else_does() {
     for wrong in [&b""[..], b"of the store"] {
         assert!(matches!(unlock(&disk, wrong), Err(VolumeError::WrongKey)));
     }
+}
+
+/// Two stores with the keys of one repository: the anchor of one says nothing of the log of the
+/// other.
+#[test]
+fn the_anchor_of_a_store_with_the_same_keys_is_none() {
+    let (like, _) = repository();
+    let made = [1, 2].map(|seed| {
+        let disk = SimulatedDisk::new(seed);
+        let new = NewStore { like: Some(like.clone()), ..new_store(4, 1 << 16) };
+        let config = Store::create(&disk, &*Seeded::entropy(seed), b"", &new).unwrap();
+        (disk, config, seed)
+    });
+    let open = |(disk, config, seed): &(SimulatedDisk, Config, u64)| {
+        let entropy = Seeded::entropy(seed + 10);
+        Store::open_with_keys(Arc::new(disk.clone()), entropy, config, like.keys.clone(), options())
+    };
+    let copy = |from: &SimulatedDisk, to: &SimulatedDisk, path: &str| {
+        let (from, to) = (from.open(path).unwrap(), to.open(path).unwrap());
+        let mut bytes = vec![0; from.length().unwrap() as usize];
+        from.read_at(0, &mut bytes).unwrap();
+        to.write_at(0, &bytes).unwrap();
+        to.sync().unwrap();
+    };
+    let [one, two] = &made;
+    let store = open(one).unwrap().0;
+    let volume = store.create_volume("disk", 1 << 20, 0).unwrap().id;
+    let earlier = SimulatedDisk::new(3);
+    for path in ["log/0", "log/1", "log/2", "log/3"] {
+        earlier.create(path).unwrap();
+        copy(&one.0, &earlier, path);
+    }
+    for round in 0..5 {
+        store.write(volume, 0, &Random(round).bytes(512)).unwrap();
+        store.flush().unwrap();
+    }
+    drop(store);
+    one.0.restart(Fault::Power);
+    // The log as it was before, and an anchor that notes none of its records.
+    for path in ["log/0", "log/1", "log/2", "log/3"] {
+        copy(&earlier, &one.0, path);
+    }
+    copy(&two.0, &one.0, "anchor");
+    let error = open(one).unwrap_err();
+    assert!(matches!(&error, VolumeError::DamagedLog { what, .. } if what == "anchor"), "{error}");
 }

@@ -92,7 +92,7 @@ fn a_whole_log_opens_and_an_earlier_one_is_damage() {
         if put_back % 8 != 0 {
             continue;
         }
-        let foreseen = Store::foresee_loss(&scene.disk, &scene.keys).unwrap();
+        let foreseen = Store::foresee_loss(&scene.disk, &scene.config, &scene.keys).unwrap();
         let (store, recovery) = scene.open_with(accepting()).unwrap();
         assert_eq!(foreseen, recovery.loss);
         let loss = recovery.loss.unwrap();

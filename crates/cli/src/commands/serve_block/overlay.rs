@@ -15,7 +15,7 @@ use super::{IN_FLIGHT, LOOK};
 use crate::app::App;
 use crate::args::ServeBlockArgs;
 use crate::commands::listen::{Address, Place};
-use crate::commands::volume::{Below, Opened, Parents, create_over, open_snapshot, open_store, split};
+use crate::commands::volume::{Below, Opened, Parents, create_over, open_server, open_snapshot, split};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::absolute;
@@ -32,7 +32,7 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs, volume: &std::ffi::OsStr) ->
     }
     let address = Address::of(&args.listen)?;
     let opened = open_snapshot(app, &args.snapshot, args.inside.as_ref(), &args.filter, &args.fetch)?;
-    let (store, _) = open_store(app, &folder, &args.password)?;
+    let (store, _) = open_server(app, &folder, &args.password, |options| options)?;
     let (store, cancel) = (Arc::new(store), app.interrupts.job_begins());
     let volume = volume_over(&store, &name, &opened)?;
     let below = opened.below.clone();

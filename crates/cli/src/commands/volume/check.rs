@@ -1,12 +1,13 @@
 //! `larder volume check`.
 //!
-//! A store whose log is damaged does not open. The command then only says what `--accept-loss`
-//! would lose. With that option it says so too, before it does it.
+//! A store whose log is damaged does not open, and neither does one without a container that the
+//! log names. The command then only says what `--accept-loss` would lose. With that option it says
+//! so too, before it does it.
 
 use std::sync::Arc;
 
 use larder_volume::disk::RealDisk;
-use larder_volume::{Loss, Options, Recovery, Store, SystemEntropy, VolumeError};
+use larder_volume::{Loss, LostBlocks, Options, Recovery, Store, SystemEntropy, VolumeError};
 use serde_json::{Value, json};
 
 use super::target::{tell_loss, tell_recovery, unlock};
@@ -78,15 +79,16 @@ fn open(app: &App, args: &VolumeCheckArgs) -> Result<(Store, Recovery), Failure>
         }
     };
     // Without this list nobody could decide.
-    let Some(loss) = Store::foresee_loss(&*disk, &keys)? else { return Err(error.into()) };
+    let Some(loss) = Store::foresee_loss(&*disk, &config, &keys)? else { return Err(error.into()) };
     if args.accept_loss {
-        tell_loss(&app.out, &loss, "the store gets the state before it, and loses");
+        tell_loss(&app.out, &loss, "the store gets the state before it, and loses", "fail from now on");
         return Ok(open(true)?);
     }
     tell_loss(
         &app.out,
         &loss,
         "nothing was changed; with --accept-loss, the store gets the state before it, and loses",
+        "would fail",
     );
     if app.out.is_json() {
         app.out.json(&lost(Some(&loss), false))?;
@@ -98,13 +100,16 @@ fn open(app: &App, args: &VolumeCheckArgs) -> Result<(Store, Recovery), Failure>
 
 /// The loss as JSON.
 fn lost(loss: Option<&Loss>, is_accepted: bool) -> Value {
-    let blocks = loss.into_iter().flat_map(|loss| &loss.blocks);
-    let blocks = blocks.map(|of| json!({"volume": of.volume, "first": of.first, "last": of.last}));
+    let shown = |of: &LostBlocks| json!({"volume": of.volume, "first": of.first, "last": of.last});
+    let of =
+        |blocks: fn(&Loss) -> &[LostBlocks]| -> Vec<Value> { loss.into_iter().flat_map(blocks).map(shown).collect() };
     let mut value = json!({
         "message_type": "volume_check",
         "errors": 1,
         "commits_lost": loss.map_or(0, |loss| loss.unreadable + loss.dropped),
-        "lost": blocks.collect::<Vec<_>>(),
+        "lost": of(|loss| &loss.blocks),
+        "failing": of(|loss| &loss.failing),
+        "containers_lost": loss.map_or(&[][..], |loss| loss.containers.as_slice()),
         "changes_lost": loss.map_or(&[][..], |loss| loss.changes.as_slice()),
     });
     if loss.is_some() {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::doors::{Doors, Wanted};
 use super::host::{CreateOver, Host};
-use super::target::open_store_with;
+use super::target::open_server;
 use super::users::CountedExports;
 use super::{Parents, hydrate};
 use crate::app::App;
@@ -35,7 +35,7 @@ const IN_FLIGHT: usize = 64 << 20;
 pub(super) fn run(app: &App, args: &VolumeServeArgs) -> Result<Exit, Failure> {
     let address = Address::of(&args.listen)?;
     let wanted = Wanted::of(args)?;
-    let (store, recovery) = open_store_with(app, &args.store, &args.password, |options| Options {
+    let (store, recovery) = open_server(app, &args.store, &args.password, |options| Options {
         filters: args.filters.clone(),
         index_memory: args.index_memory.map_or(options.index_memory, |bytes| bytes as usize),
         ..options

@@ -42,7 +42,7 @@ pub(super) fn target(app: &App, folder: &Path, password: &StorePasswordArgs) -> 
             None => Err(VolumeError::InUse.into()),
         },
         disk => {
-            let (store, recovery) = open_disk(app, disk?, password, |options| options)?;
+            let (store, recovery) = open_disk(app, disk?, password, Options::of_memory(app.global.memory()))?;
             tell_recovery(&app.out, &recovery);
             Ok(Target::Opened(Box::new(Host::new(store, recovery))))
         }
@@ -62,23 +62,16 @@ pub(super) fn ask(app: &App, folder: &Path, password: &StorePasswordArgs, reques
     }
 }
 
-/// Opens a store for this process alone, and replays its log. Says what was replayed.
-pub(in crate::commands) fn open_store(
-    app: &App,
-    folder: &Path,
-    password: &StorePasswordArgs,
-) -> Result<(Store, Recovery), Failure> {
-    open_store_with(app, folder, password, |options| options)
-}
-
-/// The same with changed options.
-pub(super) fn open_store_with(
+/// Opens a store for this process, which serves it, with changed options. Replays its log, and says
+/// what was replayed.
+pub(in crate::commands) fn open_server(
     app: &App,
     folder: &Path,
     password: &StorePasswordArgs,
     change: impl FnOnce(Options) -> Options,
 ) -> Result<(Store, Recovery), Failure> {
-    let (store, recovery) = open_disk(app, RealDisk::open(folder)?, password, change)?;
+    let options = change(Options::of_memory(app.global.server_memory()));
+    let (store, recovery) = open_disk(app, RealDisk::open(folder)?, password, options)?;
     tell_recovery(&app.out, &recovery);
     Ok((store, recovery))
 }
@@ -87,10 +80,10 @@ fn open_disk(
     app: &App,
     disk: RealDisk,
     password: &StorePasswordArgs,
-    change: impl FnOnce(Options) -> Options,
+    options: Options,
 ) -> Result<(Store, Recovery), Failure> {
     let (config, keys) = unlock(app, &disk, password)?;
-    let options = change(Options::of_memory(app.global.memory()));
+    let options = Options { compression: app.global.compression(), ..options };
     Ok(Store::open_with_keys(Arc::new(disk), Arc::new(SystemEntropy), &config, keys, options)?)
 }
 
@@ -124,13 +117,28 @@ pub(super) fn tell_recovery(out: &Output, recovery: &Recovery) {
         out.remark(&text);
     }
     if let Some(loss) = &recovery.loss {
-        tell_loss(out, loss, "the store has the state before it, and lost");
+        tell_loss(out, loss, "the store has the state before it, and lost", "fail from now on");
     }
 }
 
-/// Says what is lost, or would be.
-pub(super) fn tell_loss(out: &Output, loss: &Loss, verb: &str) {
+fn shown(LostBlocks { volume, first, last }: &LostBlocks) -> String {
+    let bytes = sizes::show((last - first + 1) * BLOCK);
+    let (from, to) = (first * BLOCK, (last + 1) * BLOCK - 1);
+    format!("volume {volume}, blocks {first} to {last} (bytes {from} to {to}, {bytes})")
+}
+
+/// Says what is lost, or would be: later commits, and blocks whose content is gone.
+pub(super) fn tell_loss(out: &Output, loss: &Loss, verb: &str, failing: &str) {
+    for container in &loss.containers {
+        out.warn(&format!("{container} is missing or too short; reads of these blocks {failing}:"));
+    }
+    for blocks in &loss.failing {
+        out.warn(&format!("{}: no content", shown(blocks)));
+    }
     if loss.unreadable + loss.dropped == 0 {
+        if !loss.containers.is_empty() {
+            return;
+        }
         out.warn(&format!("{}: nothing shows whether the end of the log is missing; {verb} no known commit", loss.why));
         return;
     }
@@ -138,10 +146,7 @@ pub(super) fn tell_loss(out: &Output, loss: &Loss, verb: &str) {
     let dropped = sizes::count(loss.dropped, "later commit");
     out.warn(&format!("{}: {verb} {unreadable} and {dropped}", loss.why));
     for blocks in &loss.blocks {
-        let LostBlocks { volume, first, last } = blocks;
-        let bytes = sizes::show((last - first + 1) * BLOCK);
-        let (from, to) = (first * BLOCK, (last + 1) * BLOCK - 1);
-        out.warn(&format!("volume {volume}, blocks {first} to {last} (bytes {from} to {to}, {bytes}): lost writes"));
+        out.warn(&format!("{}: lost writes", shown(blocks)));
     }
     for change in &loss.changes {
         out.warn(&format!("lost: {change}"));

@@ -191,11 +191,11 @@ impl Store {
         }
         let mac = self.mac_of(content);
         let Some(counter) = self.counter(FilterKind::Mac) else {
-            return Some(Dirty::with_mac(content.to_vec(), mac));
+            return Some(Dirty::with_mac(self.spare_blocks.copy(content), mac));
         };
         let is_unchanged = counter.measured(1, || mac != [0; 16] && self.stored_mac(key) == Some(mac));
         counter.note(std::iter::once(if is_unchanged { VerdictKind::Existing } else { VerdictKind::Weak }));
-        if is_unchanged { None } else { Some(Dirty::with_mac(content.to_vec(), mac)) }
+        if is_unchanged { None } else { Some(Dirty::with_mac(self.spare_blocks.copy(content), mac)) }
     }
 
     /// The MAC of a block in the store, if nothing of it waits for a commit. A clone may have it

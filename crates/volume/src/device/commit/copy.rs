@@ -64,7 +64,7 @@ impl Store {
         let chunks = drafts.places(&frames).collect();
         let syncs = Syncs { folders, files, closing };
         let written = Written { syncs, blocks: Vec::new(), mappings: Vec::new(), chunks, grown };
-        Flight::later(written).land(self, &mut committer.chain)?;
+        Flight::later(written).land(self, committer)?;
         let place = |copy| match copy {
             Copy::Stored(place) => place,
             Copy::New(frame, within) => place_in(&frames, frame, within),

@@ -1,8 +1,9 @@
 //! The second half of a record: both syncs, and then what readers and flushes see.
 //!
 //! All that waits for the disk is done in the thread of the record, while the next batch is
-//! prepared: names of new containers, frames and record, and behind them the tables of containers
-//! that are full.
+//! prepared: names of new containers, frames and record are synced at once. Behind them, the tables
+//! of containers that are full are written. They are synced together with the next record, so a
+//! batch waits for the disk once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,35 +13,36 @@ use larder_format::volume_map::{Mapping, Place};
 
 use super::batch::BlockId;
 use super::staging::Grown;
-use crate::chain::{Chain, Key};
+use crate::chain::Key;
 use crate::counters::Phase;
+use crate::dirty::Dirty;
 use crate::disk::DiskFile;
 use crate::error::VolumeError;
-use crate::store::{OpenContainer, Store};
+use crate::store::{Committer, OpenContainer, Store};
 
 /// What makes a record durable.
 #[derive(Default)]
 pub(super) struct Syncs {
     /// Folders where containers were created that the record names.
     pub(super) folders: BTreeSet<String>,
-    /// The log, and the containers that the record names. None: nothing changed.
+    /// The log, the containers that the record names, and those whose tables were written behind
+    /// the record before. None: nothing changed.
     pub(super) files: Vec<Arc<dyn DiskFile>>,
     /// Full containers. Every frame of them is named by this record or an earlier one.
     pub(super) closing: Vec<OpenContainer>,
 }
 
 impl Syncs {
-    /// Makes the record durable, and then the tables of full containers.
+    /// Makes the record durable, and then writes the tables of full containers.
     ///
     /// A start that finds the record without a name or a frame drops it, so these may become
-    /// durable in any order. The next record is written after all of it, so a failure concerns
-    /// containers of the last record: a start does not trust these.
+    /// durable in any order. The tables are synced with the next record, or before a manifest needs
+    /// them. So a failure concerns containers of the last two records that name frames: a start
+    /// does not trust these.
     fn run(&self, store: &Store) -> Result<(), VolumeError> {
-        for folder in &self.folders {
-            store.disk.sync_folder(folder).map_err(VolumeError::io(folder))?;
-        }
-        store.disk.sync_files(&self.files).map_err(VolumeError::io("commit"))?;
-        self.closing.iter().try_for_each(OpenContainer::close)
+        let folders: Vec<&str> = self.folders.iter().map(String::as_str).collect();
+        store.disk.sync_many(&folders, &self.files).map_err(VolumeError::io("commit"))?;
+        self.closing.iter().try_for_each(OpenContainer::write_tables)
     }
 }
 
@@ -80,7 +82,7 @@ impl<'scope> Flight<'scope> {
     }
 
     /// Waits until the record is durable, and shows what it changed. An error stops all writing.
-    pub(super) fn land(self, store: &Store, chain: &mut Chain) -> Result<(), VolumeError> {
+    pub(super) fn land(self, store: &Store, committer: &mut Committer) -> Result<(), VolumeError> {
         let Self { written, syncs, thread } = self;
         let time = store.counters.time(Phase::Syncing);
         let synced = match thread {
@@ -111,11 +113,12 @@ impl<'scope> Flight<'scope> {
             state.sealing.counted = state.sealing.blocks.len();
         }
         store.changed.notify_all();
-        chain.landed(&written.chunks);
-        // Their memory is freed while writers go on.
-        drop(done);
+        committer.chain.landed(&written.chunks);
+        // Readers may still have some of them. The memory is freed while writers go on.
+        store.spare_blocks.give(done.into_iter().filter_map(Arc::into_inner).flat_map(Dirty::into_pieces));
         for container in &syncs.closing {
             store.containers.closed(container.number);
+            committer.tables.push(container.file.clone());
         }
         Ok(())
     }
