@@ -9,8 +9,8 @@ use larder_chunking::Fingerprinter;
 use larder_format::DecodeError;
 use larder_format::compress::Decompressor;
 use larder_format::container::{
-    CONTAINER_TARGET, ChunkEntry, ContainerIndex, ContainerSealer, FrameEntry, FrameLocation, FrameOpener, TAIL_GUESS,
-    frame_at, seal_tables,
+    ChunkEntry, ContainerIndex, ContainerSealer, FrameEntry, FrameLocation, FrameOpener, TAIL_GUESS, frame_at,
+    seal_tables,
 };
 use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId};
 use larder_format::keys::Keys;
@@ -96,6 +96,8 @@ pub(crate) struct OpenContainer {
     pub(crate) contents: Contents,
     /// Bytes of the file that were written once, with frames or with zeros.
     written: u64,
+    /// Bytes of frames at which it is full.
+    target: u64,
 }
 
 impl OpenContainer {
@@ -122,6 +124,7 @@ impl OpenContainer {
         keys: &Keys,
         store: JobId,
         number: u32,
+        target: u64,
         random: [u8; 32],
     ) -> Result<Self, VolumeError> {
         let sealer = ContainerSealer::new(keys, id(store, number), DomainId::DEFAULT, random)?;
@@ -136,18 +139,19 @@ impl OpenContainer {
             created => created,
         };
         let file = file.map_err(VolumeError::io(&name))?;
-        match file.reserve((CONTAINER_TARGET + CONTAINER_TARGET / 16) as u64) {
+        match file.reserve(target + target / 16) {
             // It only saves time later, and a collection may need much less.
             Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {}
             reserved => reserved.map_err(VolumeError::io(&name))?,
         }
-        Ok(Self { number, sealer: Arc::new(sealer), file, contents: Contents::default(), written: 0 })
+        Ok(Self { number, sealer: Arc::new(sealer), file, contents: Contents::default(), written: 0, target })
     }
 
     /// Whether the next frame belongs into another container.
-    pub(crate) fn is_full(contents: &Contents) -> bool {
-        contents.object_len() >= CONTAINER_TARGET as u64
-            || contents.payload_len() as usize >= 4 * CONTAINER_TARGET
+    pub(crate) fn is_full(&self) -> bool {
+        let contents = &self.contents;
+        contents.object_len() >= self.target
+            || u64::from(contents.payload_len()) >= 4 * self.target
             || contents.frames.len() >= 1 << 14
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use larder_chunking::{Chunker, Fingerprinter, RunMac};
 use larder_format::compress::{Compression, Compressor};
+use larder_format::container::CONTAINER_TARGET;
 use larder_format::ids::{JobId, PageRunId};
 use larder_format::keys::Keys;
 use larder_format::volume_manifest::{SnapshotEntry, VolumeEntry, VolumeManifest};
@@ -51,6 +52,8 @@ pub struct Options {
     pub threads: usize,
     /// Bytes of data of one record of the log.
     pub batch: usize,
+    /// Bytes of frames at which a container is full: at most 8 MiB.
+    pub container: u64,
     /// How new chunks are compressed.
     pub compression: Compression,
     /// Whether a commit prepares the next record while the last one is synced.
@@ -77,6 +80,7 @@ impl Options {
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             // A batch waits for the disk once, so it should have work for as long as a sync takes.
             batch: (memory / 32).clamp(1 << 20, 16 << 20),
+            container: CONTAINER_TARGET as u64,
             compression: Compression::DEFAULT,
             overlap: true,
             reserve: None,

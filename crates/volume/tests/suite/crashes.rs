@@ -271,6 +271,8 @@ impl Run {
             batch: if self.random.below(2) == 0 { 64 << 10 } else { 8 << 20 },
             overlap: self.random.below(4) == 0,
             index_memory: self.random.below(2) as usize * (1 << 20),
+            // Often so small that most records fill one.
+            container: [16 << 10, 128 << 10, 8 << 20][self.random.below(3) as usize],
             ..options()
         }
     }

@@ -144,9 +144,10 @@ impl Staging {
 
     /// Index of the container where the next frame belongs.
     fn container_for_frame(&mut self, store: &Store) -> Result<usize, VolumeError> {
-        if self.containers.last().is_none_or(|last| OpenContainer::is_full(&last.contents)) {
+        if self.containers.last().is_none_or(OpenContainer::is_full) {
             let (number, random) = (self.next_container, store.entropy.random()?);
-            let container = OpenContainer::create(&*store.disk, &store.keys, store.id, number, random)?;
+            let target = store.options.container;
+            let container = OpenContainer::create(&*store.disk, &store.keys, store.id, number, target, random)?;
             self.next_container += 1;
             self.containers.push(container);
         }
@@ -176,7 +177,7 @@ impl Staging {
             let (number, file) = (container.number, container.file.clone());
             added.grown.push(Grown { number, file, contents: contents.clone() });
         }
-        let is_last_full = self.containers.last().is_some_and(|last| OpenContainer::is_full(&last.contents));
+        let is_last_full = self.containers.last().is_some_and(OpenContainer::is_full);
         let full = if is_last_full { self.containers.len() } else { self.containers.len().saturating_sub(1) };
         added.closing = self.containers.drain(..full).collect();
         self.begin();
