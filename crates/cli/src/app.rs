@@ -17,10 +17,12 @@ use larder_store::config::{find_config, find_config_and_keys};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{
-    CacheOptions, Location, OpenHints, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions, Unlisted,
+    CacheOptions, Environment, Location, OpenHints, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions,
+    Unlisted,
 };
 
 use crate::args::{FetchArgs, Global};
+use crate::configured::{Configured, no_file};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
@@ -44,9 +46,12 @@ const FILE_THREADS: usize = 2;
 /// The context of every command.
 pub(crate) struct App {
     pub(crate) global: Global,
+    /// The part of the configuration file that this command uses.
+    pub(crate) configured: Configured,
     pub(crate) out: Output,
     pub(crate) interrupts: Interrupts,
-    runtime: OnceLock<tokio::runtime::Runtime>,
+    /// The steps of a run share one.
+    runtime: Arc<OnceLock<tokio::runtime::Runtime>>,
     found_damage: AtomicBool,
     /// Objects that listings could not examine.
     pub(crate) unlisted: Arc<Unlisted>,
@@ -85,16 +90,17 @@ pub(crate) struct Opened {
 
 impl App {
     /// Prepares; touches nothing yet.
-    pub(crate) fn new(global: Global, out: Output) -> Self {
+    pub(crate) fn new(global: Global, configured: Configured, out: Output) -> Self {
         let interrupts = Interrupts::listen(&out);
-        Self {
-            global,
-            out,
-            interrupts,
-            runtime: OnceLock::new(),
-            found_damage: AtomicBool::new(false),
-            unlisted: Arc::default(),
-        }
+        let (found_damage, unlisted) = (AtomicBool::new(false), Arc::default());
+        Self { global, configured, out, interrupts, runtime: Arc::default(), found_damage, unlisted }
+    }
+
+    /// The context of a step of this command, with options of its own.
+    pub(crate) fn step(&self, global: Global, configured: Configured, out: Output) -> Self {
+        let (interrupts, runtime) = (self.interrupts.clone(), self.runtime.clone());
+        let (found_damage, unlisted) = (AtomicBool::new(false), Arc::default());
+        Self { global, configured, out, interrupts, runtime, found_damage, unlisted }
     }
 
     /// Notes damage that does not stop the command: it must not end with success.
@@ -154,7 +160,8 @@ impl App {
         if !matches!(location, Location::Local(_) | Location::Memory) {
             options.cache = environment::cache_dir(&self.global).map(CacheOptions::new);
         }
-        let store = Store::open(location, &options)?;
+        let variables = Environment::of_process().with(self.configured.variables.clone());
+        let store = Store::open_with(location, &options, &variables)?;
         let waiting = store.waiting().clone();
         self.interrupts.on_cancel(move || waiting.end());
         if !matches!(location, Location::Local(_) | Location::Memory) {
@@ -164,9 +171,28 @@ impl App {
         Ok(store.past_unlisted(&self.unlisted))
     }
 
+    /// The location of the repository.
+    pub(crate) fn location(&self) -> Result<Location, Failure> {
+        let names = self.configured.config.as_ref().map(|config| config.repository_names());
+        let location =
+            environment::location(&self.global).map_err(|failure| match names.filter(|names| !names.is_empty()) {
+                Some(names) if !environment::names_repository(&self.global) => {
+                    failure.advise(format!("use -r with a location or one of the names {names}, or -P with a profile"))
+                }
+                _ => failure,
+            })?;
+        // `@nas` without a configuration; a folder of that name is `./@nas`.
+        match &location {
+            Location::Local(path) if path.to_str().is_some_and(|path| path.starts_with('@')) => {
+                Err(no_file(format!("there is no configuration with a repository \"{}\"", path.display())))
+            }
+            _ => Ok(location),
+        }
+    }
+
     /// The store of the repository.
     pub(crate) fn store(&self) -> Result<Store, Failure> {
-        self.store_at(&environment::location(&self.global)?)
+        self.store_at(&self.location()?)
     }
 
     /// Opens the repository with the password.
@@ -187,7 +213,8 @@ impl App {
         let hints = OpenHints { last, takes_costly_keys: self.global.costly_keys };
         let source = PasswordSource::of(&self.global);
         for attempt in 1.. {
-            let password = source.get()?;
+            let known = if source.is_prompt() { self.configured.secret.lock().take() } else { None };
+            let password = known.map_or_else(|| source.get_of(self.configured.repository.as_deref()), Ok)?;
             let open = Repository::open_knowing(store.clone(), &password, &found, hints, Arc::new(SystemEntropy));
             match self.block_on(open) {
                 Err(RepositoryError::WrongPassword { .. }) if source.is_prompt() && attempt < PROMPTS => {
@@ -197,6 +224,11 @@ impl App {
                 Ok(repository) => {
                     if let (Some(memory), Some(key)) = (&memory, repository.opened_by()) {
                         memory.note_key(key);
+                    }
+                    if source.is_prompt() {
+                        // The next step, or the next repository with the same password, asks not
+                        // again.
+                        *self.configured.secret.lock() = Password::copy_of(&password).ok();
                     }
                     return Ok(self.opened(&store, &repository, Unlocked::Password(password)));
                 }
@@ -280,7 +312,7 @@ impl App {
 
     /// How contents are fetched.
     pub(crate) fn fetching(&self, args: &FetchArgs) -> Result<FetchOptions, Failure> {
-        let is_near = matches!(environment::location(&self.global)?, Location::Local(_) | Location::Memory);
+        let is_near = matches!(self.location()?, Location::Local(_) | Location::Memory);
         let mut options = FetchOptions::default();
         options.prefetch = args.prefetch.unwrap_or(options.prefetch);
         let cache = environment::cache_dir(&self.global);

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Reads a variable; empty counts as unset.
-fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
@@ -32,6 +32,12 @@ pub(crate) fn location(global: &Global) -> Result<Location, Failure> {
         return Err(Failure::usage("no repository was named").advise("use -r/--repo LOCATION or LARDER_REPOSITORY"));
     };
     Ok(Location::from_os(&text)?)
+}
+
+/// Whether an option or a variable names the repository.
+pub(crate) fn names_repository(global: &Global) -> bool {
+    let variables = ["LARDER_REPOSITORY", "LARDER_REPOSITORY_FILE"];
+    global.repo.is_some() || global.repository_file.is_some() || variables.iter().any(|name| variable(name).is_some())
 }
 
 fn location_from_file(path: &Path) -> Result<OsString, Failure> {
@@ -75,6 +81,13 @@ pub(crate) fn absolute(path: &OsString) -> Result<Vec<u8>, Failure> {
     roots.paths().pop().ok_or_else(|| Failure::usage("an empty path was given"))
 }
 
+/// The folder for configurations of this user: `$XDG_CONFIG_HOME/larder`, `~/.config/larder`.
+pub(crate) fn config_dir() -> Option<PathBuf> {
+    let base = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = base.or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")));
+    base.map(|base| base.join("larder"))
+}
+
 /// The folder for what this machine remembers: `--state`, `/var/lib/larder` for root,
 /// `$XDG_STATE_HOME/larder`, `~/.local/state/larder`.
 pub(crate) fn state_dir(global: &Global) -> Option<PathBuf> {
@@ -91,6 +104,14 @@ pub(crate) fn state_dir(global: &Global) -> Option<PathBuf> {
     };
     global.state.clone().or_else(of_user)
 }
+
+/// The folder for locks and the journal of runs.
+pub(crate) fn run_dir(global: &Global) -> Option<PathBuf> {
+    state_dir(global).map(|folder| folder.join(RUNS))
+}
+
+/// Name of that folder. The others below the state folder belong to repositories.
+pub(crate) const RUNS: &str = "runs";
 
 /// The folder for copies of metadata: `--cache-dir`, `$XDG_CACHE_HOME/larder`, `~/.cache/larder`.
 pub(crate) fn cache_dir(global: &Global) -> Option<PathBuf> {

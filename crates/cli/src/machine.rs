@@ -47,7 +47,9 @@ impl Memory {
 /// Whether this machine remembers any repository.
 pub(crate) fn remembers_any(global: &Global) -> bool {
     let base = environment::state_dir(global);
-    base.is_some_and(|base| std::fs::read_dir(base).is_ok_and(|mut folders| folders.next().is_some()))
+    let is_of_repository =
+        |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != environment::RUNS);
+    base.is_some_and(|base| std::fs::read_dir(base).is_ok_and(|mut folders| folders.any(is_of_repository)))
 }
 
 /// For backups: a machine that recognises what it made, and notes what it makes. Without a usable

@@ -9,6 +9,7 @@ mod allocator;
 mod app;
 mod args;
 mod commands;
+mod configured;
 mod environment;
 mod exit;
 mod failure;
@@ -31,11 +32,10 @@ mod time;
 use std::ffi::OsStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::app::App;
-use crate::args::Cli;
+use crate::configured::Refused;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -50,9 +50,14 @@ fn main() {
 }
 
 fn run() -> Exit {
-    let cli = match parse() {
-        Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+    let argv: Vec<_> = std::env::args_os().collect();
+    let (cli, configured) = match configured::parse(&argv) {
+        Ok(parsed) => parsed,
+        Err(Refused::Clap(error)) => return refuse(&error),
+        Err(Refused::Failure(failure)) => {
+            Output::new(wants_json(), false, 0).failure(&failure);
+            return failure.exit;
+        }
     };
     let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose);
     let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -63,7 +68,7 @@ fn run() -> Exit {
                 .advise("the processor, its memory or this build of the program is faulty")
         })?;
         tracing::info!(version = env!("CARGO_PKG_VERSION"), verb = cli.command.name(), "begin");
-        let app = App::new(cli.global, out.clone());
+        let app = App::new(cli.global, configured, out.clone());
         thread_limit::check(app.threads())?;
         let exit = commands::run(&app, cli.command)?;
         app.out.flush()?;
@@ -72,20 +77,6 @@ fn run() -> Exit {
     let exit = report(ended, &out);
     tracing::info!(code = exit.code(), "end");
     exit
-}
-
-/// Reads the command line, and variables for options that it omits.
-fn parse() -> Result<Cli, clap::Error> {
-    let error = match args::command().try_get_matches() {
-        Ok(matches) => return Cli::from_arg_matches(&matches),
-        Err(error) => error,
-    };
-    // Variables count as given options: usage lines would name them, and a bare `larder` would not
-    // show its help.
-    match args::without_variables(args::command()).try_get_matches() {
-        Err(plain) => Err(plain),
-        Ok(_) => Err(error),
-    }
 }
 
 /// Reports why the command failed, if it did.
@@ -102,10 +93,14 @@ fn report(ended: std::thread::Result<Result<Exit, Failure>>, out: &Output) -> Ex
     }
 }
 
+/// Whether the reader of errors is a program, before the command line is understood.
+fn wants_json() -> bool {
+    std::env::args_os().take_while(|arg| arg != OsStr::new("--")).any(|arg| arg == OsStr::new("--json"))
+}
+
 /// The command line cannot be understood, or only asked for help.
 fn refuse(error: &clap::Error) -> Exit {
-    let wants_json =
-        std::env::args_os().take_while(|arg| arg != OsStr::new("--")).any(|arg| arg == OsStr::new("--json"));
+    let wants_json = wants_json();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // A reader that closed the pipe needs no more.
@@ -135,7 +130,7 @@ fn stranger(error: &clap::Error) -> Option<Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::args::Cli;
     use clap::CommandFactory;
 
     #[test]

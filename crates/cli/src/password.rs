@@ -101,10 +101,14 @@ impl PasswordSource {
         *self == Self::Prompt
     }
 
-    /// Gets the password of an existing key.
-    pub(crate) fn get(&self) -> Result<Password, Failure> {
+    /// Gets the password of an existing key. `name` is the repository's, if it has one.
+    pub(crate) fn get_of(&self, name: Option<&str>) -> Result<Password, Failure> {
+        let asked = match name {
+            Some(name) => &format!("password of the repository {name}: "),
+            None => "password of the repository: ",
+        };
         match self {
-            Self::Prompt => refuse_empty(prompt("password of the repository: ", OLD)?),
+            Self::Prompt => refuse_empty(prompt(asked, OLD)?),
             _ => self.get_without_person(),
         }
     }
@@ -274,12 +278,12 @@ mod tests {
 
     #[test]
     fn commands_and_files_give_passwords_or_say_why_not() {
-        let command = |text: &str| PasswordSource::Command(text.into()).get().map(|password| password.to_vec());
+        let command = |text: &str| PasswordSource::Command(text.into()).get_of(None).map(|password| password.to_vec());
         assert_eq!(command("printf 'a b\\n'"), Ok(b"a b".to_vec()));
         assert_eq!(command("exit 3").expect_err("fails").exit, Exit::WrongKey);
         assert!(command("true").expect_err("empty").message.contains("empty"));
         assert!(command("cat /dev/zero").expect_err("endless").message.contains("too large"));
-        let file = |path: &str| PasswordSource::File(path.into()).get().map(|password| password.to_vec());
+        let file = |path: &str| PasswordSource::File(path.into()).get_of(None).map(|password| password.to_vec());
         assert!(file("/nowhere/at/all").expect_err("missing").message.contains("/nowhere/at/all"));
         assert!(file("/dev/zero").expect_err("endless").message.contains("too large"));
     }

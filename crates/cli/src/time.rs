@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+pub(crate) use larder_profile::duration::{parse_duration, parse_limit};
 
 fn zoned(unix_ms: u64) -> Zoned {
     let ms = i64::try_from(unix_ms).unwrap_or(i64::MAX);
@@ -69,31 +70,6 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     u64::try_from(time.as_millisecond()).map_err(|_| format!("{text:?} lies before 1970"))
 }
 
-/// Reads a duration: `30` (seconds), `90s`, `5m`, `2h`, `1d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    parse_limit(text).ok().filter(|duration| !duration.is_zero()).ok_or_else(|| not_a_duration(text))
-}
-
-/// The same, but zero is allowed.
-pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let seconds = match unit {
-        "" | "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(not_a_duration(text)),
-    };
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| not_a_duration(text))
-}
-
-fn not_a_duration(text: &str) -> String {
-    format!("{:?} is not a duration such as 30s, 5m or 2h", text.trim())
-}
-
 /// A duration for users: `0:05`, `1:02:03`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -133,13 +109,6 @@ mod tests {
 
     #[test]
     fn durations() {
-        assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));
-        for bad in ["", "0", "5x", "-1", "99999999999999999999d"] {
-            assert!(parse_duration(bad).is_err(), "{bad}");
-        }
-        assert_eq!(parse_limit("0s"), Ok(Duration::ZERO));
-        assert!(parse_limit("0x").is_err() && parse_limit("s").is_err());
         assert_eq!(show_duration(Duration::from_secs(5)), "0:05");
         assert_eq!(show_duration(Duration::from_secs(3723)), "1:02:03");
     }

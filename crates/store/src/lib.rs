@@ -68,7 +68,7 @@ pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreOp};
 pub use error_kind::StoreErrorKind;
 pub use layer::{Created, Listed};
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
-pub use open::{Environment, names_variable};
+pub use open::{Environment, Post, names_variable, post};
 pub use opening::OpenHints;
 pub use options::{CacheOptions, StoreOptions};
 pub use repository::{Repository, RepositoryError};

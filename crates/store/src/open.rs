@@ -8,6 +8,7 @@
 mod aws;
 mod azure;
 mod gcs;
+mod post;
 mod roots;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ use crate::location::Location;
 use crate::options::StoreOptions;
 use crate::remote::{ListOrder, Remote};
 
+pub use post::{Post, post};
+
 /// The variables that say how to reach a store: `AWS_*`, `AZURE_*`, `GOOGLE_*`,
 /// `STORAGE_EMULATOR_HOST` and `HOME`.
 #[derive(Clone, Default)]
@@ -44,6 +47,13 @@ impl Environment {
     pub fn of_process() -> Self {
         let utf8 = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
         Self(std::env::vars_os().filter_map(utf8).collect())
+    }
+
+    /// The same with some variables replaced or added.
+    #[must_use]
+    pub fn with(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.0.extend(variables);
+        self
     }
 
     /// A variable; empty counts as unset.

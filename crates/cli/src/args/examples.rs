@@ -193,6 +193,32 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("gnode", &[("larder gnode --every 12h", "Run a pass after changes, and at least twice a day")]),
     (
+        "run",
+        &[
+            ("larder run home", "Back up a profile, apply its policy, and maintain its repositories"),
+            ("larder run --all --dry-run", "Show what all profiles would do"),
+            ("larder run home --wait 1h", "Wait for another run of the profile first"),
+        ],
+    ),
+    (
+        "schedule",
+        &[
+            ("larder schedule install", "Install timers for all profiles with a schedule"),
+            ("larder schedule install home --print", "Print the units of one profile"),
+            ("larder schedule list", "List what is installed"),
+            ("larder schedule show", "Show the last and the next runs"),
+            ("larder schedule remove home", "Remove the timer of one profile"),
+        ],
+    ),
+    (
+        "config",
+        &[
+            ("larder config check", "Check the configuration for mistakes"),
+            ("larder config show home", "Show the options of a profile and where they come from"),
+            ("larder config schema > larder.schema.json", "Write the schema for an editor"),
+        ],
+    ),
+    (
         "repair",
         &[
             ("larder repair --from /home --dry-run", "Show what could be restored from files that still exist"),

@@ -15,9 +15,19 @@ use crate::{physical_memory, sizes, time};
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Location of the repository: /path, s3://bucket/prefix, s3:https://host/bucket/prefix,
-    /// azure://container/prefix, gs://bucket/prefix [env: LARDER_REPOSITORY]
+    /// azure://container/prefix, gs://bucket/prefix; or the name of a repository in the
+    /// configuration [env: LARDER_REPOSITORY]
     #[arg(short = 'r', long = "repo", value_name = "LOCATION", global = true, conflicts_with = "repository_file")]
     pub(crate) repo: Option<OsString>,
+
+    /// Take options, sources and the repository from this profile of the configuration
+    #[arg(short = 'P', long, value_name = "NAME", global = true)]
+    pub(crate) profile: Option<String>,
+
+    /// Configuration file [env: LARDER_CONFIG] [default: ~/.config/larder/larder.toml, else
+    /// /etc/larder/larder.toml]
+    #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
 
     /// File that contains the location of the repository [env: LARDER_REPOSITORY_FILE]
     #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]

@@ -15,6 +15,7 @@ mod listen;
 mod look;
 mod mount;
 mod optimize;
+mod profiles;
 mod repair;
 mod restore;
 mod series;
@@ -40,6 +41,10 @@ pub(crate) use look::{
 };
 pub(crate) use mount::MountArgs;
 pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
+pub(crate) use profiles::{
+    ConfigArgs, ConfigCommand, InstallArgs, RemoveArgs, RunArgs, ScheduleArgs, ScheduleCommand, ShowConfigArgs,
+    ShowScheduleArgs, StarterName, WhereArgs,
+};
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
@@ -116,6 +121,11 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
         "backup" => {
             "Exit code 3: the snapshot was saved, but some items could not be read.\n\
              Exit code 13: the snapshot was saved, but objects of earlier snapshots are missing or damaged.\n"
+        }
+        "run" => {
+            "Exit code 3: all snapshots were saved, but some items could not be read.\n\
+             Exit code 11: another run of the profile is not over.\n\
+             If steps ended differently, the most serious code of them.\n"
         }
         "mount" => "Exit code 13: users of the mount met damage.\n",
         "serve-block" => {
@@ -212,6 +222,12 @@ pub(crate) enum Command {
     Optimize(OptimizeArgs),
     /// Run maintenance continuously, as a daemon
     Gnode(GnodeArgs),
+    /// Run profiles of the configuration: back up, forget, optimize and check
+    Run(RunArgs),
+    /// Run profiles at the times that the configuration says
+    Schedule(ScheduleArgs),
+    /// Check and show the configuration
+    Config(ConfigArgs),
     /// Repair a damaged repository
     Repair(Box<RepairArgs>),
     /// Manage the passwords and the paper key of a repository
@@ -254,6 +270,9 @@ impl Command {
             Self::Layout(_) => "layout",
             Self::Optimize(_) => "optimize",
             Self::Gnode(_) => "gnode",
+            Self::Run(_) => "run",
+            Self::Schedule(_) => "schedule",
+            Self::Config(_) => "config",
             Self::Repair(_) => "repair",
             Self::Key(_) => "key",
             Self::ValidateStore(_) => "validate-store",

@@ -166,7 +166,11 @@ pub(super) struct Performed {
 impl Performed {
     /// Prints the report. `more` are further keys of its JSON.
     pub(super) fn tell(&self, app: &App, more: serde_json::Map<String, Value>) -> Result<(), Failure> {
-        if app.out.is_json() { app.out.json(&self.json(more)) } else { self.print(&app.out) }
+        if app.out.is_json() {
+            return app.out.json(&self.json(more));
+        }
+        app.out.keep_summary(|| self.json(more));
+        self.print(&app.out)
     }
 
     /// The exit code of the command.

@@ -154,10 +154,14 @@ struct Ended<'a> {
 
 impl Ended<'_> {
     fn print_json(&self, out: &Output) -> Result<(), Failure> {
-        let report = self.report;
-        for damage in &report.damages {
+        for damage in &self.report.damages {
             out.item_error(&damage.object, "check", &damage.why);
         }
+        out.json(&self.json())
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        let report = self.report;
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("summary"));
@@ -182,10 +186,11 @@ impl Ended<'_> {
         put("index", index_json(self.index));
         put("damages", json!(report.damages.iter().map(damage_json).collect::<Vec<_>>()));
         summary::put_requests(&mut object, &self.requests);
-        out.json(&object)
+        object
     }
 
     fn print(&self, out: &Output) -> Result<(), Failure> {
+        out.keep_summary(|| Value::Object(self.json()));
         let report = self.report;
         for damage in &report.damages {
             self.print_damage(out, damage)?;

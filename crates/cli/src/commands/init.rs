@@ -22,7 +22,7 @@ use crate::password::PasswordSource;
 use crate::sizes;
 
 pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
-    let location = environment::location(&app.global)?;
+    let location = app.location()?;
     let store = app.store_at(&location)?;
     let chunker = chunker(args)?;
     // Checked first, so that users do not choose a password in vain. If two clients pass this

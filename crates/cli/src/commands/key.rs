@@ -111,7 +111,7 @@ fn list(app: &App) -> Result<(), Failure> {
 }
 
 fn add(app: &App, roles: Roles, domain: Option<&str>, file: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
-    let location = environment::location(&app.global)?;
+    let location = app.location()?;
     let opened = app.open()?;
     opened.repository.require(Roles::ALL, "to make a key")?;
     let mut fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
@@ -237,7 +237,7 @@ fn done(app: &App, what: &str, id: KeyId, text: &str) -> Result<(), Failure> {
 }
 
 fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
-    let location = environment::location(&app.global)?;
+    let location = app.location()?;
     let opened = app.open()?;
     let lines = Zeroizing::new(opened.repository.paper_key()?);
     if app.out.is_json() && output.is_none() {

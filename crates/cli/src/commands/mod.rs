@@ -7,6 +7,7 @@ mod cat;
 mod check;
 mod client_lines;
 mod completions;
+mod config;
 mod diff;
 mod dump;
 mod find;
@@ -19,12 +20,15 @@ mod listen;
 mod ls;
 mod man;
 mod metrics_server;
+mod metrics_text;
 mod mount;
 mod optimize;
 mod pin;
 mod reclaimable;
 mod repair;
 mod restore;
+mod run;
+mod schedule;
 mod series;
 mod serve_block;
 mod snapshots;
@@ -61,6 +65,9 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Layout(args) => layout::run(app, &args),
         Command::Optimize(args) => optimize::run(app, &args),
         Command::Gnode(args) => gnode::run(app, &args),
+        Command::Run(args) => run::run(app, &args),
+        Command::Schedule(args) => schedule::run(app, &args),
+        Command::Config(args) => config::run(app, &args),
         Command::Repair(args) => repair::run(app, &args),
         Command::Key(args) => key::run(app, &args),
         Command::ValidateStore(args) => validate_store::run(app, &args),

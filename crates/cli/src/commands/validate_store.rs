@@ -7,14 +7,13 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::args::ValidateStoreArgs;
-use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 
 pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> {
     let location = match &args.location {
         Some(text) => Location::from_os(text)?,
-        None => environment::location(&app.global)?,
+        None => app.location()?,
     };
     let store = app.store_at(&location)?;
     // A store that cannot be reached is not tested.

@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use larder_format::manifest::Summary;
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -31,7 +31,15 @@ const WIDTH_DEFAULT: usize = 80;
 
 /// The output of a command. Clones write to the same place.
 #[derive(Clone)]
-pub(crate) struct Output(Arc<Inner>);
+pub(crate) struct Output(Arc<Inner>, Option<Arc<StepOutput>>);
+
+/// The output of a step of `larder run`.
+struct StepOutput {
+    /// Keys of all its JSON.
+    labels: Map<String, Value>,
+    /// The last summary.
+    summary: Mutex<Option<Value>>,
+}
 
 struct Inner {
     is_json: bool,
@@ -54,7 +62,7 @@ impl std::fmt::Debug for Output {
 impl Output {
     /// Writes as the options say.
     pub(crate) fn new(is_json: bool, is_quiet: bool, verbose: u8) -> Self {
-        Self(Arc::new(Inner {
+        let inner = Inner {
             is_json,
             is_quiet,
             verbose,
@@ -63,7 +71,42 @@ impl Output {
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
             bar: Mutex::new(None),
-        }))
+        };
+        Self(Arc::new(inner), None)
+    }
+
+    /// The same output for a step of a run: its JSON has these keys too, and its summary is kept.
+    pub(crate) fn of_step(&self, labels: Map<String, Value>) -> Self {
+        Self(self.0.clone(), Some(Arc::new(StepOutput { labels, summary: Mutex::new(None) })))
+    }
+
+    /// The summary of the step.
+    pub(crate) fn take_summary(&self) -> Option<Value> {
+        self.1.as_ref()?.summary.lock().take()
+    }
+
+    /// Keeps a summary that is not printed as JSON, if this is a step of a run.
+    pub(crate) fn keep_summary(&self, summary: impl FnOnce() -> Value) {
+        if let Some(step) = &self.1 {
+            *step.summary.lock() = Some(summary());
+        }
+    }
+
+    /// A value with the keys of the step.
+    fn labelled(&self, value: &impl Serialize) -> String {
+        let Some(step) = &self.1 else { return to_json(value) };
+        let mut object = match serde_json::to_value(value) {
+            Ok(Value::Object(object)) => object,
+            Ok(value) => Map::from_iter([("message_type".to_owned(), json!("result")), ("result".to_owned(), value)]),
+            Err(_) => return to_json(value),
+        };
+        if object.get("message_type").is_some_and(|kind| kind == "summary") {
+            *step.summary.lock() = Some(Value::Object(object.clone()));
+        }
+        for (key, value) in &step.labels {
+            object.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        to_json(&object)
     }
 
     /// Whether the reader is a program.
@@ -126,7 +169,7 @@ impl Output {
 
     /// A value as one line of JSON.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(to_json(value))
+        self.line(self.labelled(value))
     }
 
     /// A value as one line of JSON that a program waits for.
@@ -166,7 +209,7 @@ impl Output {
     /// A warning on standard error, also when quiet: the command continues.
     pub(crate) fn warn(&self, text: &str) {
         if self.0.is_json {
-            self.error_line(&to_json(&json!({"message_type": "warning", "message": text})));
+            self.error_line(&self.labelled(&json!({"message_type": "warning", "message": text})));
         } else {
             self.error_line(&format!("warning: {text}"));
         }
@@ -183,7 +226,7 @@ impl Output {
     pub(crate) fn item_error(&self, item: &str, during: &str, message: &str) {
         if self.0.is_json {
             let error = json!({"message_type": "error", "error": {"message": message}, "during": during, "item": item});
-            self.error_line(&to_json(&error));
+            self.error_line(&self.labelled(&error));
         } else if item.is_empty() || message.contains(item) {
             self.error_line(&format!("error: {message}"));
         } else {
@@ -202,7 +245,8 @@ impl Output {
                 None => failure.message.clone(),
             };
             let code = failure.exit.code();
-            self.error_line(&to_json(&json!({"message_type": "exit_error", "code": code, "message": message})));
+            let error = json!({"message_type": "exit_error", "code": code, "message": message});
+            self.error_line(&self.labelled(&error));
             return;
         }
         self.error_line(&format!("larder: {}", failure.message));

@@ -263,7 +263,7 @@ fn excludes(app: &App, args: &BackupArgs, roots: &Roots) -> Result<Excludes, Fai
 /// The repository's own folder, if it is inside the input. A backup of itself would never have a
 /// useful end.
 fn repository_inside(app: &App, roots: &Roots) -> Result<Option<Vec<u8>>, Failure> {
-    let Location::Local(path) = environment::location(&app.global)? else { return Ok(None) };
+    let Location::Local(path) = app.location()? else { return Ok(None) };
     let Ok(real) = path.canonicalize() else { return Ok(None) };
     let real = real.into_os_string().into_vec();
     let is_inside = |root: &Vec<u8>| {

@@ -22,7 +22,11 @@ pub(super) struct Shown<'a> {
 impl Shown<'_> {
     /// Prints the plan and the result.
     pub(super) fn show(&self, out: &Output) -> Result<(), Failure> {
-        if out.is_json() { out.json_now(&self.json()) } else { self.print(out) }
+        if out.is_json() {
+            return out.json_now(&self.json());
+        }
+        out.keep_summary(|| Value::Object(self.json()));
+        self.print(out)
     }
 
     fn json(&self) -> Map<String, Value> {

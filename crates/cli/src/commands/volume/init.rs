@@ -17,7 +17,6 @@ use crate::app::App;
 use crate::args::{Global, VolumeChunks, VolumeInitArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::password::Password;
 
 /// Slots of a new log.
@@ -71,8 +70,7 @@ fn chunker(chunks: VolumeChunks, by_content: ChunkerParams) -> ChunkerParams {
 /// The keys of a repository, which the password or the key file opens.
 fn like(app: &App, location: &OsStr) -> Result<LikeRepository, Failure> {
     let global = Global { repo: Some(location.to_owned()), repository_file: None, ..app.global.clone() };
-    let (is_json, is_quiet, verbose) = (app.out.is_json(), app.out.is_quiet(), app.out.verbose());
-    let other = App::new(global, Output::new(is_json, is_quiet, verbose));
+    let other = app.step(global, app.configured.clone(), app.out.clone());
     let repository = other.open()?.repository;
     repository.require(Roles::ALL, "sharing the keys with a store of volumes")?;
     let mut objects = Vec::new();

@@ -1,49 +1,15 @@
 //! The numbers of a served store in the text format of Prometheus.
 
-use std::fmt::Write as _;
-
 use super::report::Report;
-
-/// Whether a metric only rises.
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-}
-
-struct Text(String);
-
-impl Text {
-    /// One metric with its samples: labels and values.
-    fn metric(&mut self, name: &str, help: &str, kind: Kind, samples: &[(String, f64)]) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "# HELP larder_volume_{name} {help}\n# TYPE larder_volume_{name} {kind}");
-        for (labels, value) in samples {
-            let _ = writeln!(self.0, "larder_volume_{name}{labels} {value}");
-        }
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.metric(name, help, Kind::Counter, &[(String::new(), value as f64)]);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.metric(name, help, Kind::Gauge, &[(String::new(), value as f64)]);
-    }
-}
+use crate::commands::metrics_text::{Kind, MetricsText, labels};
 
 fn label(name: &str, value: &str) -> String {
-    let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
-    format!("{{{name}=\"{value}\"}}")
+    labels(&[(name, value)])
 }
 
 /// All metrics of a store.
 pub(super) fn render(report: &Report) -> String {
-    let mut text = Text(String::new());
+    let mut text = MetricsText::new("larder_volume_");
     let Report { requests, commits, memory, log, runs, caches, replayed, .. } = report;
     text.metric(
         "uptime_seconds",
@@ -103,11 +69,11 @@ pub(super) fn render(report: &Report) -> String {
     text.metric("cache_misses_total", "Look-ups that read from disk.", Kind::Counter, &misses);
     text.gauge("replayed_commits", "Commits of the log that the start replayed.", replayed.commits);
     filters(&mut text, report);
-    text.0
+    text.end()
 }
 
 /// Counters of the filter chain.
-fn filters(text: &mut Text, report: &Report) {
+fn filters(text: &mut MetricsText, report: &Report) {
     if report.filters.is_empty() {
         return;
     }
@@ -125,29 +91,10 @@ fn filters(text: &mut Text, report: &Report) {
             ("non_existing", filter.non_existing),
         ];
         for (answer, count) in counts {
-            answers.push((format!("{{filter=\"{}\",answer=\"{answer}\"}}", filter.name), count as f64));
+            answers.push((labels(&[("filter", filter.name.as_str()), ("answer", answer)]), count as f64));
         }
     }
     text.metric("filter_answers_total", "Answers of a filter.", Kind::Counter, &answers);
     let seconds = samples(|filter| filter.micros as f64 / 1e6);
     text.metric("filter_seconds_total", "Time of a filter.", Kind::Counter, &seconds);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_escaped() {
-        assert_eq!(label("name", "a\"b\\c\nd"), r#"{name="a\"b\\c\nd"}"#);
-    }
-
-    #[test]
-    fn a_metric_has_its_help_and_type_before_its_samples() {
-        let mut text = Text(String::new());
-        text.counter("things_total", "Things.", 7);
-        let expected = "# HELP larder_volume_things_total Things.\n# TYPE larder_volume_things_total counter\n\
-                        larder_volume_things_total 7\n";
-        assert_eq!(text.0, expected);
-    }
 }

@@ -82,6 +82,7 @@ impl Play {
             // Most tests look at what a pass frees.
             .env("LARDER_MIN_AGE", "0")
             .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_CONFIG_HOME", self.path("config"))
             .env("LARDER_STATE", self.path("state"))
             .stdin(Stdio::null());
         command

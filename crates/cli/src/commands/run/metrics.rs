@@ -1,0 +1,156 @@
+//! Metrics of all profiles and repositories, from the journal: a file for the text collector of
+//! node_exporter. It always has the whole state, also of profiles that did not run now.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use larder_profile::journal::Line;
+
+use crate::commands::metrics_text::{Kind, MetricsText, labels};
+
+/// Numbers of backups: the key of the journal, the name of the metric and its help.
+const BACKUP: [(&str, &str, &str); 7] = [
+    ("files_new", "backup_files_new", "Files of the last backup that are new."),
+    ("files_changed", "backup_files_changed", "Files of the last backup that changed."),
+    ("files_unmodified", "backup_files_unmodified", "Files of the last backup that did not change."),
+    ("total_bytes_processed", "backup_processed_bytes", "Size of the last snapshot."),
+    ("data_added", "backup_added_bytes", "New data of the last backup, before compression."),
+    ("data_added_packed", "backup_stored_bytes", "Bytes that the last backup stored."),
+    ("error_count", "backup_errors", "Items that the last backup could not read."),
+];
+
+/// A profile, a repository and a verb; the first two may be empty.
+type Key<'a> = (&'a str, &'a str, &'a str);
+
+/// All metrics. `lines` have the oldest first.
+pub(super) fn render(lines: &[Line]) -> String {
+    let (mut last, mut success): (BTreeMap<Key<'_>, &Line>, BTreeMap<Key<'_>, &Line>) = Default::default();
+    let mut newest: BTreeMap<Key<'_>, &Line> = BTreeMap::new();
+    for line in lines {
+        let key = (
+            line.profile.as_deref().unwrap_or_default(),
+            line.repository.as_deref().unwrap_or_default(),
+            line.command.as_str(),
+        );
+        last.insert(key, line);
+        if line.is_success() {
+            success.insert(key, line);
+        }
+        if line.snapshot_id.is_some() {
+            newest.insert(key, line);
+        }
+    }
+    let mut text = MetricsText::new("larder_");
+    let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
+    text.metric("build_info", "The version of the program, as a label.", Kind::Gauge, &[(version, 1.0)]);
+    let of_runs = |lines: &BTreeMap<Key<'_>, &Line>, value: &dyn Fn(&Line) -> f64| -> Vec<(String, f64)> {
+        let sample = |((profile, repository, command), line): (&Key<'_>, &&Line)| {
+            (labels(&[("profile", profile), ("repository", repository), ("command", command)]), value(line))
+        };
+        lines.iter().map(sample).collect()
+    };
+    let mut gauge = |name: &str, help: &str, samples: &[(String, f64)]| text.metric(name, help, Kind::Gauge, samples);
+    let is_success = |line: &Line| if line.is_success() { 1.0 } else { 0.0 };
+    gauge("run_success", "1 if the last run ended with exit code 0 or 3.", &of_runs(&last, &is_success));
+    gauge("run_exit_code", "Exit code of the last run.", &of_runs(&last, &|line| f64::from(line.exit_code)));
+    gauge("run_duration_seconds", "Time that the last run took.", &of_runs(&last, &|line| line.seconds));
+    let start = |line: &Line| line.start_ms as f64 / 1000.0;
+    gauge("run_last_start_timestamp_seconds", "When the last run began.", &of_runs(&last, &start));
+    let end = |line: &Line| line.end_ms() as f64 / 1000.0;
+    gauge("run_last_success_timestamp_seconds", "When the last successful run ended.", &of_runs(&success, &end));
+    let of_snapshots: Vec<_> = newest
+        .iter()
+        .map(|((profile, repository, _), line)| {
+            (labels(&[("profile", profile), ("repository", repository)]), start(line))
+        })
+        .collect();
+    gauge("snapshot_newest_timestamp_seconds", "Time of the newest snapshot.", &of_snapshots);
+    let number = |line: &Line, key: &str| line.numbers.get(key).and_then(serde_json::Value::as_f64);
+    for (key, name, help) in BACKUP {
+        let backups = last.iter().filter(|((.., command), _)| *command == "backup");
+        let samples = backups.filter_map(|((profile, repository, _), line)| {
+            Some((labels(&[("profile", profile), ("repository", repository)]), number(line, key)?))
+        });
+        gauge(name, help, &samples.collect::<Vec<_>>());
+    }
+    let checks = success.iter().filter(|((.., command), _)| *command == "check");
+    let of_checks: Vec<_> =
+        checks.map(|((_, repository, _), line)| (labels(&[("repository", repository)]), end(line))).collect();
+    gauge("check_last_success_timestamp_seconds", "When the last check without a finding ended.", &of_checks);
+    let unused = last.iter().filter_map(|((_, repository, _), line)| {
+        Some((labels(&[("repository", repository)]), number(line, "unused_bytes")?))
+    });
+    gauge("repository_unused_bytes", "Unused bytes that the last check found.", &unused.collect::<Vec<_>>());
+    text.end()
+}
+
+/// Writes the file in one step. Others may read it: it has names and numbers only.
+pub(super) fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    // The collector takes files whose names end with .prom.
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = std::fs::write(&new, text)
+        .and_then(|()| std::fs::set_permissions(&new, PermissionsExt::from_mode(0o644)))
+        .and_then(|()| std::fs::rename(&new, path));
+    if written.is_err() {
+        drop(std::fs::remove_file(&new));
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(start_ms: u64, command: &str, exit_code: i32) -> Line {
+        let of_backup = command == "backup";
+        Line {
+            start_ms,
+            seconds: 2.0,
+            profile: Some("home".to_owned()).filter(|_| command != "check"),
+            repository: Some("nas".to_owned()),
+            command: command.to_owned(),
+            exit_code,
+            snapshot_id: (of_backup && exit_code == 0).then(|| "1a".to_owned()),
+            numbers: serde_json::from_str(if of_backup { "{\"files_new\":7}" } else { "{\"unused_bytes\":5}" })
+                .expect("JSON"),
+        }
+    }
+
+    /// The last success stays when a later run fails.
+    #[test]
+    fn the_last_run_and_the_last_success_are_told_apart() {
+        let text = render(&[line(1000, "backup", 0), line(5000, "check", 0), line(9000, "backup", 15)]);
+        for sample in [
+            "larder_run_success{profile=\"home\",repository=\"nas\",command=\"backup\"} 0",
+            "larder_run_exit_code{profile=\"home\",repository=\"nas\",command=\"backup\"} 15",
+            "larder_run_last_start_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"backup\"} 9",
+            "larder_run_last_success_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"backup\"} 3",
+            "larder_snapshot_newest_timestamp_seconds{profile=\"home\",repository=\"nas\"} 1",
+            "larder_backup_files_new{profile=\"home\",repository=\"nas\"} 7",
+            "larder_check_last_success_timestamp_seconds{repository=\"nas\"} 7",
+            "larder_repository_unused_bytes{repository=\"nas\"} 5",
+        ] {
+            assert!(text.lines().any(|found| found == sample), "{sample} is not in\n{text}");
+        }
+        // Each metric is there once, with its help and its type.
+        let helps: Vec<_> = text.lines().filter(|line| line.starts_with("# HELP ")).collect();
+        let types = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
+        assert_eq!(helps.len(), types);
+        assert!(!text.contains("backup_errors"), "nothing is said about unknown numbers");
+    }
+
+    #[test]
+    fn the_file_is_replaced_in_one_step() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("larder.prom");
+        write(&path, "one\n").expect("written");
+        write(&path, "two\n").expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), "two\n");
+        assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o644);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+        write(&folder.path().join("none/larder.prom"), "x").expect_err("no folder");
+    }
+}

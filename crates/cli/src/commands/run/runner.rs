@@ -1,0 +1,123 @@
+//! The state of a run: what it is about, and how its steps ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_profile::config::{Config, Profile, Repository};
+use larder_profile::journal::{Journal, Line};
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::configured::{Definitions, Secret};
+use crate::exit::Exit;
+
+/// Opened repositories, and those that cannot be.
+#[derive(Default)]
+pub(super) struct Opened {
+    /// The typed passwords, by credential.
+    secrets: BTreeMap<String, Secret>,
+    /// Why a repository cannot be opened.
+    pub(super) failed: BTreeMap<String, Exit>,
+}
+
+impl Opened {
+    /// The place of the typed password of a repository. Repositories without a credential share
+    /// one.
+    pub(super) fn secret(&mut self, repository: &Repository) -> Secret {
+        let name = repository.credential.as_ref().map_or("", |name| name.value.as_str());
+        self.secrets.entry(name.to_owned()).or_default().clone()
+    }
+
+    /// The exit code of a repository that cannot be opened.
+    pub(super) fn failure(&self, repository: &Repository) -> Option<Exit> {
+        self.failed.get(&repository.name).copied()
+    }
+}
+
+/// The end of a step.
+#[derive(Debug, Clone)]
+pub(super) struct StepEnd {
+    pub(super) profile: Option<String>,
+    /// The repository; a hook of a profile has none.
+    pub(super) repository: Option<String>,
+    pub(super) command: &'static str,
+    pub(super) start_ms: u64,
+    pub(super) seconds: f64,
+    pub(super) exit: Exit,
+    pub(super) snapshot_id: Option<String>,
+    pub(super) error: Option<String>,
+    pub(super) summary: Option<Value>,
+}
+
+/// Runs profiles.
+pub(super) struct Runner<'a> {
+    pub(super) app: &'a App,
+    pub(super) config: &'a Arc<Config>,
+    pub(super) definitions: &'a Definitions,
+    pub(super) dry_run: bool,
+    pub(super) journal: &'a Journal,
+    /// The journal at the beginning.
+    pub(super) before: &'a [Line],
+    pub(super) opened: Opened,
+    pub(super) ends: Vec<StepEnd>,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(
+        app: &'a App,
+        config: &'a Arc<Config>,
+        definitions: &'a Definitions,
+        dry_run: bool,
+        journal: &'a Journal,
+        before: &'a [Line],
+    ) -> Self {
+        Self { app, config, definitions, dry_run, journal, before, opened: Opened::default(), ends: Vec::new() }
+    }
+
+    /// The keys of the JSON of a step.
+    pub(super) fn labels(
+        &self,
+        profile: Option<&Profile>,
+        repository: Option<&Repository>,
+        command: &str,
+    ) -> Map<String, Value> {
+        let mut labels = Map::new();
+        labels.insert("profile".to_owned(), json!(profile.map(|profile| &profile.name)));
+        labels.insert("repository".to_owned(), json!(repository.map(|repository| &repository.name)));
+        labels.insert("step".to_owned(), json!(command));
+        labels
+    }
+}
+
+/// Numbers of a summary that the journal keeps.
+const NUMBERS: [&str; 9] = [
+    "files_new",
+    "files_changed",
+    "files_unmodified",
+    "total_bytes_processed",
+    "data_added",
+    "data_added_packed",
+    "error_count",
+    "num_errors",
+    "unused_bytes",
+];
+
+impl StepEnd {
+    /// Its line in the journal.
+    pub(super) fn line(&self) -> Line {
+        let numbers: BTreeMap<_, _> = NUMBERS
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), self.summary.as_ref()?.get(*name)?.clone())))
+            .collect();
+        Line {
+            start_ms: self.start_ms,
+            seconds: self.seconds,
+            profile: self.profile.clone(),
+            repository: self.repository.clone(),
+            command: self.command.to_owned(),
+            exit_code: self.exit.code(),
+            snapshot_id: self.snapshot_id.clone(),
+            numbers: numbers.into_iter().collect(),
+        }
+    }
+}

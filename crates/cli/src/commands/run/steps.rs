@@ -1,0 +1,239 @@
+//! The steps of a run: one verb on one repository each, with the options of the file.
+
+use std::ffi::OsString;
+use std::time::Instant;
+
+use larder_job::{Clock, SystemClock};
+use larder_profile::config::{Event, Profile, Repository};
+use larder_profile::journal::{Line, RUN};
+use serde_json::Map;
+
+use super::hooked::Told;
+use super::notify;
+use super::repositories;
+use super::runner::{Runner, StepEnd};
+use crate::commands;
+use crate::configured::{Wanted, chosen, layers, step};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+impl<'a> Runner<'a> {
+    /// Runs profiles, then the maintenance of their repositories.
+    pub(super) fn run(&mut self, profiles: &[&Profile]) -> Result<Exit, Failure> {
+        let started = Instant::now();
+        let names: Vec<_> = profiles.iter().map(|profile| profile.name.as_str()).collect();
+        let mut used: Vec<&Repository> = Vec::new();
+        for repository in profiles.iter().flat_map(|profile| self.repositories(profile)) {
+            if !used.iter().any(|known| known.name == repository.name) {
+                used.push(repository);
+            }
+        }
+        self.open_all(&used);
+        if !profiles.is_empty() {
+            self.notify(&[Event::Start], &names.join(", "), None, None);
+        }
+        // From now on a signal stops the run between and within steps.
+        self.app.interrupts.job_begins();
+        for profile in profiles {
+            if !self.is_stopped() {
+                self.profile(profile)?;
+            }
+        }
+        for repository in used {
+            if !self.is_stopped() {
+                self.maintain(repository)?;
+            }
+        }
+        let exit = self.exit_of(0);
+        if !profiles.is_empty() {
+            let summary = self.json(0, started.elapsed(), exit);
+            let events = notify::events(exit, notify::was_failure(self.before, &names));
+            self.notify(&events, &names.join(", "), Some(&summary), Some(exit));
+        }
+        self.report(started.elapsed())
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.app.interrupts.is_cancelled()
+    }
+
+    /// The repositories of a profile; only the one that was named, if one was.
+    fn repositories(&self, profile: &Profile) -> Vec<&'a Repository> {
+        let named = self.app.configured.repository.as_ref();
+        let all = repositories(self.config, profile).into_iter();
+        all.filter(|repository| named.is_none_or(|named| repository.name == *named)).collect()
+    }
+
+    fn profile(&mut self, profile: &Profile) -> Result<(), Failure> {
+        let (start_ms, started, first) = (SystemClock.now_ms(), Instant::now(), self.ends.len());
+        let told = Told { profile: profile.name.clone(), command: "run".to_owned(), ..Told::default() };
+        match self.before(&profile.hooks, &told) {
+            Err(failure) => self.note_failure(profile, None, "before", failure),
+            Ok(()) => {
+                for repository in self.repositories(profile) {
+                    if self.is_stopped() {
+                        break;
+                    }
+                    let is_saved = self.with_hooks(profile, repository, "backup")?;
+                    if is_saved && !self.is_stopped() && self.has_policy(profile, repository) {
+                        self.with_hooks(profile, repository, "forget")?;
+                    }
+                }
+            }
+        }
+        let mut exit = self.exit_of(first);
+        let summary = Some(self.json(first, started.elapsed(), exit));
+        let error = self.ends[first..].iter().find_map(|end| end.error.clone());
+        let told = Told { exit: Some(exit), summary, error, ..told };
+        if let Err(failure) = self.afterwards(&profile.hooks, &told) {
+            self.note_failure(profile, None, "hooks", failure);
+            exit = self.exit_of(first);
+        }
+        if self.dry_run {
+            return Ok(());
+        }
+        self.write_line(&Line {
+            start_ms,
+            seconds: started.elapsed().as_secs_f64(),
+            profile: Some(profile.name.clone()),
+            repository: None,
+            command: RUN.to_owned(),
+            exit_code: exit.code(),
+            snapshot_id: None,
+            numbers: Map::new(),
+        });
+        Ok(())
+    }
+
+    /// Whether a policy says what to keep.
+    fn has_policy(&self, profile: &Profile, repository: &Repository) -> bool {
+        let layers = layers(self.config, Some(profile), Some(repository));
+        let chosen = chosen(self.definitions, &layers, &["forget".to_owned()]);
+        chosen.is_ok_and(|chosen| chosen.iter().any(|option| option.arg.get_id().as_str().starts_with("keep_")))
+    }
+
+    /// Runs a verb of a profile between its hooks. Says whether it succeeded.
+    fn with_hooks(
+        &mut self,
+        profile: &Profile,
+        repository: &Repository,
+        command: &'static str,
+    ) -> Result<bool, Failure> {
+        let none = larder_profile::config::Hooks::default();
+        let hooks = profile.verb_hooks.get(command).unwrap_or(&none);
+        let (profile_name, repository_name) = (profile.name.clone(), Some(repository.name.clone()));
+        let told =
+            Told { profile: profile_name, repository: repository_name, command: command.to_owned(), ..Told::default() };
+        let first = self.ends.len();
+        match self.before(hooks, &told) {
+            Err(failure) => self.note_failure(profile, Some(repository), command, failure),
+            Ok(()) => self.step(Some(profile), repository, command)?,
+        }
+        let told = match self.ends.last() {
+            Some(end) => told.after(end),
+            None => told,
+        };
+        if let Err(failure) = self.afterwards(hooks, &told) {
+            self.note_failure(profile, Some(repository), command, failure);
+        }
+        Ok(matches!(self.exit_of(first), Exit::Done | Exit::Partly))
+    }
+
+    /// Runs one verb, and notes its end.
+    pub(super) fn step(
+        &mut self,
+        profile: Option<&Profile>,
+        repository: &Repository,
+        command: &'static str,
+    ) -> Result<(), Failure> {
+        let labels = self.labels(profile, Some(repository), command);
+        let (start_ms, started) = (SystemClock.now_ms(), Instant::now());
+        let out = self.app.out.of_step(labels);
+        let result = match self.opened.failure(repository) {
+            // It was reported already.
+            Some(exit) => Err(Failure::new(exit, format!("repository {} could not be opened", repository.name))),
+            None => {
+                let on = format!("{command} on {}", repository.name);
+                let of = profile.map_or_else(String::new, |profile| format!("{}: ", profile.name));
+                self.app.out.info(format!("== {of}{on}"))?;
+                let result = self.verb(profile, repository, command, &out);
+                if let Err(failure) = &result {
+                    self.app.out.flush()?;
+                    out.failure(failure);
+                }
+                result
+            }
+        };
+        let (exit, error) = match result {
+            Ok(exit) => (exit, None),
+            Err(failure) => (failure.exit, Some(failure.message)),
+        };
+        let summary = out.take_summary();
+        let snapshot_id = summary.as_ref().and_then(|summary| Some(summary.get("snapshot_id")?.as_str()?.to_owned()));
+        let end = StepEnd {
+            profile: profile.map(|profile| profile.name.clone()),
+            repository: Some(repository.name.clone()),
+            command,
+            start_ms,
+            seconds: started.elapsed().as_secs_f64(),
+            exit,
+            snapshot_id,
+            error,
+            summary,
+        };
+        if !self.dry_run {
+            self.write_line(&end.line());
+        }
+        self.ends.push(end);
+        Ok(())
+    }
+
+    fn verb(
+        &mut self,
+        profile: Option<&Profile>,
+        repository: &Repository,
+        command: &'static str,
+        out: &crate::output::Output,
+    ) -> Result<Exit, Failure> {
+        let mut more: Vec<OsString> = self.app.configured.typed.clone();
+        if self.dry_run {
+            more.push("--dry-run".into());
+        }
+        let wanted = Wanted { profile, repository: Some(repository) };
+        let (cli, mut configured) = step(self.definitions, self.config, wanted, command, &more)?;
+        configured.secret = self.opened.secret(repository);
+        let app = self.app.step(cli.global, configured, out.clone());
+        let exit = commands::run(&app, cli.command)?;
+        out.flush()?;
+        Ok(app.final_exit(exit))
+    }
+
+    /// A failure that is not one of a verb.
+    fn note_failure(
+        &mut self,
+        profile: &Profile,
+        repository: Option<&Repository>,
+        command: &'static str,
+        failure: Failure,
+    ) {
+        self.app.out.of_step(self.labels(Some(profile), repository, command)).failure(&failure);
+        self.ends.push(StepEnd {
+            profile: Some(profile.name.clone()),
+            repository: repository.map(|repository| repository.name.clone()),
+            command,
+            start_ms: SystemClock.now_ms(),
+            seconds: 0.0,
+            exit: failure.exit,
+            snapshot_id: None,
+            error: Some(failure.message),
+            summary: None,
+        });
+    }
+
+    /// A line that cannot be written stops no backup.
+    fn write_line(&self, line: &Line) {
+        if let Err(error) = self.journal.add(std::slice::from_ref(line)) {
+            self.app.out.warn(&format!("the journal of runs cannot be written: {error}"));
+        }
+    }
+}

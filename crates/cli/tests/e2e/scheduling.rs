@@ -1,0 +1,109 @@
+//! `larder schedule`: unit files, crontabs, and what systemd says about them.
+
+use std::process::Command;
+
+use crate::profiles::{Configured, SIMPLE};
+use crate::support::schema;
+
+const SCHEDULED: &str = "schedule = [\"daily 02:30\", \"Sun 12:00\"]\nrandom-delay = \"30m\"\nrelax = [\"LockPersonality\"]\n\
+                         [profiles.other]\nsources = [\"/tmp\"]\nschedule = \"every 6h\"\n[profiles.by-hand]\n";
+
+fn scheduled() -> Configured {
+    Configured::new(&format!("{SIMPLE}{SCHEDULED}"))
+}
+
+fn text(it: &Configured, name: &str) -> String {
+    std::fs::read_to_string(it.play.path(name)).unwrap_or_default()
+}
+
+#[test]
+fn timers_are_written_listed_and_removed() {
+    let it = scheduled();
+    let units = it.play.path("units").display().to_string();
+    let place = ["--with", "systemd", "--directory", &units];
+    let ran = it.larder(&[&["schedule", "install"], &place[..]].concat()).ok();
+    assert_eq!(ran.text().matches("wrote ").count(), 4, "{}", ran.text());
+    let service = text(&it, "units/larder-run-home.service");
+    let nas = it.play.path("nas").display().to_string();
+    for line in [
+        &format!("ExecStart={} --config {} run home", env!("CARGO_BIN_EXE_larder"), it.file.display()),
+        "NoNewPrivileges=yes",
+        &format!("ReadWritePaths=-{nas}"),
+    ] {
+        assert!(service.lines().any(|found| found == line), "{line} is not in {service}");
+    }
+    assert!(!service.contains("LockPersonality"), "{service}");
+    // These files are below /tmp, where a private one would hide them.
+    assert!(!service.contains("PrivateTmp"), "{service}");
+    let timer = text(&it, "units/larder-run-home.timer");
+    assert!(
+        timer.contains("OnCalendar=*-*-* 02:30\nOnCalendar=Sun *-*-* 12:00\nRandomizedDelaySec=1800s\n"),
+        "{timer}"
+    );
+    it.play.write("units/larder-run-theirs.timer", "[Timer]\n");
+    let listed = it.larder(&[&["schedule", "list"], &place[..]].concat()).ok();
+    assert_eq!(listed.lines().len(), 2, "{}", listed.text());
+    let listed = it.larder(&[&["schedule", "list", "--json"], &place[..]].concat()).ok();
+    listed.json_lines().iter().for_each(|line| schema::check("schedule", line));
+    it.larder(&[&["schedule", "remove", "by-hand"], &place[..]].concat())
+        .code(2)
+        .says("no timer of the profile by-hand");
+    it.larder(&[&["schedule", "remove", "home"], &place[..]].concat()).ok();
+    it.larder(&[&["schedule", "remove"], &place[..]].concat()).ok();
+    let left: Vec<_> = std::fs::read_dir(it.play.path("units")).expect("a folder").collect();
+    assert_eq!(left.len(), 1, "files of others stay: {left:?}");
+}
+
+#[test]
+fn a_line_of_cron_is_written_listed_and_removed() {
+    let it = scheduled();
+    let folder = it.play.path("cron").display().to_string();
+    let place = ["--with", "cron", "--directory", &folder];
+    it.larder(&[&["schedule", "install"], &place[..]].concat()).ok();
+    let line = format!(
+        "*/15 * * * * root {} --quiet --config {} run --due\n",
+        env!("CARGO_BIN_EXE_larder"),
+        it.file.display()
+    );
+    assert!(text(&it, "cron/larder").contains(&line), "{}", text(&it, "cron/larder"));
+    let listed = it.larder(&[&["schedule", "list"], &place[..]].concat()).ok();
+    assert!(listed.text().contains("run --due"), "{}", listed.text());
+    it.larder(&[&["schedule", "install", "home"], &place[..]].concat()).code(2).says("leave out the names");
+    it.larder(&[&["schedule", "remove"], &place[..]].concat()).ok();
+    assert!(!it.play.path("cron/larder").exists());
+    it.larder(&[&["schedule", "remove"], &place[..]].concat()).ok();
+    it.rewrite(&format!("{SIMPLE}oncalendar = \"Mon *-*-1..7 03:00\"\n"));
+    it.larder(&[&["schedule", "install"], &place[..]].concat()).code(2).says("only systemd understands oncalendar");
+}
+
+#[test]
+fn files_can_be_printed_and_nothing_else_happens() {
+    let it = scheduled();
+    let ran = it.larder(&["schedule", "install", "other", "--print", "--with", "systemd"]).ok();
+    assert!(ran.text().contains("OnCalendar=*-*-* 00/6:00") && !ran.text().contains("run home"), "{}", ran.text());
+    let ran = it.larder(&["schedule", "install", "--print", "--with", "systemd", "--json"]).ok();
+    ran.json_lines().iter().for_each(|line| schema::check("schedule_file", line));
+    it.larder(&["schedule", "install", "by-hand", "--print"]).code(2).says("the profile by-hand has no schedule");
+    it.larder(&["schedule", "install", "homex", "--print"]).code(2).says("did you mean \"home\"?");
+    let shown = it.larder(&["schedule", "show"]).ok().text();
+    assert!(shown.contains("(+30m)") && shown.contains("never") && shown.contains("no schedule"), "{shown}");
+}
+
+/// systemd reads the units, when it is here.
+#[test]
+fn systemd_accepts_the_units() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        return;
+    }
+    let it = scheduled();
+    it.rewrite(&format!("{SIMPLE}oncalendar = \"nonsense\"\n"));
+    it.larder(&["schedule", "install", "--print", "--with", "systemd"])
+        .code(2)
+        .says("systemd does not accept the units");
+    it.rewrite(&format!("{SIMPLE}{SCHEDULED}"));
+    let ran = it.larder(&["schedule", "install", "--print", "--with", "systemd"]).ok();
+    for line in ran.text().lines().filter_map(|line| line.strip_prefix("OnCalendar=")) {
+        let output = Command::new("systemd-analyze").args(["calendar", line]).output().expect("it runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
