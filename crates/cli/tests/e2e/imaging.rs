@@ -3,7 +3,9 @@
 //! Tests of qcow2 images need `qemu-img`, and skip without it.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -345,4 +347,122 @@ fn a_qcow2_image_that_cannot_be_used_is_refused_with_advice() {
     qemu("qemu-img", &["create", "-q", "-f", "qcow2", "-o", "compat=0.10", &old, "8M"]);
     let read = imaged(&play, &[&format!("qcow2:{old}")]).ok();
     assert!(read.stderr.contains("changes of") && read.stderr.contains("cannot be noted"), "{}", read.stderr);
+}
+
+/// A running QEMU without a guest: its monitor writes to the disk. A drop ends it.
+struct Machine {
+    child: std::process::Child,
+    monitor: BufReader<UnixStream>,
+    /// The content of its disk.
+    content: Vec<u8>,
+}
+
+impl Machine {
+    /// `None` if QEMU is not installed.
+    #[expect(clippy::print_stderr, reason = "tells that a test was skipped")]
+    fn start(image: &Qcow2<'_>) -> Option<Self> {
+        let socket = |name: &str| format!("unix:{},server=on,wait=off", image.play.path(name).display());
+        let drive = format!("if=none,id=vda,file={},format=qcow2", image.path);
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-M", "none", "-nodefaults", "-display", "none", "-drive", &drive]);
+        command.args(["-qmp", &socket("qmp"), "-qmp", &socket("monitor")]).stdin(Stdio::null()).stdout(Stdio::null());
+        let Ok(child) = command.spawn() else {
+            eprintln!("skipped: qemu-system-x86_64 is not installed");
+            return None;
+        };
+        let monitor = loop {
+            match UnixStream::connect(image.play.path("monitor")) {
+                Ok(monitor) => break BufReader::new(monitor),
+                Err(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
+            }
+        };
+        let mut machine = Self { child, monitor, content: vec![0; 64 * MIB] };
+        machine.line();
+        machine.ask("qmp_capabilities", "{}");
+        Some(machine)
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.monitor.read_line(&mut line).expect("a line");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    fn ask(&mut self, command: &str, arguments: &str) -> Value {
+        let line = format!("{{\"execute\":\"{command}\",\"arguments\":{arguments}}}\n");
+        self.monitor.get_mut().write_all(line.as_bytes()).expect("sent");
+        loop {
+            let line = self.line();
+            if line.get("event").is_none() {
+                return line["return"].clone();
+            }
+        }
+    }
+
+    fn write(&mut self, kilobyte: usize, kilobytes: usize, pattern: u8) {
+        let line = format!("qemu-io vda \\\"write -P {pattern} {kilobyte}k {kilobytes}k\\\"");
+        self.ask("human-monitor-command", &format!("{{\"command-line\":\"{line}\"}}"));
+        self.content[kilobyte << 10..(kilobyte + kilobytes) << 10].fill(pattern);
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_disk_of_a_running_qemu_is_backed_up() {
+    if !has_qemu() {
+        return;
+    }
+    let play = Play::with_repository();
+    let image = Qcow2::new(&play);
+    let Some(mut machine) = Machine::start(&image) else { return };
+    let source = format!("qemu:vda@{}", play.path("qmp").display());
+    machine.write(1024, 8192, 1);
+    let first = summary(&imaged(&play, &[&source]).ok());
+    assert!(first.get("map").is_none() && dumped(&play, &first) == machine.content, "{first}");
+    machine.write(2000, 64, 2);
+    let second = imaged(&play, &[&source]).ok();
+    assert!(second.stderr.is_empty(), "{}", second.stderr);
+    let second = summary(&second);
+    assert!(second["map"] == "used" && dumped(&play, &second) == machine.content, "{second}");
+    let read = number(&second, "read_bytes") - number(&second, "map_checked_bytes");
+    assert!(read < 2 * MIB, "{second}");
+    // A backup that fails leaves the bitmap, and nothing else.
+    machine.write(3000, 64, 3);
+    let versions = play.repository().join("versions");
+    std::fs::rename(&versions, play.path("aside")).expect("moved");
+    std::fs::write(&versions, "no folder").expect("written");
+    assert_ne!(imaged(&play, &[&source]).code, 0);
+    std::fs::remove_file(&versions).and_then(|()| std::fs::rename(play.path("aside"), &versions)).expect("moved");
+    for query in ["query-block-jobs", "query-block-exports"] {
+        assert_eq!(machine.ask(query, "{}"), serde_json::json!([]), "{query}");
+    }
+    let third = summary(&imaged(&play, &[&source]).ok());
+    assert!(third["map"] == "used" && dumped(&play, &third) == machine.content, "{third}");
+    let nowhere = imaged(&play, &[&format!("qemu:vdb@{}", play.path("qmp").display())]);
+    assert!(nowhere.code == 1 && nowhere.stderr.contains("it has no disk vdb"), "{}", nowhere.stderr);
+    // The machine ends well, and the image at rest has the bitmap.
+    machine.ask("quit", "{}");
+    machine.child.wait().expect("it ends");
+    image.write(4000, 64, 4);
+    let rest = summary(&image.backup(&[]).ok());
+    assert!(rest["map"] == "used" && dumped(&play, &rest) == image.content(), "{rest}");
+    // A machine that is killed has not noted its last changes.
+    drop(machine);
+    let mut killed = Machine::start(&image).expect("it starts again");
+    killed.write(5000, 64, 5);
+    drop(killed);
+    let after = summary(&image.backup(&[]).ok());
+    assert!(after["map"] == "unusable" && dumped(&play, &after) == image.content(), "{after}");
+    // A disk of another size is another disk.
+    qemu("qemu-img", &["resize", "-q", &image.path, "65M"]);
+    let larger = summary(&image.backup(&[]).ok());
+    assert!(larger["map"] == "unusable" && dumped(&play, &larger) == image.content(), "{larger}");
+    assert!(larger["map_problem"].as_str().expect("a reason").contains("another size"), "{larger}");
+    play.larder(["check", "--read-data"]).ok();
 }

@@ -137,6 +137,8 @@ fn array(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parsed(text: &str) -> ChangedMap {
@@ -171,6 +173,29 @@ mod tests {
         let expected = ChangedMap { since: Some("1a2b".to_owned()), ranges: std::iter::once(1..3).collect() };
         assert_eq!(parsed("since 1a2b\n1 2\n"), expected);
         assert_eq!(parsed("{\"since\":\"1a2b\"}\n{\"offset\":1,\"length\":2}"), expected);
+    }
+
+    proptest! {
+        /// Any bytes are a map with rising ranges, or an error. Those that are nearly a map, too.
+        #[test]
+        fn any_bytes_are_a_map_or_an_error(
+            noise in prop::collection::vec(any::<u8>(), 0..200),
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "[", "]", "{", "}", ",", "\"offset\":", "\"length\":", "\"since\":\"x\"", "1", "18446744073709551615",
+                    " ", "\n", "since", "#", "<superblock data_block_size=\"128\">", "<diff>", "<same begin=\"1\" length=\"2\"/>",
+                    "<different begin=\"1\" length=\"2\"/>", "</diff>", "</superblock>", "<range/>",
+                ]),
+                0..12,
+            ),
+        ) {
+            for bytes in [noise, pieces.concat().into_bytes()] {
+                if let Ok(map) = parse(&mut &*bytes) {
+                    prop_assert!(map.ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+                    prop_assert!(map.ranges.iter().all(|range| !range.is_empty()));
+                }
+            }
+        }
     }
 
     #[test]
