@@ -365,7 +365,8 @@ impl Machine {
         let drive = format!("if=none,id=vda,file={},format=qcow2", image.path);
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-M", "none", "-nodefaults", "-display", "none", "-drive", &drive]);
-        command.args(["-qmp", &socket("qmp"), "-qmp", &socket("monitor")]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-qmp", &socket("qmp"), "-qmp", &socket("monitor")]).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(child) = command.spawn() else {
             eprintln!("skipped: qemu-system-x86_64 is not installed");
             return None;

@@ -14,6 +14,7 @@
 //! What a killed backup left in QEMU is removed by the next one.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -239,10 +240,9 @@ impl Session {
     fn connect(&mut self, old: &[Bitmap]) -> Result<(NbdImage, Vec<Changes>), ImageError> {
         let socket = self.ours.socket.display().to_string();
         let address = json!({"addr": {"type": "unix", "data": {"path": socket}}});
-        if let Err(error) = self.qmp.ask("nbd-server-start", address) {
-            // That of somebody else cannot be told from one that a killed backup left.
-            let why = format!("{error}; `nbd-server-stop` ends a server that is not needed any more");
-            return Err(self.qmp.failed(why));
+        if let Err(refused) = self.qmp.try_ask("nbd-server-start", address)? {
+            let why = "`nbd-server-stop` ends a server that is not needed any more";
+            return Err(self.qmp.failed(format!("nbd-server-start: {}; {why}", refused.desc)));
         }
         self.qmp.ask(
             "block-export-add",
@@ -279,9 +279,11 @@ impl Session {
     /// there.
     fn end(&mut self) {
         let (export, job, fleece) = (self.ours.export.clone(), self.ours.job.clone(), self.ours.fleece.clone());
-        let has_export = self.tell("block-export-del", json!({"id": export, "mode": "hard"}));
-        if has_export {
+        if self.tell("block-export-del", json!({"id": export, "mode": "hard"})) {
             self.until(|session| session.lists("query-block-exports", "id", &export).is_some_and(|has| !has));
+        }
+        // QEMU has one server at most. It is that of this series if it listens here.
+        if UnixStream::connect(&self.ours.socket).is_ok() {
             self.tell("nbd-server-stop", json!({}));
         }
         if self.tell("block-job-cancel", json!({"device": job, "force": true})) {

@@ -38,7 +38,7 @@ struct Line {
 /// An error of a command.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Refused {
-    desc: String,
+    pub(super) desc: String,
 }
 
 impl Qmp {

@@ -33,7 +33,11 @@ impl Machine {
         let drive = format!("if=none,id=vda,file={image},format={format}");
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-M", "none", "-nodefaults", "-display", "none", "-drive", &drive]);
-        command.args(["-qmp", &socket("qmp"), "-qmp", &socket("monitor")]).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .args(["-qmp", &socket("qmp"), "-qmp", &socket("monitor")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else {
             eprintln!("skipped: qemu-system-x86_64 is not installed");
             return None;
@@ -157,6 +161,11 @@ fn what_a_killed_backup_left_is_removed() {
     assert_eq!(machine.left().0, [job(1), job(2)]);
     assert!(machine.left().1 >= 3, "{:?}", machine.left());
     machine.write(3, 13);
+    // Another one was killed between the start of its server and its export.
+    let address = json!({"type": "unix", "data": {"path": machine.folder.path().join("nbd")}});
+    machine.monitor.ask("block-export-del", json!({"id": "larder-0123456789ab-export", "mode": "hard"})).expect("gone");
+    machine.monitor.ask("nbd-server-stop", json!({})).expect("stopped");
+    machine.monitor.ask("nbd-server-start", json!({"addr": address})).expect("started");
     let third = machine.open(3).expect("opens");
     assert_eq!((changed(&third, 1), changed(&third, 2)), (vec![2, 3], vec![3]));
     assert!(all_of(&*third.image) == machine.content);
@@ -179,6 +188,13 @@ fn a_view_that_is_lost_fails_the_backup() {
     drop(first.image);
     assert!(first.ending.failed().is_empty());
     assert_eq!(machine.left(), (Vec::new(), 0));
+    // The server of somebody else is left alone.
+    let address = json!({"type": "unix", "data": {"path": machine.folder.path().join("other")}});
+    machine.monitor.ask("nbd-server-start", json!({"addr": address})).expect("started");
+    let error = machine.open(2).err().expect("refused").to_string();
+    assert!(error.contains("already running") && error.contains("nbd-server-stop"), "{error}");
+    assert_eq!(machine.left(), (Vec::new(), 0));
+    machine.monitor.ask("nbd-server-stop", json!({})).expect("stopped");
     let error = open(&machine.folder.path().join("qmp"), "vdb", names(2), machine.folder.path(), true);
     assert!(error.err().expect("refused").to_string().contains("it has no disk vdb"));
 }
