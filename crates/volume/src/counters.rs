@@ -76,6 +76,8 @@ pub(crate) struct Counters {
     pub(crate) reads: Count,
     pub(crate) read_bytes: Count,
     pub(crate) writes: Count,
+    /// Nanoseconds that writes and discards waited for room.
+    pub(crate) waited: Count,
     pub(crate) written_bytes: Count,
     pub(crate) discards: Count,
     pub(crate) discarded_bytes: Count,
@@ -107,9 +109,14 @@ impl Counters {
     pub(crate) fn time(&self, phase: Phase) -> Timer<'_> {
         Timer { nanos: &self.nanos[phase as usize], start: Instant::now() }
     }
+
+    /// Adds the time until the value is dropped to the waits of writes.
+    pub(crate) fn time_wait(&self) -> Timer<'_> {
+        Timer { nanos: &self.waited, start: Instant::now() }
+    }
 }
 
-/// See [`Counters::time`].
+/// See [`Counters::time`] and [`Counters::time_wait`].
 pub(crate) struct Timer<'a> {
     nanos: &'a Count,
     start: Instant,

@@ -31,6 +31,8 @@ pub struct StoreStats {
     pub writes: u64,
     /// Bytes that clients wrote.
     pub written_bytes: u64,
+    /// Nanoseconds that writes and discards waited for room in the write buffer, all together.
+    pub waited_nanos: u64,
     /// Requests to discard or to write zeros.
     pub discards: u64,
     /// Their bytes.
@@ -57,6 +59,8 @@ pub struct StoreStats {
     pub nanos: [u64; Phase::ALL.len()],
     /// Bytes of writes that wait for a commit.
     pub waiting_bytes: u64,
+    /// The size of the write buffer. When it is full, further writes wait for room.
+    pub waiting_most: u64,
     /// Bytes of the memory tables.
     pub table_bytes: u64,
     /// Slots of the log.
@@ -101,6 +105,8 @@ impl Store {
             read_bytes: of.read_bytes.get(),
             writes: of.writes.get(),
             written_bytes: of.written_bytes.get(),
+            waited_nanos: of.waited.get(),
+            waiting_most: self.options.write_buffer as u64,
             discards: of.discards.get(),
             discarded_bytes: of.discarded_bytes.get(),
             flushes: of.flushes.get(),

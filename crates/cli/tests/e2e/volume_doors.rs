@@ -45,6 +45,9 @@ fn commands_reach_a_store_through_its_server() {
     assert_eq!((&stats["requests"]["flushes"], &stats["requests"]["written_bytes"]), (&json!(1), &json!(1 << 20)));
     assert_eq!((&stats["space"]["data_bytes"], &stats["space"]["volumes"][0]["blocks"]), (&json!(1 << 20), &json!(16)));
     assert!(stats["connections"].as_u64() >= Some(1));
+    // An eighth of the memory, which is a quarter of the machine's within bounds.
+    let most = stats["memory"]["waiting_most_bytes"].as_u64().expect("a number");
+    assert!((12 << 20..=128 << 20).contains(&most), "{most}");
     let text = play.larder(["volume", "stats", "store", "more"]).ok().text();
     assert!(text.contains("  more") && !text.contains("  disk") && text.contains("flushes"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

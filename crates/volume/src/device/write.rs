@@ -183,7 +183,9 @@ impl Store {
         change: impl FnOnce(&mut State) -> bool,
     ) -> Result<bool, VolumeError> {
         let mut state = self.state.lock();
+        let mut waiting = None;
         while state.held(key.0, self.options.write_buffer) >= self.options.write_buffer {
+            waiting.get_or_insert_with(|| self.counters.time_wait());
             match self.committer.try_lock() {
                 Some(mut committer) => {
                     drop(state);
@@ -203,6 +205,7 @@ impl Store {
                 return Err(VolumeError::Stopped(why.clone()));
             }
         }
+        drop(waiting);
         if let Some(why) = &state.stopped {
             return Err(VolumeError::Stopped(why.clone()));
         }

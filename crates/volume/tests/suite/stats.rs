@@ -32,6 +32,10 @@ fn counters_say_what_was_done() {
     assert_eq!((stats.log_slots, stats.log_slots_used), (4, 1));
     assert_eq!(stats.frames.hits + stats.frames.misses, 1);
     assert_eq!(stats.chunk_runs.runs, 0);
+    assert_eq!((stats.waiting_most, stats.waited_nanos), (1 << 20, 0));
+    // More than the buffer takes.
+    store.write(volume, 2 << 20, &Random(4).bytes(3 << 20)).unwrap();
+    assert!(store.stats().waited_nanos > 0);
     store.close().unwrap();
     let stats = store.stats();
     assert_eq!((stats.chunk_runs.runs, stats.block_runs.runs, stats.waiting_bytes), (1, 1, 0));

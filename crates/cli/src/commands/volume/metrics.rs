@@ -33,6 +33,12 @@ pub(super) fn render(report: &Report) -> String {
     text.counter("read_bytes_total", "Bytes that clients read.", requests.read_bytes);
     text.counter("writes_total", "Requests to write.", requests.writes);
     text.counter("written_bytes_total", "Bytes that clients wrote.", requests.written_bytes);
+    text.metric(
+        "write_wait_seconds_total",
+        "Time that writes and discards waited for room in the write buffer.",
+        Kind::Counter,
+        &[(String::new(), requests.waited_micros as f64 / 1e6)],
+    );
     text.counter("discards_total", "Requests to discard or to write zeros.", requests.discards);
     text.counter("discarded_bytes_total", "Bytes of these requests.", requests.discarded_bytes);
     text.counter("flushes_total", "Requests to make everything durable.", requests.flushes);
@@ -52,6 +58,7 @@ pub(super) fn render(report: &Report) -> String {
         &phases.collect::<Vec<_>>(),
     );
     text.gauge("waiting_bytes", "Writes that wait for a commit.", memory.waiting_bytes);
+    text.gauge("waiting_most_bytes", "Size of the write buffer.", memory.waiting_most_bytes);
     text.gauge("table_bytes", "Memory tables.", memory.table_bytes);
     text.gauge("log_slots", "Slots of the log.", log.slots);
     text.gauge("log_slots_used", "Slots with records that are not in runs.", log.slots_used);

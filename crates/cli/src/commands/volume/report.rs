@@ -45,6 +45,8 @@ pub(super) struct Requests {
     pub(super) read_bytes: u64,
     pub(super) writes: u64,
     pub(super) written_bytes: u64,
+    /// Microseconds that writes and discards waited for room in the write buffer.
+    pub(super) waited_micros: u64,
     pub(super) discards: u64,
     pub(super) discarded_bytes: u64,
     pub(super) flushes: u64,
@@ -74,6 +76,8 @@ pub(super) struct PhaseTime {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Memory {
     pub(super) waiting_bytes: u64,
+    /// Size of the write buffer.
+    pub(super) waiting_most_bytes: u64,
     pub(super) table_bytes: u64,
 }
 
@@ -183,12 +187,17 @@ impl Report {
                 read_bytes: stats.read_bytes,
                 writes: stats.writes,
                 written_bytes: stats.written_bytes,
+                waited_micros: stats.waited_nanos / 1000,
                 discards: stats.discards,
                 discarded_bytes: stats.discarded_bytes,
                 flushes: stats.flushes,
             },
             commits: commits(&stats),
-            memory: Memory { waiting_bytes: stats.waiting_bytes, table_bytes: stats.table_bytes },
+            memory: Memory {
+                waiting_bytes: stats.waiting_bytes,
+                waiting_most_bytes: stats.waiting_most,
+                table_bytes: stats.table_bytes,
+            },
             log: LogUse { slots: stats.log_slots, slots_used: stats.log_slots_used, slot_bytes: stats.log_slot_bytes },
             runs: Runs {
                 chunks: runs(stats.chunk_runs),

@@ -124,7 +124,7 @@ fn lines(now: &Report, before: Option<&Report>) -> Vec<String> {
     let used = format!("{} of {} slots of {}", log.slots_used, log.slots, sizes::show(log.slot_bytes));
     lines.push(row("log", &used));
     let memory = &now.memory;
-    let waiting = sizes::show(memory.waiting_bytes);
+    let waiting = format!("{} of {}", sizes::show(memory.waiting_bytes), sizes::show(memory.waiting_most_bytes));
     lines.push(row("memory", &format!("waiting writes {waiting}, tables {}", sizes::show(memory.table_bytes))));
     let replayed = &now.replayed;
     let replayed_text = format!("{} ({})", sizes::count(replayed.commits, "commit"), sizes::show(replayed.bytes));
@@ -153,6 +153,8 @@ fn work(now: &Report, before: Option<&Report>) -> Vec<String> {
         row("flushes", &format!("{:>12}  {:>10}  {:>8}/s", now.requests.flushes, "", rate(|of| of.requests.flushes))),
         requests("commits", |of| of.commits.commits, |of| of.commits.sealed_bytes),
     ];
+    let waited = format!("{:.1} s, all writes together, for room in memory", now.requests.waited_micros as f64 / 1e6);
+    lines.push(row("waited", &waited));
     let commits = &now.commits;
     let (cut, new, sealed) = (commits.cut_bytes, commits.new_bytes, commits.sealed_bytes);
     let text = format!(
