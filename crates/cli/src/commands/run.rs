@@ -164,7 +164,7 @@ fn delay_ms(profile: &Profile) -> u64 {
 }
 
 /// The repositories of a profile.
-fn repositories<'a>(config: &'a Config, profile: &Profile) -> Vec<&'a Repository> {
+pub(super) fn repositories<'a>(config: &'a Config, profile: &Profile) -> Vec<&'a Repository> {
     match (&*profile.repositories, &*config.repositories) {
         ([], [only]) => vec![only],
         (names, _) => names.iter().filter_map(|name| config.repository(&name.value)).collect(),

@@ -45,6 +45,7 @@ fn install(app: &App, args: &InstallArgs) -> Result<(), Failure> {
         return Err(Failure::usage(mistake).advise("`larder config check` shows all mistakes"));
     }
     let profiles = chosen(config, &args.profiles)?;
+    profiles.iter().try_for_each(|profile| asks_nobody(config, profile))?;
     match starter(&args.place) {
         StarterName::Systemd => systemd::install(app, config, &profiles, args),
         StarterName::Cron => {
@@ -75,6 +76,20 @@ fn remove(app: &App, args: &RemoveArgs) -> Result<(), Failure> {
             Err(Failure::usage("with cron, one line runs all profiles").advise("leave out the names"))
         }
         StarterName::Cron => cron::remove(app, args),
+    }
+}
+
+/// Nobody is there to type a password.
+fn asks_nobody(config: &Config, profile: &Profile) -> Result<(), Failure> {
+    let repositories = super::run::repositories(config, profile);
+    let credentials = repositories.iter().filter_map(|repository| config.credential_of(repository));
+    match credentials.into_iter().find(|credential| credential.options.is_empty()) {
+        Some(asks) => {
+            let why =
+                format!("{}: runs of the profile {} on schedule cannot ask for a password", asks.place, profile.name);
+            Err(Failure::usage(why).advise("use password-file, password-command or key-file"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -213,7 +213,9 @@ pub(super) fn arguments(
     let Some(command) = definitions.verb(&typed.verb) else { return Ok(typed.argv.clone()) };
     let layers = layers(config, wanted.profile, wanted.repository);
     let chosen = chosen(definitions, &layers, &typed.verb)?;
-    let used: Vec<_> = chosen.iter().filter(|chosen| is_used(command, typed, chosen, off)).collect();
+    let is_used =
+        |chosen: &&Chosen<'_>| is_used(command, typed, chosen, off) && !is_other_policy(wanted, typed, chosen);
+    let used: Vec<_> = chosen.iter().filter(is_used).collect();
     let mut of_file: Vec<OsString> = used.iter().flat_map(|chosen| chosen.arguments.clone()).collect();
     let mut inputs = Vec::new();
     if let Some(profile) = wanted.profile {
@@ -250,6 +252,13 @@ fn is_used(command: &Command, typed: &Typed, chosen: &Chosen<'_>, off: &[String]
     }
     let mut given = command.get_arguments().filter(|given| typed.is_given(given.get_id().as_str()));
     given.all(|given| given.get_id() == id || !excludes(command, given, arg))
+}
+
+/// Whether this is a rule of the file that says what to keep, and the command is not about it. A
+/// policy is for profiles, whose snapshots it knows. Typed names of snapshots take its place.
+fn is_other_policy(wanted: &Wanted<'_>, typed: &Typed, chosen: &Chosen<'_>) -> bool {
+    let is_rule = typed.verb == ["forget"] && chosen.arg.get_id().as_str().starts_with("keep_");
+    is_rule && (wanted.profile.is_none() || typed.is_given("ids"))
 }
 
 /// The series of a profile: the snapshots that its backups make, and that its policy is about.

@@ -73,7 +73,7 @@ fn flags_that_are_off_and_empty_lists_are_no_arguments() {
 fn typed_arguments_come_before_the_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("larder.toml");
-    let text = "[defaults]\nthreads = 1\n[defaults.backup]\nexclude = [\"far\"]\nwith-atime = true\n\
+    let text = "[defaults]\nthreads = 1\n[defaults.forget]\nkeep-last = 9\n[defaults.backup]\nexclude = [\"far\"]\nwith-atime = true\n\
                 [repositories.nas]\nlocation = \"/nas\"\npassword-file = \"/p\"\nthreads = 2\n\
                 [profiles.home]\nsources = [\"/home\", \"-odd\"]\n[profiles.home.backup]\nexclude = [\"near\"]\nhost = \"box\"\n\
                 [profiles.list.forget]\nkeep-last = 3\n[profiles.none]\n[profiles.none.backup]\nexclude = []\nsources = 1\n";
@@ -112,8 +112,9 @@ fn typed_arguments_come_before_the_file() {
             "larder -P list forget",
             "larder -P list forget --keep-last=3 --password-file=/p --threads=2 --series=HOST:list",
         ),
-        ("larder -P list forget abc", "larder -P list forget --keep-last=3 --password-file=/p --threads=2 abc"),
+        ("larder -P list forget abc", "larder -P list forget --password-file=/p --threads=2 abc"),
         ("larder -r @nas forget --series x", "larder -r @nas forget --password-file=/p --threads=2 --series x"),
+        // A policy for all series of a repository is typed, and never taken from the file.
         ("larder -r /other forget", "larder -r /other forget --threads=1"),
         (
             "larder -P none backup /x -- -y",

@@ -227,6 +227,10 @@ fn a_run_backs_up_forgets_and_maintains() {
         .json_lines()
         .iter()
         .for_each(|it| schema::check("schedule_state", it));
+    // A policy is for the profile. Without it, rules are typed, and names take their place.
+    it.larder(&["-r", "nas", "forget"]).code(2).says("neither snapshots nor a policy were given");
+    let other = snapshots.as_array().expect("a list").iter().find(|it| it["series"] == "other").expect("one");
+    it.larder(&["-P", "home", "forget", other["id"].as_str().expect("an id")]).ok();
     // Quiet: nothing at all.
     assert_eq!(it.larder(&["run", "home", "-q"]).ok().text(), "");
 }

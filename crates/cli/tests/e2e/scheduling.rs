@@ -85,6 +85,10 @@ fn files_can_be_printed_and_nothing_else_happens() {
     ran.json_lines().iter().for_each(|line| schema::check("schedule_file", line));
     it.larder(&["schedule", "install", "by-hand", "--print"]).code(2).says("the profile by-hand has no schedule");
     it.larder(&["schedule", "install", "homex", "--print"]).code(2).says("did you mean \"home\"?");
+    it.rewrite(&format!("{}{SCHEDULED}", SIMPLE.replace("password-file = \"@/password\"", "prompt = true")));
+    it.larder(&["schedule", "install", "--print"])
+        .code(2)
+        .says("the profile home on schedule cannot ask for a password");
     let shown = it.larder(&["schedule", "show"]).ok().text();
     assert!(shown.contains("(+30m)") && shown.contains("never") && shown.contains("no schedule"), "{shown}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use larder_profile::config::{Config, Profile, Repository};
+use larder_profile::config::{Config, Profile};
 use larder_profile::systemd::{MARK, PREFIX, Unit};
 use larder_store::Location;
 use serde_json::json;
@@ -127,11 +127,7 @@ fn sources(profile: &Profile) -> Vec<PathBuf> {
 
 /// The folders that runs of a profile write to: local repositories, logs and metrics.
 fn writable(app: &App, config: &Config, profile: &Profile) -> Vec<PathBuf> {
-    let named = profile.repositories.iter().filter_map(|name| config.repository(&name.value));
-    let repositories: Vec<&Repository> = match named.collect::<Vec<_>>() {
-        none if none.is_empty() => config.repositories.iter().take(1).collect(),
-        named => named,
-    };
+    let repositories = crate::commands::run::repositories(config, profile);
     let local = repositories.iter().filter_map(|repository| match repository.location.value.parse() {
         Ok(Location::Local(path)) => Some(path),
         _ => None,
