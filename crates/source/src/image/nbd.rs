@@ -123,7 +123,7 @@ impl NbdImage {
     /// The part of the device that is asked about next, in sizes that the server takes.
     fn window(&self, at: u64) -> Range<u64> {
         let from = at - at % self.align();
-        from..self.device.size().min(from + WINDOW)
+        from..self.device.size().min(from.saturating_add(WINDOW))
     }
 
     /// Requests begin and end at multiples of it, if they do not end at the end (bytes).
@@ -142,7 +142,7 @@ impl NbdImage {
             let (mut end, mut stretches) = (window.start, Vec::new());
             let length = (window.end - window.start) as u32;
             for extent in self.device.block_status(BASE_ALLOCATION, window.start, length)? {
-                end += extent.length;
+                end = end.saturating_add(extent.length);
                 stretches.push((end, extent.flags & larder_nbd::Extent::ZERO != 0));
             }
             *known = (window.start, stretches);
@@ -175,7 +175,8 @@ impl NbdImage {
         let mut asked = Vec::new();
         let mut at = offset - offset % align;
         while at < end {
-            let to = (at + piece).min(end.next_multiple_of(align)).min(self.device.size());
+            let whole = end.checked_next_multiple_of(align).unwrap_or(u64::MAX);
+            let to = at.saturating_add(piece).min(whole).min(self.device.size());
             asked.push((at, self.device.submit_read(at, (to - at) as u32)?));
             at = to;
         }
@@ -309,6 +310,52 @@ mod tests {
                 prop_assert_eq!(is_read, *has_data || !has_allocation || runs.is_none());
                 prop_assert_eq!(covered(&changes, block), *is_dirty);
             }
+        }
+    }
+
+    /// A device that is as large as a number, whose answers are as long as they can be.
+    struct Huge(u64);
+
+    impl Export for Huge {
+        fn size(&self) -> u64 {
+            self.0
+        }
+
+        fn abilities(&self) -> Abilities {
+            Abilities::READ_ONLY
+        }
+
+        fn block_sizes(&self) -> BlockSizes {
+            BlockSizes { minimum: 4096, ..BlockSizes::default() }
+        }
+
+        fn read(&self, _: u64, buffer: &mut [u8]) -> Result<(), ExportError> {
+            buffer.fill(7);
+            Ok(())
+        }
+
+        fn contexts(&self) -> Vec<String> {
+            vec![BASE_ALLOCATION.to_owned()]
+        }
+
+        fn block_status(&self, _: &str, _: u64, _: u64, _: usize) -> Result<Vec<larder_nbd::Extent>, ExportError> {
+            Ok(vec![larder_nbd::Extent { length: u64::from(u32::MAX) & !4095, flags: 0 }])
+        }
+    }
+
+    #[test]
+    fn sizes_near_the_largest_number_do_no_harm() {
+        for size in [u64::MAX, !4095] {
+            let server = Server::new(Arc::new(Single::new("disk", Arc::new(Huge(size)))), Default::default());
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+            server.serve_unix(theirs).expect("served");
+            let image =
+                Client::over_unix(ours, &NbdImage::options("", &[])).map(|client| NbdImage::over(client, "a test"));
+            // A client may refuse such a size.
+            let Ok(image) = image else { continue };
+            let mut end = [0; 5000];
+            let from = image.size() - end.len() as u64;
+            assert!(image.read_at(from, &mut end).is_err() || end == [7; 5000]);
         }
     }
 

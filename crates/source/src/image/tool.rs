@@ -38,7 +38,12 @@ pub(super) fn run<A: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item =
     let read = child.stdout.take().map_or(Ok(0), |stdout| stdout.take(OUTPUT_MAX).read_to_end(&mut output));
     let status = child.wait().map_err(|error| failed(program, error))?;
     read.map_err(|error| failed(program, error))?;
-    if status.success() { Ok(output) } else { Err(failed(program, stderr.or(&status.to_string()))) }
+    if status.success() {
+        return Ok(output);
+    }
+    let why = stderr.or(&status.to_string());
+    let own = format!("{program}: ");
+    Err(failed(program, why.strip_prefix(&*own).unwrap_or(&why)))
 }
 
 /// The last lines of a child's standard error.
