@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -137,7 +137,7 @@ pub fn run(hook: &Hook, variables: &[(&str, String)], stdin: &[u8], is_cancelled
     }
     let output = keep_end(reader);
     let result = wait(&mut child, hook.timeout, is_cancelled);
-    Ended { result, output: output.recv_timeout(OUTPUT_GRACE).unwrap_or_default() }
+    Ended { result, output: output.end() }
 }
 
 /// Whether a variable is kept from programs.
@@ -145,21 +145,42 @@ fn is_secret(name: &str) -> bool {
     SECRET_VARIABLES.iter().any(|start| name.starts_with(start))
 }
 
-/// Reads to the end in a thread, and sends the last part.
-fn keep_end(mut reader: io::PipeReader) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
+/// The last part of an output, which a thread reads.
+struct Output {
+    kept: Arc<Mutex<Vec<u8>>>,
+    ended: mpsc::Receiver<()>,
+}
+
+/// Reads an output to its end in a thread.
+fn keep_end(mut reader: io::PipeReader) -> Output {
+    let (sender, ended) = mpsc::channel();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let filled = kept.clone();
     std::thread::spawn(move || {
-        let (mut kept, mut buffer) = (Vec::new(), vec![0; 8 << 10]);
+        let mut buffer = vec![0; 8 << 10];
         while let Ok(read @ 1..) = reader.read(&mut buffer) {
+            let mut kept = filled.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend_from_slice(&buffer[..read]);
             if kept.len() > 2 * OUTPUT_MAX {
-                kept.drain(..kept.len() - OUTPUT_MAX);
+                let first = kept.len() - OUTPUT_MAX;
+                kept.drain(..first);
             }
         }
-        let start = kept.len().saturating_sub(OUTPUT_MAX);
-        drop(sender.send(String::from_utf8_lossy(&kept[start..]).into_owned()));
+        // Nobody may wait for it any more.
+        let _ = sender.send(());
     });
-    receiver
+    Output { kept, ended }
+}
+
+impl Output {
+    /// The last part. If a child of the program still holds the pipe, the part until now.
+    fn end(&self) -> String {
+        // Either way, the output until now counts.
+        let _ = self.ended.recv_timeout(OUTPUT_GRACE);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = kept.len().saturating_sub(OUTPUT_MAX);
+        String::from_utf8_lossy(&kept[start..]).into_owned()
+    }
 }
 
 fn wait(child: &mut std::process::Child, timeout: Duration, is_cancelled: &dyn Fn() -> bool) -> Result<(), HookError> {
@@ -240,8 +261,8 @@ mod tests {
     fn a_program_that_hangs_is_stopped_with_its_children() {
         let ended = shell("sleep 1000 & sleep 1000", Duration::from_millis(100));
         assert_eq!(ended.result, Err(HookError::TimedOut));
-        let ended = shell("setsid sleep 5 & exit 0", LONG);
-        assert_eq!(ended.result, Ok(()));
+        let ended = shell("setsid sleep 5 & echo begun; exit 0", LONG);
+        assert_eq!((ended.result, ended.output.as_str()), (Ok(()), "begun\n"));
     }
 
     #[test]

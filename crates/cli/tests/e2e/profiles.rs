@@ -344,8 +344,10 @@ fn waiting_run(it: &Configured) -> std::process::Child {
     child
 }
 
-const WAITS: &str = "[profiles.home.hooks]\nbefore = \"touch @/begun; while ! test -e @/go; do sleep 0.05; done\"\n\
-                     finally = \"echo finally $LARDER_EXIT_CODE > @/finally\"\n";
+/// The hook ends at last, also when nobody lets it go: a test that fails must not hang.
+const WAITS: &str = "[profiles.home.hooks]\n\
+    before = \"touch @/begun; i=0; while ! test -e @/go && test $i -lt 6000; do sleep 0.05; i=$((i+1)); done\"\n\
+    finally = \"echo finally $LARDER_EXIT_CODE > @/finally\"\n";
 
 #[test]
 fn one_run_of_a_profile_at_a_time() {
@@ -422,7 +424,8 @@ fn one_prompt_for_all_repositories() {
         return;
     };
     let mut stdin = child.stdin.take().expect("a pipe");
-    std::io::Write::write_all(&mut stdin, format!("{PASSWORD}\n").as_bytes()).expect("typed");
+    // A second question would be answered, and counted.
+    std::io::Write::write_all(&mut stdin, format!("{PASSWORD}\n{PASSWORD}\n").as_bytes()).expect("typed");
     let output = child.wait_with_output().expect("it ends");
     drop(stdin);
     let text = String::from_utf8_lossy(&output.stdout);
