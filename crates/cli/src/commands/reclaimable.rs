@@ -1,7 +1,8 @@
 //! The space that forgetting snapshots would free, for the commands that show it.
 //!
 //! Snapshots in the layout `lifecycle` share data only within their series, and categories give the
-//! exact bytes. All others, and all metadata, count whole containers that only they name.
+//! exact bytes. All others, and all metadata, count whole containers that only they name. Manifests
+//! count, too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -63,8 +64,11 @@ impl Free {
         context: &JobContext,
         groups: &[&[Version]],
     ) -> Result<Option<(Vec<u64>, u64)>, Failure> {
-        let mut free: Vec<u64> = groups.iter().map(|versions| self.of_lifecycle(versions)).collect();
-        let together = self.of_lifecycle(&groups.concat());
+        let manifests = |versions: &[Version]| versions.iter().map(|version| version.manifest_bytes).sum::<u64>();
+        let mut free: Vec<u64> =
+            groups.iter().map(|versions| self.of_lifecycle(versions) + manifests(versions)).collect();
+        let all = groups.concat();
+        let together = self.of_lifecycle(&all) + manifests(&all);
         let mut numbers = HashMap::new();
         for (number, versions) in groups.iter().enumerate() {
             numbers.extend(versions.iter().map(|version| (version.id(), number)));

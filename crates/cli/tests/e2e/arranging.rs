@@ -129,7 +129,7 @@ impl Series {
 
     fn stored(&self) -> u64 {
         let objects = self.play.objects().into_iter();
-        let all = objects.filter(|(name, _)| name.starts_with("data/") || name.starts_with("meta/"));
+        let all = objects.filter(|(name, _)| ["data/", "meta/", "versions/"].iter().any(|of| name.starts_with(of)));
         all.map(|(_, bytes)| bytes.len() as u64).sum()
     }
 }
@@ -242,7 +242,9 @@ fn a_series_that_lost_its_index_is_put_in_order() {
     let before = series.stored();
     series.forget(0);
     assert_eq!(series.optimize(), 0);
-    assert!(free > FOR_ONE as u64 && before - series.stored() == free, "{free}");
+    // The conversion left the manifest that it replaced, which goes too.
+    let freed = before - series.stored();
+    assert!(free > FOR_ONE as u64 && (free..=free + 8192).contains(&freed), "{free} and {freed}");
     series.is_arranged();
     series.is_whole();
     series.play.larder(["check", "--read-data"]).ok();

@@ -148,7 +148,7 @@ fn layout(play: &Play) -> Value {
 
 fn containers(play: &Play) -> u64 {
     let objects = play.objects().into_iter();
-    let all = objects.filter(|(name, _)| name.starts_with("data/") || name.starts_with("meta/"));
+    let all = objects.filter(|(name, _)| ["data/", "meta/", "versions/"].iter().any(|of| name.starts_with(of)));
     all.map(|(_, bytes)| bytes.len() as u64).sum()
 }
 
