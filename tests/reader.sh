@@ -5,7 +5,14 @@ python3 "$root/tests/golden/check.py"
 export LARDER_REPOSITORY=$work/repository
 "$larder" -q init --insecure-kdf
 tree "$work/source" 4
-"$larder" -q backup "$work/source"
+# Scattered changes of a large file, so that segments are differences of differences.
+head -c 1048576 /dev/urandom > "$work/source/large"
+for version in 1 2 3 4; do
+    for place in 1 70 150; do
+        head -c 4096 /dev/urandom | dd of="$work/source/large" bs=4096 seek=$((place + version * 10)) conv=notrunc status=none
+    done
+    "$larder" -q backup "$work/source"
+done
 # By password, by the paper key alone, and by key files that may read contents.
 "$larder" -q key export --output "$work/paper"
 for role in restore all; do "$larder" -q key add --role "$role" --file "$work/$role.key"; done

@@ -47,9 +47,9 @@ class Reader:
     def __init__(self, data, what, version=None):
         self.data, self.at, self.what = data, 0, what
         if version is not None:
-            found = self.u8()
-            need(found != 1, f"{what} was written by a development version of Larder")
-            need(found == version, f"{what} has version {found}; this program reads {version}")
+            self.version = self.u8()
+            need(self.version != 1, f"{what} was written by a development version of Larder")
+            need(self.version in range(2, version + 1), f"{what} has version {self.version}; this program reads {version}")
 
     def take(self, count):
         need(count <= len(self.data) - self.at, f"{self.what} is cut short")
@@ -300,8 +300,13 @@ def take_node(reader, names):
 
 
 def take_segment(reader, names):
-    """A row of a recipe node (recipe.rs): a segment as a chunk; its digest; bytes and chunks below it; its cover and proof."""
-    row = take_chunk(reader, names), reader.take(32), reader.varint(), reader.varint()
+    """A row of a recipe node (recipe.rs): a segment's chunks, a whole one and differences; its digest; bytes and chunks
+    below it; its cover and proof."""
+    chunk = take_chunk(reader, names)
+    chain = [take_chunk(reader, names) for _ in range(reader.u8())] if reader.version > 2 else []
+    size = sum(part[3] for part in [*chain, chunk])
+    need(not chain or len(chain) <= 3 and size <= 2 << 20, "a segment has too many or too large bases")
+    row = [*chain, chunk], reader.take(32), reader.varint(), reader.varint()
     reader.take(8 * reader.u8())
     reader.rows(lambda use: (take_container(use, names), use.varint(), use.varint()))
     cover, proof = take_cover(reader), None
@@ -334,6 +339,24 @@ def take_records(data):
             offset += places[-1][2]
     records = [(reader.take(32), *place) for place in places]
     reader.finish()
+    return records, superchunks
+
+
+def take_difference(data, of_base, base):
+    """The records and superchunks of a segment that is stored as a difference to another one (difference.rs)."""
+    reader = Reader(data, "difference")
+    need(reader.u8() == 0xD2, "a difference is of another version")
+    need(reader.take(32) == of_base, "a difference is to another segment")
+    steps = reader.rows(lambda row: (row.varint(), row.varint(), row.varint()))
+    superchunks = reader.rows(lambda row: [row.varint(), row.varint(), row.take(16)])
+    new, none = take_records(data[reader.at :])
+    need(not none, "a difference has superchunks among its new records")
+    records, old, at = [], 0, 0
+    for passed, taken, inserted in steps:
+        need(old + passed + taken <= len(base) and at + inserted <= len(new), "a step of a difference is out of bounds")
+        records += base[old + passed : old + passed + taken] + new[at : at + inserted]
+        old, at = old + passed + taken, at + inserted
+    need(at == len(new), "a difference has records that no step uses")
     return records, superchunks
 
 
@@ -689,18 +712,22 @@ class Repository:
     def stream(self, nodes):
         """The chunks of a stream. Each level is checked against what the level above says of it."""
         for node, content, *sums, cover in nodes:
-            reader = Reader(self.chunk(node), "recipe node", version=2)
+            reader = Reader(self.chunk(node), "recipe node", version=3)
             _, names = take_places(reader)
             segments = reader.rows(lambda row: take_segment(row, names))
             reader.finish()
             found = [sum(segment[2] for segment in segments), sum(segment[3] for segment in segments), len(segments)]
             need(found == sums, "a recipe node does not add up")
             covers = [segment[4] for segment in segments]
-            whole = (sum(one[0] for one in covers if one), covers[0][1]) if covers and covers[0] else None
-            need(cover == whole, "a recipe node begins elsewhere than its manifest says")
+            begins = (sum(one[0] for one in covers if one), covers[0][1]) if covers and covers[0] else None
+            need(cover == begins, "a recipe node begins elsewhere than its manifest says")
             need(digest_node(segments) == content, "a recipe node has another content than its manifest says")
-            for segment, content, *sums, cover, proof in segments:
-                records, superchunks = take_records(self.chunk(segment))
+            for (whole, *differences), content, *sums, cover, proof in segments:
+                records, superchunks = take_records(self.chunk(whole))
+                base = whole
+                for difference in differences:
+                    records, superchunks = take_difference(self.chunk(difference), base[0], records)
+                    base = difference
                 need([sum(record[3] for record in records), len(records)] == sums, "a segment does not add up")
                 found = digest_segment(records, superchunks, cover, proof)
                 need(found == content, "a segment has another content than its node says")

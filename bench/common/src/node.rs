@@ -20,7 +20,6 @@ use larder_format::ids::RepositoryId;
 use larder_format::key_file::KeyFields;
 use larder_format::mark::Forgotten;
 use larder_format::recipe::decode_node;
-use larder_format::segment;
 use larder_gnode::defragment::{DefragmentOptions, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, PassOptions, PassReport};
@@ -247,7 +246,11 @@ impl Node {
             let mut chunks = Vec::new();
             for node in &manifest.data.nodes {
                 for segment in decode_node(&reader.read(&node.chunk).await?)? {
-                    let segment = segment::decode(&reader.read(&segment.chunk).await?)?;
+                    let mut chain = Vec::new();
+                    for chunk in segment.chain() {
+                        chain.push(reader.read(chunk).await?);
+                    }
+                    let segment = segment.decode(&chain).map_err(|(_, error)| error)?;
                     chunks.extend(segment.records.iter().map(|record| record.chunk));
                 }
             }

@@ -11,8 +11,9 @@ use larder_format::index_mark::IndexMark;
 use larder_format::key_file::{KdfCost, Unlock, to_paper, wrap};
 use larder_format::keys::MasterKey;
 use larder_format::roles::Roles;
+use larder_format::segment::Segment;
 use larder_format::volume_log::encode_plain;
-use larder_format::{names, recipe, segment};
+use larder_format::{Fingerprint, difference, names, recipe, segment};
 use support::{CONTAINER, FILE, Forger, JOB, KEY, RANDOM, SERIES, WRAP, keys};
 
 /// A part as the targets split their input: a length and the bytes.
@@ -82,6 +83,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("compressed_frame", "zstd", &[&(raw.len() as u16).to_le_bytes()[..], stored].concat())?;
     write("segment", "valid", &segment::encode(&support::records(), &support::superchunks())?)?;
     write("segment", "even", &segment::encode(&support::records()[3..5], &[])?)?;
+    let base = Segment { records: support::records(), superchunks: Vec::new() };
+    let changed = Segment { records: support::records()[1..].to_vec(), superchunks: Vec::new() };
+    let difference = difference::encode(&Fingerprint([5; 32]), &base, &changed, usize::MAX)?;
+    write("difference", "valid", &difference.ok_or("no difference")?)?;
     write("recipe_node", "valid", &recipe::encode_node(&support::segments())?)?;
     write("metadata_block", "valid", &support::checks::blocks(&support::entries())[0].bytes)?;
     let fields = support::key_fields(Some(KdfCost::TEST), Roles::ALL);

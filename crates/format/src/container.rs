@@ -60,6 +60,10 @@ use crate::layout::Layout;
 /// for a single chunk (`docs/decisions/0003-compression.md`).
 pub const FRAME_TARGET: usize = 512 << 10;
 
+/// The same in containers of metadata. A reader of a recipe follows segments and differences in the
+/// containers of many versions. Larger frames would not stay in its cache until their next use.
+pub const META_FRAME_TARGET: usize = 128 << 10;
+
 /// Most payload bytes that one frame may declare. It bounds the allocation of a reader for a
 /// damaged or forged table.
 pub const FRAME_MAX: usize = 64 << 20;

@@ -15,6 +15,7 @@ pub mod container;
 pub mod content;
 #[cfg(test)]
 mod development_tests;
+pub mod difference;
 pub mod entry;
 mod error_kind;
 pub mod extents;

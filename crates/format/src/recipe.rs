@@ -10,28 +10,38 @@
 //!
 //! | field    | size         | meaning                                                        |
 //! |----------|--------------|----------------------------------------------------------------|
-//! | version  | 1            | 2                                                              |
+//! | version  | 1            | 3                                                              |
 //! | places   | …            | jobs and containers, `places.rs`                               |
 //! | count    | varint       | segments                                                       |
 //! | segments | a row each   | see below                                                      |
 //!
 //! A row begins with the segment as a chunk (fingerprint 32, varint container, varint offset,
-//! varint size), the digest of its content (32, `content.rs`), varint stream bytes and varint
-//! chunks. Then follow 1 byte sample count and 8 bytes a sample, and a varint count of uses. Each
-//! use is varint container, varint chunks, varint bytes. Then 0, or 1 and the cover: varint data
-//! bytes, varint length and bytes of the first path. Then 0, or 1 and the proof: 16 bytes of MAC,
-//! 1 byte cutter, 1 byte count and a varint for each length of the tail.
+//! varint size). From version 3 on, 1 byte count of bases and each base as a chunk follow. The next
+//! fields are the digest of its content (32, `content.rs`), varint stream bytes and varint chunks.
+//! Then follow 1 byte sample count and 8 bytes a sample, and a varint count of uses. Each use is
+//! varint container, varint chunks, varint bytes. Then 0, or 1 and the cover: varint data bytes,
+//! varint length and bytes of the first path. Then 0, or 1 and the proof: 16 bytes of MAC, 1 byte
+//! cutter, 1 byte count and a varint for each length of the tail.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
+use crate::difference;
 use crate::ids::{ContainerId, ContentDigest};
 use crate::places::{Places, PlacesWriter};
+use crate::segment::{self, Segment};
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const WHAT: &str = "recipe node";
 
 /// Number of segments at which a node is closed whatever its content: 8 GiB of data.
 pub const NODE_SEGMENTS_MAX: usize = 4096;
+
+/// Chunks that the chunk of a segment may be built on: each costs a read.
+pub const BASES_MAX: usize = 3;
+
+/// Bytes that the chunks of a segment with bases may have together. It bounds the memory of a
+/// reader, which decodes one after the other.
+pub const CHAIN_BYTES_MAX: u64 = 2 << 20;
 
 /// Samples that a segment may have: their count is one byte.
 pub const SAMPLES_MAX: usize = 255;
@@ -80,6 +90,10 @@ pub const TAIL_MAX: usize = 255;
 pub struct SegmentRef {
     /// The segment's own bytes, a chunk in a metadata container.
     pub chunk: ChunkRef,
+    /// The chunks that `chunk` is a difference to (`difference.rs`): first a whole segment, then
+    /// differences, each to the one before. Empty: `chunk` is a whole segment. At most
+    /// [`BASES_MAX`].
+    pub bases: Vec<ChunkRef>,
     /// The digest of its content.
     pub content: ContentDigest,
     /// Bytes of the stream that it describes.
@@ -94,6 +108,50 @@ pub struct SegmentRef {
     pub cover: Option<Cover>,
     /// Only where the segment is in one large file.
     pub proof: Option<Proof>,
+}
+
+impl SegmentRef {
+    /// All chunks that are read for the segment: a whole segment, then differences.
+    pub fn chain(&self) -> impl Iterator<Item = &ChunkRef> + Clone {
+        self.bases.iter().chain([&self.chunk])
+    }
+
+    /// Decodes the segment from the bytes of its [chain](Self::chain). An error comes with the
+    /// chunk that is wrong. The result is not compared with the row: see
+    /// [`crate::content::check_segment`].
+    pub fn decode(&self, chain: &[impl AsRef<[u8]>]) -> Result<Segment, (ChunkRef, DecodeError)> {
+        let mut last = Segment::default();
+        decode_each(self.chain().zip(chain), |segment| last = segment)?;
+        Ok(last)
+    }
+}
+
+/// Decodes chunks of which the first is a whole segment, and every other one a difference to the
+/// one before. Gives the segment up to each of them. An error comes with the chunk that is wrong.
+pub fn decode_chain<'a, B: AsRef<[u8]> + 'a>(
+    chain: impl IntoIterator<Item = (&'a ChunkRef, B)>,
+) -> Result<Vec<Segment>, (ChunkRef, DecodeError)> {
+    let mut segments = Vec::new();
+    decode_each(chain, |segment| segments.push(segment))?;
+    Ok(segments)
+}
+
+fn decode_each<'a, B: AsRef<[u8]> + 'a>(
+    chain: impl IntoIterator<Item = (&'a ChunkRef, B)>,
+    mut each: impl FnMut(Segment),
+) -> Result<(), (ChunkRef, DecodeError)> {
+    let mut before: Option<(&ChunkRef, Segment)> = None;
+    for (chunk, bytes) in chain {
+        let segment = match &before {
+            Some((base, segment)) => difference::decode(bytes.as_ref(), &base.fingerprint, segment),
+            None => segment::decode(bytes.as_ref()),
+        };
+        if let Some((_, segment)) = before.replace((chunk, segment.map_err(|error| (*chunk, error))?)) {
+            each(segment);
+        }
+    }
+    before.into_iter().for_each(|(_, segment)| each(segment));
+    Ok(())
 }
 
 /// The sums of a stretch of a stream. Readers add these numbers, so none may be too large for that.
@@ -127,6 +185,19 @@ fn check_chunk(chunk: &ChunkRef) -> Result<(), DecodeError> {
         return Err(DecodeError::invalid(WHAT, "a chunk's place is out of bounds"));
     }
     Ok(())
+}
+
+const TOO_MANY: &str = "a segment has too many bases";
+
+/// Whether a chunk may have these bases.
+fn check_chain(chunk: &ChunkRef, bases: &[ChunkRef]) -> Result<(), &'static str> {
+    let bytes: u64 = bases.iter().chain([chunk]).map(|chunk| u64::from(chunk.size)).sum();
+    match bases.len() {
+        0 => Ok(()),
+        1..=BASES_MAX if bytes <= CHAIN_BYTES_MAX => Ok(()),
+        1..=BASES_MAX => Err("the chunks of a segment are too large"),
+        _ => Err(TOO_MANY),
+    }
 }
 
 fn put_chunk(places: &mut PlacesWriter, chunk: &ChunkRef, out: &mut Vec<u8>) -> Result<(), EncodeError> {
@@ -195,6 +266,11 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
     for segment in segments {
         sums.add(segment.bytes, u64::from(segment.chunks), 1, segment.cover.as_ref())?;
         put_chunk(&mut places, &segment.chunk, &mut rows)?;
+        check_chain(&segment.chunk, &segment.bases).map_err(|why| EncodeError::new(WHAT, why))?;
+        rows.put_u8(segment.bases.len() as u8);
+        for base in &segment.bases {
+            put_chunk(&mut places, base, &mut rows)?;
+        }
         rows.extend_from_slice(&segment.content.0);
         rows.put_varint(segment.bytes);
         rows.put_varint(u64::from(segment.chunks));
@@ -213,7 +289,7 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
         put_proof(segment.proof.as_ref(), &mut rows)?;
     }
     let mut out = Vec::with_capacity(rows.len() + 256);
-    out.put_u8(2);
+    out.put_u8(3);
     places.encode(&mut out);
     out.put_varint(segments.len() as u64);
     out.extend_from_slice(&rows);
@@ -224,13 +300,19 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
 /// fit 64 bits.
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
-    reader.version(2)?;
+    let version = reader.version(3)?;
     let places = Places::decode(&mut reader)?;
     let count = reader.count(72)?;
     let mut segments = Vec::with_capacity(count);
     let mut sums = Sums::default();
     for _ in 0..count {
         let chunk = take_chunk(&places, &mut reader)?;
+        let bases_count = if version < 3 { 0 } else { usize::from(reader.u8()?) };
+        if bases_count > BASES_MAX {
+            return Err(reader.invalid(TOO_MANY));
+        }
+        let bases = (0..bases_count).map(|_| take_chunk(&places, &mut reader)).collect::<Result<Vec<_>, _>>()?;
+        check_chain(&chunk, &bases).map_err(|why| reader.invalid(why))?;
         let content = ContentDigest(reader.array()?);
         let (bytes, chunks) = (reader.varint()?, reader.varint_u32()?);
         let mut samples = Vec::new();
@@ -246,7 +328,7 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
         let cover = take_cover(&mut reader)?;
         let proof = take_proof(&mut reader)?;
         sums.add(bytes, u64::from(chunks), 1, cover.as_ref())?;
-        segments.push(SegmentRef { chunk, content, bytes, chunks, samples, uses, cover, proof });
+        segments.push(SegmentRef { chunk, bases, content, bytes, chunks, samples, uses, cover, proof });
     }
     reader.finish()?;
     Ok(segments)
@@ -371,9 +453,12 @@ pub(crate) mod tests {
         });
         let samples = prop::collection::vec(any::<u64>(), 0..9);
         let uses = prop::collection::vec(used, 0..4);
-        (chunk(), content(), 0u64..1 << 50, any::<u32>(), samples, uses, cover(), proof()).prop_map(
-            |(chunk, content, bytes, chunks, samples, uses, cover, proof)| SegmentRef {
+        let base = chunk().prop_map(|chunk| ChunkRef { size: chunk.size % 4096 + 1, ..chunk });
+        let bases = prop::collection::vec(base, 0..=BASES_MAX);
+        (chunk(), bases, content(), 0u64..1 << 50, any::<u32>(), samples, uses, cover(), proof()).prop_map(
+            |(chunk, bases, content, bytes, chunks, samples, uses, cover, proof)| SegmentRef {
                 chunk,
+                bases,
                 content,
                 bytes,
                 chunks,
@@ -403,7 +488,17 @@ pub(crate) mod tests {
         let container = ContainerId { kind: ContainerKind::Meta, job: JobId([1; 16]), seq: 0 };
         let chunk = ChunkRef { fingerprint: Fingerprint([2; 32]), container, offset: 0, size: 9 };
         let content = ContentDigest([4; 32]);
-        SegmentRef { chunk, content, bytes: 5, chunks: 1, samples: vec![3], uses: Vec::new(), cover: None, proof: None }
+        SegmentRef {
+            chunk,
+            bases: Vec::new(),
+            content,
+            bytes: 5,
+            chunks: 1,
+            samples: vec![3],
+            uses: Vec::new(),
+            cover: None,
+            proof: None,
+        }
     }
 
     #[test]
@@ -418,6 +513,11 @@ pub(crate) mod tests {
                 ..segment.clone()
             }],
             vec![place(0, 0)],
+            vec![SegmentRef { bases: vec![segment.chunk; BASES_MAX + 1], ..segment.clone() }],
+            vec![SegmentRef {
+                bases: vec![ChunkRef { size: CHAIN_BYTES_MAX as u32, ..segment.chunk }],
+                ..segment.clone()
+            }],
             vec![place(u32::MAX, 1)],
             vec![segment.clone(), SegmentRef { bytes: u64::MAX - 4, ..segment.clone() }],
             vec![
@@ -467,7 +567,7 @@ pub(crate) mod tests {
         #[test]
         fn any_bytes_are_an_error_or_a_node_not_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_node(&bytes);
-            let _ = decode_node(&[&[2], &bytes[..]].concat());
+            let _ = decode_node(&[&[3], &bytes[..]].concat());
         }
     }
 }

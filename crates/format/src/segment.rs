@@ -6,7 +6,7 @@
 //!
 //! | field        | size         | meaning                                                                              |
 //! |--------------|--------------|--------------------------------------------------------------------------------------|
-//! | version      | 1            | 1                                                                                    |
+//! | version      | 1            | 2                                                                                    |
 //! | places       | …            | jobs and containers, `places.rs`                                                     |
 //! | run count    | varint       | runs of records that lie back to back in one container and were born together        |
 //! | runs         | a row a run  | kind (1 byte, 0 = chunks, 1 = a superchunk begins, 2 = it goes on), varint container, varint born, varint first offset, varint records; where a superchunk begins 16 bytes of MAC |
@@ -85,14 +85,12 @@ fn rows<'a>(
     records: &'a [ChunkRecord],
     superchunks: &'a [Superchunk],
 ) -> Result<Vec<(&'a [ChunkRecord], Row<'a>)>, EncodeError> {
+    check_superchunks(superchunks, records.len()).map_err(|why| EncodeError::new(WHAT, why))?;
     let mut rows = Vec::new();
     let mut at = 0;
     let runs = |from: usize, to: usize| records[from..to].chunk_by(|a, b| a.continues(b));
     for superchunk in superchunks {
-        let end = superchunk.first.checked_add(superchunk.records).filter(|end| *end <= records.len());
-        let Some(end) = end.filter(|end| at <= superchunk.first && superchunk.first < *end) else {
-            return Err(EncodeError::new(WHAT, "a superchunk is empty, out of order or out of bounds"));
-        };
+        let end = superchunk.first + superchunk.records;
         rows.extend(runs(at, superchunk.first).map(|run| (run, Row::Chunks)));
         let kinds = std::iter::once(Row::Superchunk(&superchunk.mac)).chain(std::iter::repeat(Row::Continued));
         rows.extend(runs(superchunk.first, end).zip(kinds));
@@ -100,6 +98,18 @@ fn rows<'a>(
     }
     rows.extend(runs(at, records.len()).map(|run| (run, Row::Chunks)));
     Ok(rows)
+}
+
+/// Whether superchunks have records, are in order and apart, and end within this number of
+/// records.
+pub(crate) fn check_superchunks(superchunks: &[Superchunk], records: usize) -> Result<(), &'static str> {
+    let mut at = 0;
+    for superchunk in superchunks {
+        let end = superchunk.first.checked_add(superchunk.records).filter(|end| *end <= records);
+        let end = end.filter(|end| at <= superchunk.first && superchunk.first < *end);
+        at = end.ok_or("a superchunk is empty, out of order or out of bounds")?;
+    }
+    Ok(())
 }
 
 /// Encodes a segment. Equal contents give equal bytes.

@@ -12,7 +12,7 @@ use larder_format::content;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
-use larder_format::segment::{self, ChunkRecord, Segment};
+use larder_format::segment::{ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_index::Executor;
 use larder_store::RepositoryError;
@@ -163,6 +163,15 @@ impl MetaChunks {
     /// Reads a chunk of metadata.
     pub fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
         self.runtime.block_on(self.reader.read(chunk))
+    }
+
+    /// Reads and verifies a segment, with chunks as its records name them.
+    pub fn segment(&self, row: &SegmentRef) -> Result<Segment, RepositoryError> {
+        let chain = futures::future::join_all(row.chain().map(|chunk| self.reader.read(chunk)));
+        let chain = self.runtime.block_on(chain).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let segment = row.decode(&chain).map_err(|(chunk, source)| damaged(&chunk, source))?;
+        content::check_segment(row, &segment).map_err(|source| damaged(&row.chunk, source))?;
+        Ok(segment)
     }
 
     /// Begins to read chunks one after the other, so that [`Self::read`] finds their frames at
@@ -455,10 +464,7 @@ impl RecipeReader {
 /// Reads, decodes and verifies a segment. Chunks that are only named are set to their places,
 /// except those whose containers are gone.
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
-    let bytes = chunks.read(&reference.chunk)?;
-    let damaged = |source| damaged(&reference.chunk, source);
-    let mut segment = segment::decode(&bytes).map_err(damaged)?;
-    content::check_segment(reference, &segment).map_err(damaged)?;
+    let mut segment = chunks.segment(reference)?;
     chunks.resolver.place(&chunks.moved, &mut segment.records.iter_mut().map(|record| &mut record.chunk))?;
     Ok(segment)
 }

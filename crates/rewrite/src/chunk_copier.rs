@@ -197,15 +197,17 @@ impl ChunkCopier {
         let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
         data.guess_hint();
         let fingerprinter = Arc::new(Fingerprinter::new(context.repository.keys().fingerprint()));
+        let chunks = MetaChunks::new(context);
         let sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), fingerprinter.clone());
+        let of_base = chunks.clone();
         Ok(Self {
             context: context.clone(),
             fingerprinter,
-            chunks: MetaChunks::new(context),
+            chunks,
             uploads,
             data,
             common: None,
-            sink,
+            sink: sink.reading(Box::new(move |chunk| of_base.read(chunk))),
             names: None,
             moves_max: usize::MAX,
             scratch: Some(std::env::temp_dir()),

@@ -23,6 +23,9 @@ pub trait CompareStored {
     fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError>;
 }
 
+/// Reads metadata chunks of base segments.
+pub type ReadBase = Box<dyn Fn(&ChunkRef) -> Result<bytes::Bytes, RepositoryError> + Send>;
+
 /// Stores the segments, nodes and other metadata of versions, and counts what a version uses.
 pub struct MetaSink {
     packer: Packer,
@@ -30,6 +33,7 @@ pub struct MetaSink {
     usage: Usage,
     added_bytes: u64,
     comparison: Option<Box<dyn CompareStored + Send>>,
+    base: Option<ReadBase>,
 }
 
 /// The counts of a sink.
@@ -51,12 +55,23 @@ impl MetaSink {
     /// A sink that stores chunks with `packer`, in metadata containers. `fingerprinter` has the key
     /// of the repository.
     pub fn new(packer: Packer, fingerprinter: Arc<Fingerprinter>) -> Self {
-        Self { packer, fingerprinter, usage: Usage::new(), added_bytes: 0, comparison: None }
+        Self { packer, fingerprinter, usage: Usage::new(), added_bytes: 0, comparison: None, base: None }
     }
 
     /// Compares apparent duplicates of a base with the store before they are shared.
     pub fn comparing(self, comparison: Option<Box<dyn CompareStored + Send>>) -> Self {
         Self { comparison, ..self }
+    }
+
+    /// Reads segments of bases, so that changed ones become differences. Otherwise each is stored
+    /// whole.
+    pub fn reading(self, base: ReadBase) -> Self {
+        Self { base: Some(base), ..self }
+    }
+
+    /// The reader of base segments.
+    pub(crate) fn base_reader(&self) -> Option<&ReadBase> {
+        self.base.as_ref()
     }
 
     /// What comes now is metadata of this domain ([`Packer::change_domain`]).
@@ -121,7 +136,9 @@ impl NodeWriter {
         for used in &segment.uses {
             sink.count(used.container, u64::from(used.chunks), used.bytes);
         }
-        sink.count(segment.chunk.container, 1, u64::from(segment.chunk.size));
+        for chunk in segment.chain() {
+            sink.count(chunk.container, 1, u64::from(chunk.size));
+        }
         let ends = self.cutter.ends_behind(&segment.content);
         self.segments.push(segment);
         if ends { self.end_node(sink) } else { Ok(()) }

@@ -15,7 +15,8 @@ use larder_chunking::pages::PAGE_CUT;
 use larder_format::compress::{Compressor, ContentHint};
 use larder_format::container::{
     CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, ContainerSealer,
-    FRAME_TARGET, LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, payload_min, seal_compressed, seal_frame,
+    FRAME_TARGET, LIFECYCLE_PAYLOAD, META_FRAME_TARGET, PAYLOAD_TARGET_MAX, SealedFrame, payload_min, seal_compressed,
+    seal_frame,
 };
 use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId};
 use larder_format::layout::Layout;
@@ -109,6 +110,19 @@ struct Frames {
     missing: usize,
     /// Set when the packer has closed the container: its chunk table.
     chunks: Option<Vec<ChunkEntry>>,
+}
+
+/// Payload bytes at which a frame of such a container is closed.
+fn frame_target(kind: ContainerKind) -> usize {
+    match kind {
+        ContainerKind::Data => FRAME_TARGET,
+        ContainerKind::Meta => META_FRAME_TARGET,
+    }
+}
+
+/// Memory for a frame: with the end of its last chunk.
+fn frame_room(kind: ContainerKind) -> usize {
+    frame_target(kind) + frame_target(kind) / 8
 }
 
 impl Packer {
@@ -212,7 +226,7 @@ impl Packer {
             assembly,
             chunks: Vec::new(),
             payload: 0,
-            frame: Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8),
+            frame: Vec::with_capacity(frame_room(id.kind)),
             chunks_before: 0,
             frames: 0,
             payload_target,
@@ -228,7 +242,7 @@ impl Packer {
         open.chunks.push(ChunkEntry { fingerprint, size: place.size, kind: ChunkKind::Plain });
         open.frame.extend_from_slice(chunk);
         open.payload += chunk.len();
-        if open.frame.len() >= FRAME_TARGET {
+        if open.frame.len() >= frame_target(open.id.kind) {
             self.seal_frame()?;
         }
         self.close_if_full()?;
@@ -288,7 +302,7 @@ impl Packer {
             return Ok(());
         }
         let hint = self.hint.unwrap_or_else(|| hint_of(&open.chunks[open.chunks_before..]));
-        let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8));
+        let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(frame_room(open.id.kind)));
         let chunks = open.chunks[open.chunks_before..].to_vec();
         self.seal_with(raw.len(), move |sealer, number, compressor| {
             compressor.expect(hint);

@@ -6,7 +6,7 @@ use larder_dedup::{Segmenter, samples_of};
 use larder_format::content;
 use larder_format::ids::JobId;
 use larder_format::recipe::{Cover, Proof, Recipe, SegmentRef, TAIL_MAX};
-use larder_format::segment::{self, ChunkRecord};
+use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_store::RepositoryError;
 
 use crate::cutting::Cutter;
@@ -141,30 +141,26 @@ impl RecipeWriter {
     ) -> Result<(), RepositoryError> {
         let merging = self.proving.as_mut().and_then(|proving| proving.merging.as_mut());
         let superchunks = merging.map(Merging::take).unwrap_or_default();
-        let bytes = segment::encode(records, &superchunks)?;
-        let fingerprint = sink.fingerprint(&bytes);
+        let segment = Segment { records: records.to_vec(), superchunks };
+        let bytes = segment::encode(records, &segment.superchunks)?;
         let cover = self.cover.take();
         let proof = self.proving.as_mut().and_then(|proving| proving.take(records));
-        let shared = candidate.filter(|segment| segment.chunk.fingerprint == fingerprint && segment.cover == cover);
-        let content = |proof: Option<&Proof>| content::of_segment(records, &superchunks, cover.as_ref(), proof);
-        let segment = match shared {
-            // Equal records are equal bytes, so either proof holds.
-            Some(segment) if sink.may_share(&segment.chunk, &bytes)? => {
-                let proof = proof.or(segment.proof);
-                SegmentRef { content: content(proof.as_ref()), proof, ..segment }
-            }
-            _ => SegmentRef {
-                chunk: sink.push(fingerprint, &bytes)?,
-                content: content(proof.as_ref()),
-                bytes: records.iter().map(|record| u64::from(record.chunk.size)).sum(),
-                chunks: records.len() as u32,
-                samples: samples_of(records),
-                uses: uses_of(records),
-                cover,
-                proof,
-            },
+        let stored = sink.store_segment(&segment, &bytes, candidate.as_ref(), |_| false)?;
+        // Equal records are equal bytes, so either proof holds.
+        let of_equal = candidate.filter(|_| stored.is_shared).and_then(|base| base.proof);
+        let proof = proof.or(of_equal);
+        let row = SegmentRef {
+            chunk: stored.chunk,
+            bases: stored.bases,
+            content: content::of_segment(records, &segment.superchunks, cover.as_ref(), proof.as_ref()),
+            bytes: records.iter().map(|record| u64::from(record.chunk.size)).sum(),
+            chunks: records.len() as u32,
+            samples: samples_of(records),
+            uses: uses_of(records),
+            cover,
+            proof,
         };
-        self.push_segment(segment, sink)
+        self.push_segment(row, sink)
     }
 
     /// Appends a whole segment, which the base has or which was just stored.

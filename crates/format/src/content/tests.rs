@@ -23,6 +23,7 @@ fn row() -> SegmentRef {
     let proof = Some(Proof { mac: [7; 16], cutter: 1, tail: vec![300, 400] });
     SegmentRef {
         chunk: record(5, 500).chunk,
+        bases: Vec::new(),
         content: of_segment(&records, &superchunks, cover.as_ref(), proof.as_ref()),
         bytes: 1000,
         chunks: 4,

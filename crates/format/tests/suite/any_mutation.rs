@@ -12,8 +12,9 @@ use larder_format::keys::MasterKey;
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::roles::Roles;
 use larder_format::run::{RunIndex, RunKey};
+use larder_format::segment::Segment;
 use larder_format::volume_log;
-use larder_format::{metadata, names, recipe, segment};
+use larder_format::{Fingerprint, difference, metadata, names, recipe, segment};
 use proptest::prelude::*;
 
 use crate::mutate::{damaged, damages};
@@ -69,6 +70,14 @@ proptest! {
     #[test]
     fn of_a_segment(damages in damages()) {
         checks::segment(&damaged(&segment::encode(&support::records(), &support::superchunks()).expect("valid"), &damages));
+    }
+
+    #[test]
+    fn of_a_difference(damages in damages()) {
+        let base = Segment { records: support::records(), superchunks: support::superchunks() };
+        let to = Segment { records: support::records()[1..].to_vec(), superchunks: Vec::new() };
+        let bytes = difference::encode(&Fingerprint([5; 32]), &base, &to, 9).expect("valid").expect("few are new");
+        checks::difference(&damaged(&bytes, &damages));
     }
 
     #[test]

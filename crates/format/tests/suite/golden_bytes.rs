@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use larder_format::key_file::{from_paper, to_paper};
 use larder_format::keys::{DomainSecrets, MasterKey, Secrets};
+use larder_format::recipe::SegmentRef;
 use larder_format::segment::Segment;
-use larder_format::{metadata, recipe, segment};
+use larder_format::{Fingerprint, difference, metadata, recipe, segment};
 
 use crate::support;
 
@@ -41,9 +42,30 @@ fn segment_version_2_with_even_sizes() {
 }
 
 #[test]
-fn recipe_node_version_2() {
-    let golden = golden("recipe_node_v2", &recipe::encode_node(&support::segments()).expect("valid"));
+fn recipe_node_version_3() {
+    let golden = golden("recipe_node_v3", &recipe::encode_node(&support::segments()).expect("valid"));
     assert_eq!(recipe::decode_node(&golden), Ok(support::segments()));
+}
+
+/// Version 2 had no bases. It is read, and no longer written.
+#[test]
+fn recipe_node_version_2() {
+    let whole = |segment| SegmentRef { bases: Vec::new(), ..segment };
+    let segments: Vec<_> = support::segments().into_iter().map(whole).collect();
+    let text: String = include_str!("../golden/recipe_node_v2.hex").split_whitespace().collect();
+    assert_eq!(recipe::decode_node(&hex::decode(text).expect("valid hex")), Ok(segments));
+}
+
+#[test]
+fn difference_version_2() {
+    let base = Segment { records: support::records(), superchunks: support::superchunks() };
+    let mut changed = base.clone();
+    changed.records.remove(0);
+    changed.records[2].chunk.fingerprint.0[0] ^= 1;
+    changed.superchunks.clear();
+    let encoded = difference::encode(&Fingerprint([5; 32]), &base, &changed, 9).expect("valid").expect("few are new");
+    let golden = golden("difference_v2", &encoded);
+    assert_eq!(difference::decode(&golden, &Fingerprint([5; 32]), &base), Ok(changed));
 }
 
 #[test]

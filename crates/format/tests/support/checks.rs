@@ -22,13 +22,15 @@ use larder_format::page_run::{PAGE_ROOM, Page, VolumeTable};
 use larder_format::pinning::PinEntry;
 use larder_format::roles::Roles;
 use larder_format::run::{RunBuilder, RunIndex, RunKey, prefix};
+use larder_format::segment::Segment;
 use larder_format::settings::SeriesSettings;
 use larder_format::volume_log;
 use larder_format::volume_manifest::VolumeManifest;
-use larder_format::{key_file, names, recipe, segment};
+use larder_format::{Fingerprint, difference, key_file, names, recipe, segment};
 
 use super::{
     CLOSED_DOMAIN, CONTAINER, ContainerParts, FILE, Forger, JOB, KEY, REPOSITORY, RUN, RunParts, SERIES, WRAP, keys,
+    records, superchunks,
 };
 
 const RANDOM: [u8; 32] = [3; 32];
@@ -38,6 +40,16 @@ pub fn segment(bytes: &[u8]) {
     if let Ok(read) = segment::decode(bytes) {
         let again = segment::encode(&read.records, &read.superchunks).expect("it was read");
         assert_eq!(segment::decode(&again), Ok(read));
+    }
+}
+
+/// A difference to the segment of all kinds of records.
+pub fn difference(bytes: &[u8]) {
+    let base = Segment { records: records(), superchunks: superchunks() };
+    let of_base = Fingerprint([5; 32]);
+    if let Ok(read) = difference::decode(bytes, &of_base, &base) {
+        let again = difference::encode(&of_base, &base, &read, usize::MAX).expect("it was read").expect("no limit");
+        assert_eq!(difference::decode(&again, &of_base, &base), Ok(read));
     }
 }
 

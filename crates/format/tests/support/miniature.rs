@@ -160,6 +160,7 @@ fn segment_of(meta: &mut Writer<'_>, chunks: &[ChunkRef], cover: Option<Cover>) 
     SegmentRef {
         content: content::of_segment(&records, &[], cover.as_ref(), None),
         chunk: meta.add(&segment::encode(&records, &[]).expect("valid")),
+        bases: Vec::new(),
         bytes,
         chunks: records.len() as u32,
         samples: vec![sample],

@@ -360,6 +360,7 @@ pub fn segments() -> Vec<SegmentRef> {
     vec![
         SegmentRef {
             chunk: chunk(0, 0, 1),
+            bases: Vec::new(),
             content: ContentDigest([0xc1; 32]),
             bytes: 2 << 20,
             chunks: 512,
@@ -370,6 +371,7 @@ pub fn segments() -> Vec<SegmentRef> {
         },
         SegmentRef {
             chunk: chunk(1, 1000, 2),
+            bases: vec![chunk(0, 70_000, 3), chunk(2, 17, 4)],
             content: ContentDigest([0xc2; 32]),
             bytes: 40_000,
             chunks: 3,

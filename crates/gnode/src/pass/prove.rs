@@ -169,7 +169,7 @@ impl Beside<'_> {
         }
         let rows = unless_damaged(self.reader.node(node))?;
         let Some(row) = rows.as_ref().and_then(|rows| rows.segments.get(segment)) else { return Ok(None) };
-        spend(left, &row.chunk)?;
+        row.chain().try_for_each(|chunk| spend(left, chunk))?;
         unless_damaged(self.reader.records_of(row))
     }
 }
@@ -257,8 +257,10 @@ impl<'a> Walk<'a> {
         beside: Option<(&mut Beside<'_>, (usize, usize))>,
         left: &mut u64,
     ) -> Result<(), Stop> {
-        self.names(&row.chunk);
-        spend(left, &row.chunk)?;
+        for chunk in row.chain() {
+            self.names(chunk);
+            spend(left, chunk)?;
+        }
         let records = reader.records_of(row)?;
         if sorted(uses_of(&records)) != sorted(row.uses.clone()) {
             return Err(Stop::Refuted("a segment uses other containers than its node says".to_owned()));

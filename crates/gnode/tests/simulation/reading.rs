@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use larder_format::container::ChunkRef;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
-use larder_format::segment::{self, ChunkRecord};
+use larder_format::segment::ChunkRecord;
 use larder_index::Executor;
 use larder_lnode::{RestoreError, RestoreOptions, restore as real_restore};
 use larder_reader::{ReadError, VersionReader};
@@ -33,8 +33,12 @@ pub async fn segments(
     let mut found = Vec::new();
     for node in &recipe.nodes {
         for segment in decode_node(&chunks.read(&node.chunk).await?).expect("it was authenticated") {
-            let bytes = chunks.read(&segment.chunk).await?;
-            found.push((segment, segment::decode(&bytes).expect("it was authenticated").records));
+            let mut chain = Vec::new();
+            for chunk in segment.chain() {
+                chain.push(chunks.read(chunk).await?);
+            }
+            let records = segment.decode(&chain).expect("it was authenticated").records;
+            found.push((segment, records));
         }
     }
     Ok(found)

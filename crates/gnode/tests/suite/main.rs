@@ -41,6 +41,7 @@ mod reclaim;
 mod reclaim_at_once;
 mod reclaim_rules;
 mod repairing_versions;
+mod scattered_metadata;
 mod shares;
 mod sharing;
 mod steady_requests;

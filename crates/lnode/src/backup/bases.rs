@@ -78,14 +78,20 @@ impl LoadGroup for BaseSegments {
             }
             // Damage is reported when the segment is needed.
             if let Ok(Some((segment, _))) = self.reader.segment_ref(group) {
-                wanted.push((group, segment.chunk));
+                wanted.push((group, segment));
             }
         }
         if wanted.is_empty() {
             return;
         }
-        let promises = self.reader.chunks().read_ahead(wanted.iter().map(|(_, chunk)| *chunk).collect());
-        self.ahead.extend(wanted.iter().map(|(group, _)| *group).zip(promises));
+        // The promise for the last chunk of each: they are read one after the other.
+        let chunks = wanted.iter().flat_map(|(_, segment)| segment.chain().copied()).collect();
+        let mut promises = self.reader.chunks().read_ahead(chunks).into_iter();
+        for (group, segment) in wanted {
+            if let Some(promise) = promises.by_ref().take(segment.chain().count()).last() {
+                self.ahead.push_back((group, promise));
+            }
+        }
         while self.ahead.len() > REMEMBERED {
             self.ahead.pop_front();
         }

@@ -435,8 +435,10 @@ fn pipeline(
         let chunks = bases.iter().fold(chunks.clone(), |chunks, base| chunks.for_reading(&base.manifest));
         ByteComparison::new(repository, context.executor.clone(), job, chunks)
     });
+    let of_base = chunks.clone();
     let sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), cutting.fingerprinter.clone())
-        .comparing(comparison.clone().map(|comparison| Box::new(comparison) as _));
+        .comparing(comparison.clone().map(|comparison| Box::new(comparison) as _))
+        .reading(Box::new(move |chunk| of_base.read(chunk)));
     let mut sequencer = Sequencer::new(Parts {
         job,
         cutting: cutting.clone(),

@@ -15,7 +15,6 @@ use larder_format::keys::Secret;
 use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::decode_node;
-use larder_format::segment;
 use larder_format::witness_key::WitnessKey;
 use larder_job::{JobContext, Machine, Progress};
 use larder_lnode::{BackupOptions, BackupReport, ImageInput, Input, MapOutcome, MapReport, MapTrust, backup};
@@ -115,7 +114,7 @@ fn chunks_of(context: &JobContext, manifest: &Manifest) -> Vec<(u32, Fingerprint
     let reader = ChunkReader::new(context.repository.clone(), cache, cache);
     let read = |chunk: &larder_format::ChunkRef| context.executor.block_on(reader.read(chunk)).unwrap();
     let nodes = manifest.data.nodes.iter().flat_map(|node| decode_node(&read(&node.chunk)).unwrap());
-    let records = nodes.flat_map(|row| segment::decode(&read(&row.chunk)).unwrap().records);
+    let records = nodes.flat_map(|row| row.decode(&row.chain().map(read).collect::<Vec<_>>()).unwrap().records);
     records.map(|record| (record.chunk.size, record.chunk.fingerprint)).collect()
 }
 

@@ -81,6 +81,7 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         let cover = Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 });
         segments.push(SegmentRef {
             chunk: meta.add(&segment::encode(&records, &[]).unwrap()),
+            bases: Vec::new(),
             content: content::of_segment(&records, &[], cover.as_ref(), None),
             bytes,
             chunks,

@@ -10,7 +10,6 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::Fingerprint;
 use larder_format::manifest::Statistics;
 use larder_format::recipe::{Recipe, decode_node};
-use larder_format::segment;
 use larder_job::JobContext;
 use larder_lnode::{BackupOptions, Input};
 use larder_store::chunk_reader::ChunkReader;
@@ -74,7 +73,7 @@ fn chunks_of(context: &JobContext, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
     let reader = ChunkReader::new(context.repository.clone(), cache, cache);
     let read = |chunk: &larder_format::ChunkRef| context.executor.block_on(reader.read(chunk)).unwrap();
     let nodes = recipe.nodes.iter().flat_map(|node| decode_node(&read(&node.chunk)).unwrap());
-    let records = nodes.flat_map(|row| segment::decode(&read(&row.chunk)).unwrap().records);
+    let records = nodes.flat_map(|row| row.decode(&row.chain().map(read).collect::<Vec<_>>()).unwrap().records);
     records.map(|record| (record.chunk.size, record.chunk.fingerprint)).collect()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, PlacedEntry, VersionReader, is_missing};
@@ -104,8 +105,8 @@ fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(Containe
         }
         let Some(node) = whole(recipe.node(number))? else { continue };
         for segment in &node.segments {
-            let chunk = segment.chunk;
-            if bad.get(&chunk.container).is_some_and(|bad| bad.covers(&chunk)) {
+            let covered = |chunk: &&ChunkRef| bad.get(&chunk.container).is_some_and(|bad| bad.covers(chunk));
+            if let Some(chunk) = segment.chain().find(covered) {
                 hurt(chunk.container);
                 continue;
             }
@@ -151,7 +152,8 @@ pub(crate) fn bad_ranges(
             let here = offset;
             offset += segment.bytes;
             let chunk = segment.chunk;
-            if bad.get(&chunk.container).is_some_and(|bad| bad.covers(&chunk)) {
+            let covered = |chunk: &&ChunkRef| bad.get(&chunk.container).is_some_and(|bad| bad.covers(chunk));
+            if let Some(chunk) = segment.chain().find(covered) {
                 add(here..offset, chunk.container);
                 continue;
             }

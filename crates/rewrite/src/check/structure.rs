@@ -1,6 +1,7 @@
 //! The first part of a check: everything but the contents of data containers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use larder_format::content;
@@ -8,7 +9,7 @@ use larder_format::ids::{ContainerId, ContainerKind, ContentDigest};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::metadata::decode_block;
 use larder_format::recipe::{NodeRef, Recipe, SegmentRef, decode_node};
-use larder_format::segment::{self, ChunkRecord, Segment};
+use larder_format::segment::{ChunkRecord, Segment};
 use larder_format::{ChunkRef, names};
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, Sought, is_missing};
@@ -40,13 +41,19 @@ fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
     (start, chunk.size)
 }
 
-/// Names a node or segment as a row describes it: half of its fingerprint, and half of a digest of
-/// the row. A row that describes the same object in another way is checked too.
-type Seen = ([u8; 16], [u8; 16]);
+/// Names a node or segment as a row describes it: half of its fingerprint, half of a digest of the
+/// row, and a hash of the places of its chunks. A row that describes the same object in another way
+/// is checked too, and so is each copy.
+type Seen = ([u8; 16], [u8; 16], u64);
 
-fn seen(chunk: &ChunkRef, row: ContentDigest) -> Seen {
+fn seen<'a>(chain: impl Iterator<Item = &'a ChunkRef>, row: ContentDigest) -> Seen {
     let half = |bytes: [u8; 32]| std::array::from_fn(|at| bytes[at]);
-    (half(chunk.fingerprint.0), half(row.0))
+    let (mut places, mut fingerprint) = (DefaultHasher::new(), [0; 16]);
+    for chunk in chain {
+        (chunk.container, chunk.offset).hash(&mut places);
+        fingerprint = half(chunk.fingerprint.0);
+    }
+    (fingerprint, half(row.0), places.finish())
 }
 
 /// The known defects of one container.
@@ -216,7 +223,7 @@ impl<'a> Structure<'a> {
     fn recipe(&mut self, recipe: &Recipe, kind: ContainerKind) -> Result<(), CheckError> {
         let mut before = Stretch::default();
         for node in &recipe.nodes {
-            if self.seen.insert(seen(&node.chunk, content::of_stream(std::slice::from_ref(node)))) {
+            if self.seen.insert(seen([&node.chunk].into_iter(), content::of_stream(std::slice::from_ref(node)))) {
                 self.node(node, kind)?;
             }
             if kind == ContainerKind::Meta {
@@ -248,7 +255,7 @@ impl<'a> Structure<'a> {
             if self.context.cancel.is_cancelled() {
                 return Err(CheckError::Interrupted);
             }
-            if self.seen.insert(seen(&segment.chunk, content::of_node(std::slice::from_ref(&segment)))) {
+            if self.seen.insert(seen(segment.chain(), content::of_node(std::slice::from_ref(&segment)))) {
                 self.context.progress.done(0, segment.bytes);
                 self.segment(&segment, kind)?;
             }
@@ -273,12 +280,19 @@ impl<'a> Structure<'a> {
     /// Checks a segment for the first time.
     fn segment(&mut self, reference: &SegmentRef, kind: ContainerKind) -> Result<(), CheckError> {
         let chunk = &reference.chunk;
-        let Some(bytes) = self.read(chunk)? else { return Ok(()) };
-        let verified = |segment: Segment| content::check_segment(reference, &segment).map(|()| segment);
-        let (mut records, mut names) = match segment::decode(&bytes).and_then(verified) {
+        let mut chain = Vec::new();
+        for chunk in reference.chain() {
+            let Some(bytes) = self.read(chunk)? else { return Ok(()) };
+            chain.push(bytes);
+        }
+        let verified = |segment: Segment| match content::check_segment(reference, &segment) {
+            Ok(()) => Ok(segment),
+            Err(error) => Err((*chunk, error)),
+        };
+        let (mut records, mut names) = match reference.decode(&chain).and_then(verified) {
             Ok(segment) => self.chunks.objects_and_names(segment.records, |record| record.chunk.container),
-            Err(error) => {
-                self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
+            Err((chunk, error)) => {
+                self.found_bad(chunk.container, error.to_string(), Some(range(&chunk)));
                 return Ok(());
             }
         };

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use larder_chunking::Fingerprint;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::Manifest;
-use larder_format::recipe::Recipe;
+use larder_format::recipe::{Recipe, SegmentRef};
 use larder_format::segment::{self, Segment};
 use larder_format::{ChunkRef, DecodeError};
 use larder_reader::{MetaChunks, RecipeReader, damaged};
 use larder_store::RepositoryError;
-use larder_writer::{MetaSink, NodeWriter, uses_of};
+use larder_writer::{DIFFERENCE_PERCENT, MetaSink, NodeWriter, RECORD_BYTES, uses_of};
 
 use super::{ChunkCopier, RewriteError};
 
@@ -70,6 +70,40 @@ impl Left {
         }
         Ok(copy)
     }
+
+    /// Stores a segment whose records have new places: as a difference to its old chunks, if that
+    /// is small and these stay.
+    pub(super) fn store(
+        &self,
+        row: &mut SegmentRef,
+        contents: &Segment,
+        sink: &mut MetaSink,
+    ) -> Result<(), RepositoryError> {
+        let bytes = segment::encode(&contents.records, &contents.superchunks)?;
+        let stored = sink.store_segment(contents, &bytes, Some(row), |container| self.has(container))?;
+        (row.chunk, row.bases) = (stored.chunk, stored.bases);
+        row.uses = uses_of(&contents.records);
+        Ok(())
+    }
+
+    /// Keeps a segment as it is, but none of its chunks in containers to leave. When its whole
+    /// segment must be copied anyway, its differences are merged into the copy.
+    pub(super) fn keep(
+        &mut self,
+        row: &mut SegmentRef,
+        chunks: &MetaChunks,
+        sink: &mut MetaSink,
+    ) -> Result<(), RepositoryError> {
+        let leaves_whole = row.bases.first().is_some_and(|whole| self.has(&whole.container));
+        if leaves_whole {
+            return self.store(row, &chunks.segment(row)?, sink);
+        }
+        for base in &mut row.bases {
+            *base = self.redirect(*base, chunks, sink)?;
+        }
+        row.chunk = self.redirect(row.chunk, chunks, sink)?;
+        Ok(())
+    }
 }
 
 impl ChunkCopier {
@@ -95,12 +129,18 @@ impl ChunkCopier {
         for (number, node) in manifest.data.nodes.iter().enumerate() {
             self.stop_if_asked()?;
             let segments = reader.node(number)?;
-            let moving =
-                segments.segments.iter().filter(|segment| segment.uses.iter().any(|used| retires(&used.container)));
             let mut moves = false;
-            for segment in moving {
-                goes(&segment.chunk);
-                moves = true;
+            for segment in &segments.segments {
+                let moving = segment.uses.iter().filter(|used| retires(&used.container));
+                let moving: u64 = moving.map(|used| u64::from(used.chunks)).sum();
+                moves |= moving > 0;
+                if moving * 100 > u64::from(segment.chunks) * DIFFERENCE_PERCENT as u64 {
+                    segment.chain().for_each(&mut goes);
+                } else if moving > 0 {
+                    // Few changes make a difference. It replaces those that are not much larger.
+                    let replaced = |chunk: &&ChunkRef| u64::from(chunk.size) < moving * 2 * RECORD_BYTES as u64;
+                    segment.chain().skip(1).skip_while(|chunk| !replaced(chunk)).for_each(&mut goes);
+                }
             }
             if moves {
                 goes(&node.chunk);
@@ -129,15 +169,13 @@ impl ChunkCopier {
             let moves = reference.uses.iter().any(|used| self.left.has(&used.container));
             let contents = if moves { reader.whole_segment(number)? } else { None };
             match contents {
-                Some(Segment { mut records, superchunks }) => {
-                    for record in &mut records {
+                Some(mut contents) => {
+                    for record in &mut contents.records {
                         record.chunk = self.left.redirect(record.chunk, &self.chunks, &mut self.sink)?;
                     }
-                    let bytes = segment::encode(&records, &superchunks).map_err(RepositoryError::from)?;
-                    reference.chunk = self.sink.push(self.fingerprinter.one(&bytes), &bytes)?;
-                    reference.uses = uses_of(&records);
+                    self.left.store(&mut reference, &contents, &mut self.sink)?;
                 }
-                None => reference.chunk = self.left.redirect(reference.chunk, &self.chunks, &mut self.sink)?,
+                None => self.left.keep(&mut reference, &self.chunks, &mut self.sink)?,
             }
             nodes.push(reference, &mut self.sink)?;
         }

@@ -12,9 +12,9 @@ use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::SegmentRef;
-use larder_format::segment::{self, Segment};
+use larder_format::segment::Segment;
 use larder_reader::RecipeReader;
-use larder_writer::{NodeWriter, Sunk, uses_of};
+use larder_writer::{NodeWriter, Sunk};
 
 use super::{ChunkCopier, CopiedChunks, Move, PLACES_ONE_IN, Placing, RewriteError, RewrittenRecipes};
 
@@ -190,13 +190,9 @@ impl ChunkCopier {
                     }
                 }
                 // Its bytes have not changed, so its samples, its proof and its superchunks hold.
-                let Segment { records, superchunks } = &contents;
-                let bytes = segment::encode(records, superchunks).map_err(larder_store::RepositoryError::from)?;
-                let fingerprint = self.fingerprinter.one(&bytes);
-                reference.chunk = self.sink.push(fingerprint, &bytes)?;
-                reference.uses = uses_of(&contents.records);
+                self.left.store(&mut reference, &contents, &mut self.sink)?;
             } else {
-                reference.chunk = self.left.redirect(reference.chunk, &self.chunks, &mut self.sink)?;
+                self.left.keep(&mut reference, &self.chunks, &mut self.sink)?;
             }
             rewriting.nodes.push(reference, &mut self.sink)?;
         }
