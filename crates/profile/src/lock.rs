@@ -39,7 +39,7 @@ impl ProfileLock {
     /// # Errors
     /// The file cannot be made or written.
     pub fn take(folder: &Path, profile: &str, now_ms: u64) -> io::Result<Attempt> {
-        let path = folder.join(format!("{profile}.lock"));
+        let path = folder.join(format!("profile-{profile}.lock"));
         let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

@@ -84,9 +84,9 @@ pub(crate) enum VolumeCommand {
     Collect(VolumeCollectArgs),
     /// Check a store for errors; no server may run meanwhile
     ///
-    /// Nothing is changed without --repair or --accept-loss. If the log is damaged, was put back to
-    /// an earlier state, or names a container that is missing, the store does not open (exit code
-    /// 13). The command then lists the writes and blocks that --accept-loss would lose.
+    /// Nothing is changed without --repair or --accept-loss. The log may be damaged, put back to an
+    /// earlier state, or name a container that is missing. Then the store does not open (exit code
+    /// 13), and the command lists the writes and blocks that --accept-loss would lose.
     Check(VolumeCheckArgs),
     /// Back up a volume into a repository, also while it is served
     ///

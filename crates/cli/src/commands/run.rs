@@ -48,7 +48,7 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
     let now_ms = SystemClock.now_ms();
     let chosen = chosen(app, args, config, &read(&journal)?, now_ms)?;
     for profile in &chosen {
-        has_repository(config, profile)?;
+        has_repository(app, config, profile)?;
     }
     let (mut profiles, mut locks) = (Vec::new(), Vec::new());
     for profile in chosen {
@@ -148,7 +148,8 @@ fn is_due(profile: &Profile, before: &[Line], now_ms: u64, zone: &TimeZone) -> b
     let delay = delay_ms(profile);
     let Some(scheduled) = schedule.value.last(now_ms.saturating_sub(delay), zone) else { return false };
     let runs = before.iter().filter(|line| line.command == RUN && line.profile.as_ref() == Some(&profile.name));
-    let ended = runs.filter(|line| line.exit_code != Exit::Interrupted.code());
+    // A time in the future is one of a wrong clock.
+    let ended = runs.filter(|line| line.exit_code != Exit::Interrupted.code() && line.start_ms <= now_ms);
     ended.map(|line| line.start_ms).max().is_none_or(|start| start < scheduled.saturating_add(delay))
 }
 
@@ -171,9 +172,19 @@ pub(super) fn repositories<'a>(config: &'a Config, profile: &Profile) -> Vec<&'a
     }
 }
 
-fn has_repository(config: &Config, profile: &Profile) -> Result<(), Failure> {
-    if !repositories(config, profile).is_empty() {
-        return Ok(());
+fn has_repository(app: &App, config: &Config, profile: &Profile) -> Result<(), Failure> {
+    let all = repositories(config, profile);
+    match &app.configured.repository {
+        Some(named) if all.iter().all(|repository| repository.name != *named) => {
+            let why = format!("the profile {} does not use the repository {named}", profile.name);
+            return Err(Failure::usage(why).advise("leave out --repo, or name a repository of the profile"));
+        }
+        None if app.global.repo.is_some() => {
+            let advice = "name one of the configuration with --repo, or leave it out";
+            return Err(Failure::usage("profiles run on repositories of the configuration only").advise(advice));
+        }
+        _ if !all.is_empty() => return Ok(()),
+        _ => {}
     }
     let why = format!("{}: the profile {} names no repository", profile.place, profile.name);
     Err(Failure::usage(why).advise("add repositories = [\"NAME\"]"))

@@ -273,7 +273,8 @@ fn series_argument(
     let is_said = |ids: &[&str]| ids.iter().any(|id| typed.is_given(id) || is_chosen(id));
     let is_wanted = match verb {
         "backup" => !is_said(&["series"]),
-        "forget" => !is_said(&["ids", "series", "host", "tag", "path"]),
+        // Other filters and names narrow it down: a profile never forgets what is of another one.
+        "forget" => !is_said(&["series"]),
         verb => FILTERED.contains(&verb) && !is_said(&["series", "host", "tag", "path"]),
     };
     if !is_wanted {

@@ -112,7 +112,7 @@ fn typed_arguments_come_before_the_file() {
             "larder -P list forget",
             "larder -P list forget --keep-last=3 --password-file=/p --threads=2 --series=HOST:list",
         ),
-        ("larder -P list forget abc", "larder -P list forget --password-file=/p --threads=2 abc"),
+        ("larder -P list forget abc", "larder -P list forget --password-file=/p --threads=2 --series=vm:list abc"),
         ("larder -r @nas forget --series x", "larder -r @nas forget --password-file=/p --threads=2 --series x"),
         // A policy for all series of a repository is typed, and never taken from the file.
         ("larder -r /other forget", "larder -r /other forget --threads=1"),

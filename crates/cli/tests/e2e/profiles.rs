@@ -231,6 +231,16 @@ fn a_run_backs_up_forgets_and_maintains() {
     it.larder(&["-r", "nas", "forget"]).code(2).says("neither snapshots nor a policy were given");
     let other = snapshots.as_array().expect("a list").iter().find(|it| it["series"] == "other").expect("one");
     it.larder(&["-P", "home", "forget", other["id"].as_str().expect("an id")]).ok();
+    // `latest` is the newest of the profile, also beside other filters.
+    let left = || it.larder(&["snapshots", "--no-free", "--json"]).ok().json();
+    let of_other = |list: Value| list.as_array().expect("a list").iter().filter(|it| it["series"] == "other").count();
+    it.larder(&["backup", "source", "--series", "other", "--tag", "nightly"]).ok();
+    let before = of_other(left());
+    it.larder(&["-P", "home", "forget", "latest"]).ok();
+    it.larder(&["-P", "home", "forget", "--keep-last", "1", "--tag", "nightly"]);
+    assert_eq!(of_other(left()), before, "a profile forgets nothing of others");
+    // A profile runs on repositories of the file that it uses, and on no others.
+    it.larder(&["-r", "/some/folder", "run", "home"]).code(2).says("repositories of the configuration only");
     // Quiet: nothing at all.
     assert_eq!(it.larder(&["run", "home", "-q"]).ok().text(), "");
 }

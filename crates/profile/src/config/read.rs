@@ -101,10 +101,15 @@ fn matching(pattern: &Path, written: &Located<String>) -> Result<Vec<PathBuf>, C
     if end.contains('*') {
         return Err(ConfigError::at(&written.place, "a pattern has one * at most"));
     }
-    // A folder that is not there holds no files.
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let unreadable = |error| ConfigError::at(&written.place, format!("cannot read {}: {error}", folder.display()));
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?,
+        // A folder that is not there holds no files.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
     let fits = |name: &str| name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end);
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| fits(name) && !name.starts_with('.')).collect();
     names.sort_unstable();
     Ok(names.into_iter().map(|name| folder.join(name)).collect())

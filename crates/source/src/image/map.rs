@@ -55,7 +55,9 @@ fn parse(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
     match first {
         Some(b'<') => Ok(ChangedMap { since: None, ranges: thin::parse(file)? }),
         Some(b'[') => array(file),
-        _ => lines(file),
+        Some(_) => lines(file),
+        // What a program leaves that failed.
+        None => Err(Wrong::text(format_args!("it is empty; a map without changes is []"))),
     }
 }
 
@@ -91,6 +93,9 @@ fn lines(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
                 rising.push(offset, length).map_err(|why| wrong(&why))?;
             }
             _ => return Err(wrong(&"it has neither an offset and a length, nor the only snapshot")),
+        }
+        if !line.ends_with('\n') && !text.ends_with('}') {
+            return Err(wrong(&"it does not end, so the file may be cut off"));
         }
     }
     Ok(ChangedMap { since, ranges: rising.into_ranges() })
@@ -163,7 +168,9 @@ mod tests {
         ] {
             assert_eq!(parsed(text), ChangedMap { since: None, ranges: expected.clone() }, "{text}");
         }
-        assert_eq!(parsed(""), ChangedMap::default());
+        for failed in ["", " \n", "0 512\n65536 655", "since 1a"] {
+            refused(failed);
+        }
         assert_eq!(parsed("[]"), ChangedMap::default());
         assert_eq!(parsed("5 0\n"), ChangedMap::default());
     }

@@ -54,6 +54,10 @@ impl Wanted {
         if args.changed_context.is_some() && !matches!(wanted, Self::Nbd(_)) {
             return Err(Failure::usage("--changed-context needs a network block device"));
         }
+        if args.changed_context.as_ref().is_some_and(|context| context.starts_with("base:")) {
+            return Err(Failure::usage("contexts that begin with base: say what is allocated, not what changed")
+                .advise("name the context of a dirty bitmap, such as qemu:dirty-bitmap:NAME"));
+        }
         if args.changed_context.is_some() && args.changed_since.is_none() {
             return Err(Failure::usage("--changed-context needs --changed-since"));
         }
@@ -249,6 +253,12 @@ fn map_of(app: &App, repository: &Repository, args: &BackupArgs, size: u64) -> R
     };
     let map = read_map(file)?;
     let named = map.since.map(|text| snapshot(app, repository, OsStr::new(&text))).transpose()?;
+    if let (Some(asked), Some(named)) = (asked, named)
+        && asked != named
+    {
+        let why = format!("{} counts changes from {named}, and --changed-since says {asked}", file.display());
+        return Err(Failure::usage(why).advise("use the map of the named snapshot, or leave out --changed-since"));
+    }
     let since = asked.or(named).ok_or_else(|| unnamed(file))?;
     Ok(vec![Changes { since, size, ranges: map.ranges }])
 }

@@ -2,6 +2,7 @@
 //! node_exporter. It always has the whole state, also of profiles that did not run now.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -91,8 +92,14 @@ pub(super) fn write(path: &Path, text: &str) -> std::io::Result<()> {
     // The collector takes files whose names end with .prom.
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
-    let written = std::fs::write(&new, text)
-        .and_then(|()| std::fs::set_permissions(&new, PermissionsExt::from_mode(0o644)))
+    // Others may write to the folder: a link that they put there is not followed.
+    drop(std::fs::remove_file(&new));
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&new);
+    let written = made
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.set_permissions(PermissionsExt::from_mode(0o644))
+        })
         .and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
         drop(std::fs::remove_file(&new));

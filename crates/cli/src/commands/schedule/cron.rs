@@ -19,9 +19,15 @@ fn file(place: &WhereArgs) -> Option<PathBuf> {
     folder.map(|folder| folder.join("larder"))
 }
 
-/// The crontab of the user. Without one, `crontab -l` fails.
-fn crontab() -> String {
-    call("crontab", &["-l"], None).unwrap_or_default()
+/// The crontab of the user. Without one, `crontab -l` fails and says so. After any other failure, a
+/// new one would replace lines that nobody saw.
+fn crontab() -> Result<String, Failure> {
+    match call("crontab", &["-l"], None) {
+        Ok(text) if text.is_empty() || text.ends_with('\n') => Ok(text),
+        Ok(text) => Ok(text + "\n"),
+        Err(failure) if failure.message.contains("no crontab") => Ok(String::new()),
+        Err(failure) => Err(failure),
+    }
 }
 
 pub(super) fn install(app: &App, config: &Config, args: &InstallArgs) -> Result<(), Failure> {
@@ -36,7 +42,7 @@ pub(super) fn install(app: &App, config: &Config, args: &InstallArgs) -> Result<
     }
     match file {
         Some(file) => write(&file, &text)?,
-        None => drop(call("crontab", &["-"], Some(&format!("{}{text}", without(&crontab()))))?),
+        None => drop(call("crontab", &["-"], Some(&format!("{}{text}", without(&crontab()?))))?),
     }
     app.out.info(format!("wrote {place}"))
 }
@@ -45,7 +51,7 @@ pub(super) fn list(app: &App, place: &WhereArgs) -> Result<(), Failure> {
     let file = file(place);
     let text = match &file {
         Some(file) => std::fs::read_to_string(file).unwrap_or_default(),
-        None => crontab(),
+        None => crontab()?,
     };
     let place = file.map_or_else(|| "the crontab".to_owned(), |file| file.display().to_string());
     let ours = text.lines().skip_while(|line| *line != BEGIN).nth(1);
@@ -68,7 +74,7 @@ pub(super) fn remove(app: &App, args: &RemoveArgs) -> Result<(), Failure> {
             Ok(()) => app.out.info(format!("removed {}", file.display())),
         },
         None => {
-            let before = crontab();
+            let before = crontab()?;
             let after = without(&before);
             if before == after {
                 return app.out.info("no line of cron is installed");
