@@ -119,14 +119,10 @@ fn a_raced_swap_never_leads_out() {
             }
         }
     });
-    let mut opened = 0;
     for resolver in both() {
         for _ in 0..20_000 {
             match resolver.open(&root, b"real/file", FILE) {
-                Ok(file) => {
-                    opened += 1;
-                    assert_eq!(read(file), "inside");
-                }
+                Ok(file) => assert_eq!(read(file), "inside"),
                 Err(errno) => {
                     assert!(matches!(errno, Errno::LOOP | Errno::NOENT | Errno::NOTDIR | Errno::AGAIN), "{errno}");
                 }
@@ -135,5 +131,8 @@ fn a_raced_swap_never_leads_out() {
     }
     is_over.store(true, Ordering::Relaxed);
     swapping.join().expect("no panic");
-    assert!(opened > 0, "nothing was ever opened");
+    // Between two swaps it is the folder. On a busy machine no open may have met that.
+    for resolver in both() {
+        assert_eq!(read(resolver.open(&root, b"real/file", FILE).expect("nobody swaps it now")), "inside");
+    }
 }

@@ -32,8 +32,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = time::parse_duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// Write metrics of all profiles to this file, in the text format of Prometheus [default: as
-    /// [metrics] of the configuration says]
+    /// Write metrics of all profiles to this file, in the text format of Prometheus [default: the
+    /// file that the configuration names]
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
 

@@ -5,7 +5,7 @@
 //! | text | a line `OFFSET LENGTH`; lines that begin with `#` are comments |
 //! | lines of JSON | `{"offset":N,"length":N}` |
 //! | one array of JSON, as of `rbd diff --format json` | the same objects; other keys are ignored |
-//! | XML of `thin_delta` | see [`thin`](super::thin) |
+//! | XML of `thin_delta` | see `thin.rs` |
 //!
 //! In the first two forms, a line `since SNAPSHOT` or `{"since":"SNAPSHOT"}` may name the snapshot
 //! that the ranges are counted from.
