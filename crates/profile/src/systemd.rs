@@ -122,9 +122,10 @@ impl Unit<'_> {
             profile = self.profile,
         );
         if !self.is_user {
-            // The manager of the system sets no HOME.
+            // The manager of the system sets no HOME. A value such as ${HOME} must be what it is by
+            // hand.
             text.push_str(
-                "StateDirectory=larder\nStateDirectoryMode=0700\nEnvironment=LARDER_STATE=%S/larder\n\
+                "Environment=HOME=%h\nStateDirectory=larder\nStateDirectoryMode=0700\nEnvironment=LARDER_STATE=%S/larder\n\
                  CacheDirectory=larder\nCacheDirectoryMode=0700\nEnvironment=LARDER_CACHE_DIR=%C/larder\n",
             );
         }
@@ -137,7 +138,7 @@ impl Unit<'_> {
             for folder in self.writable {
                 // The dash: a folder that is missing, such as a disk that is not plugged in, is an
                 // error of the run with a message, and not of the unit.
-                text.push_str(&format!("ReadWritePaths=-{}\n", quoted(folder)));
+                text.push_str(&format!("ReadWritePaths=-{}\n", path_word(folder)));
             }
         }
         text
@@ -169,8 +170,14 @@ impl Unit<'_> {
             let is_below = |source: &PathBuf| folders.iter().any(|folder| source.starts_with(folder));
             self.sources.iter().any(is_below) || self.writable.iter().any(is_below)
         };
+        // A source such as / has them below it: the timer would back up other folders than a run by
+        // hand.
+        let has_below = |folders: &[&str]| {
+            self.sources.iter().any(|source| folders.iter().any(|folder| Path::new(folder).starts_with(source)))
+        };
+        const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
         let is_in_the_way = match name {
-            "PrivateTmp" => below(&["/tmp", "/var/tmp"]),
+            "PrivateTmp" => below(&TEMPORARY) || has_below(&TEMPORARY),
             "PrivateDevices" => below(&["/dev"]),
             _ => false,
         };
@@ -179,9 +186,14 @@ impl Unit<'_> {
     }
 }
 
-/// A path as a word of a unit file.
+/// A path as a word of a command in a unit file. Variables are replaced in these alone.
 fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy().replace('%', "%%").replace('$', "$$");
+    path_word(Path::new(&path.to_string_lossy().replace('$', "$$")))
+}
+
+/// A path as a word of any other setting of a unit file.
+fn path_word(path: &Path) -> String {
+    let text = path.to_string_lossy().replace('%', "%%");
     match text.contains([' ', '"', '\'', '\\', ';', '\t']) {
         true => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
         false => text,
@@ -239,6 +251,11 @@ mod tests {
         let relaxed = ["SystemCallFilter".to_owned()];
         let text = with(|unit| Unit { sources: &tmp, relax: &relaxed, ..unit }.service());
         assert!(!has(&text, "PrivateTmp") && !has(&text, "SystemCallFilter") && has(&text, "PrivateDevices"));
+        // What is below the source must not be another folder under the timer.
+        for all in ["/", "/var"] {
+            let all = [PathBuf::from(all)];
+            assert!(!has(&with(|unit| Unit { sources: &all, ..unit }.service()), "PrivateTmp"));
+        }
         let text = with(|unit| Unit { sources: &device, ..unit }.service());
         assert!(has(&text, "PrivateTmp") && !has(&text, "PrivateDevices"));
         let text = with(|unit| Unit { is_user: true, ..unit }.service());
@@ -249,6 +266,8 @@ mod tests {
     #[test]
     fn paths_are_quoted() {
         assert_eq!(quoted(Path::new("/a b%c\"$d")), "\"/a b%%c\\\"$$d\"");
+        // Only commands replace variables.
+        assert_eq!(path_word(Path::new("/srv/$a b")), "\"/srv/$a b\"");
         assert_eq!(quoted(Path::new("/plain/path")), "/plain/path");
     }
 }

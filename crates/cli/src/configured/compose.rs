@@ -11,7 +11,7 @@ use larder_store::Location;
 
 use super::definitions::{Definitions, Shape, shape};
 use super::environment_file;
-use super::layers::{Chosen, chosen, excludes, layers};
+use super::layers::{Chosen, chosen, excludes, is_scope, layers};
 use super::{Configured, name_in, profile, strict};
 use crate::args::{Cli, Global};
 use crate::environment;
@@ -247,7 +247,8 @@ fn is_used(command: &Command, typed: &Typed, chosen: &Chosen<'_>, off: &[String]
     if off.iter().any(|off| arg.get_long() == Some(off)) {
         return false;
     }
-    if typed.is_given(id.as_str()) && (shape(arg) != Shape::List || typed.drops(arg)) {
+    let is_single = shape(arg) != Shape::List || is_scope(command, arg);
+    if typed.is_given(id.as_str()) && (is_single || typed.drops(arg)) {
         return false;
     }
     let mut given = command.get_arguments().filter(|given| typed.is_given(given.get_id().as_str()));

@@ -91,8 +91,14 @@ fn add<'a>(command: &Command, chosen: &mut Vec<Chosen<'a>>, arg: &'a Arg, entry:
     if chosen.iter().any(|known| excludes(command, known.arg, arg)) {
         return;
     }
-    let is_closed = definitions::shape(arg) != Shape::List || arguments.is_empty();
+    let is_closed = definitions::shape(arg) != Shape::List || arguments.is_empty() || is_scope(command, arg);
     chosen.push(Chosen { arg, arguments, places: vec![place], is_closed });
+}
+
+/// Whether an option says which snapshots may be forgotten. The nearest layer decides alone: two
+/// lists together would be about more snapshots than either.
+pub(super) fn is_scope(command: &Command, arg: &Arg) -> bool {
+    command.get_name() == "forget" && ["series", "host", "tag", "path"].contains(&arg.get_id().as_str())
 }
 
 /// Whether clap refuses two options together.

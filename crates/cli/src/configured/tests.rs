@@ -1,3 +1,5 @@
+//! Composed command lines: what was typed, what the file says, and which of them counts.
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -112,7 +114,7 @@ fn typed_arguments_come_before_the_file() {
             "larder -P list forget",
             "larder -P list forget --keep-last=3 --password-file=/p --threads=2 --series=HOST:list",
         ),
-        ("larder -P list forget abc", "larder -P list forget --password-file=/p --threads=2 --series=vm:list abc"),
+        ("larder -P list forget abc", "larder -P list forget --password-file=/p --threads=2 --series=HOST:list abc"),
         ("larder -r @nas forget --series x", "larder -r @nas forget --password-file=/p --threads=2 --series x"),
         // A policy for all series of a repository is typed, and never taken from the file.
         ("larder -r /other forget", "larder -r /other forget --threads=1"),
@@ -130,6 +132,22 @@ fn typed_arguments_come_before_the_file() {
                 assert_eq!(found, Ok(words.replace("HOST", &host)), "{line}");
             }
         }
+    }
+    // Of the options that say what may be forgotten, the nearest ones decide alone.
+    let scoped = text
+        .replace("keep-last = 9\n", "keep-last = 9\ntag = [\"a\"]\n")
+        .replace("[profiles.list.forget]\n", "[profiles.list.forget]\nseries = [\"x\"]\ntag = [\"b\"]\n");
+    for (line, words) in [
+        (
+            "larder -P list forget",
+            "larder -P list forget --series=x --tag=b --keep-last=3 --password-file=/p --threads=2",
+        ),
+        (
+            "larder -P list forget --series y",
+            "larder -P list forget --tag=b --keep-last=3 --password-file=/p --threads=2 --series y",
+        ),
+    ] {
+        assert_eq!(composed(&scoped, line), Ok(words.to_owned()), "{line}");
     }
     let relative = text.replace("\"/home\"", "\"home\"");
     assert!(

@@ -1,3 +1,5 @@
+//! Any two sequences of records, and what no reader accepts.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,6 @@
+//! Configurations as they are read: tables, inheritance, included files, and mistakes with their
+//! places.
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
