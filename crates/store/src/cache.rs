@@ -2,10 +2,11 @@
 //!
 //! It keeps replies about objects under `meta/`, `versions/` and `forgotten/`, and closing marks of
 //! leases. They never change, and every backup or listing reads them again. Of runs of the index,
-//! the ends are kept (fences and filters), so a key is looked up with one request for its block. It
-//! does not keep data containers (too much, read once), leases (they matter while their job runs),
-//! or key objects (a removed password must stop working). It does not keep sizes, listings, or the
-//! absence of anything: only the store knows whether an object exists.
+//! the ends are kept (fences and filters), so a key is looked up with one request for its block.
+//! Short runs are kept whole, because passes scan them. It does not keep data containers (too much,
+//! read once), leases (they matter while their job runs), or key objects (a removed password must
+//! stop working). It does not keep sizes, listings, or the absence of anything: only the store
+//! knows whether an object exists. So a pass, which decides by what exists, uses it for runs alone.
 //!
 //! A reply is kept as it was asked for: the whole object, a span, or a tail. A kept whole object
 //! answers all three.
@@ -30,12 +31,25 @@ use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
 use crate::options::CacheOptions;
 use files::{Files, Part};
 
+/// Bytes of the end of a created run that are kept: its filter and fences.
+/// [`TailCache`](crate::tail_cache::TailCache) reads that many at least.
+pub(crate) const RUN_END: u64 = 256 << 10;
+
+/// What a cache answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Metadata,
+    /// Runs of the index alone.
+    Runs,
+}
+
 /// The layer that answers from disk where it can.
 #[derive(Debug)]
 pub(crate) struct Cached {
     inner: Arc<dyn Layer>,
     files: Arc<Files>,
     counters: Arc<Counters>,
+    scope: Scope,
 }
 
 impl Cached {
@@ -47,7 +61,13 @@ impl Cached {
         counters: Arc<Counters>,
     ) -> Self {
         let files = Files::new(&options.dir, Path::new(repository), options.max_bytes);
-        Self { inner, files: Arc::new(files), counters }
+        Self { inner, files: Arc::new(files), counters, scope: Scope::Metadata }
+    }
+
+    /// The same files, for runs of the index alone.
+    pub(crate) fn for_runs(&self) -> Self {
+        let (inner, files, counters) = (self.inner.clone(), self.files.clone(), self.counters.clone());
+        Self { inner, files, counters, scope: Scope::Runs }
     }
 
     /// Looks for a kept answer, on a blocking thread.
@@ -76,10 +96,14 @@ impl Cached {
 }
 
 /// Whether the answer is worth keeping and safe to keep; true also for deletes of such objects.
-fn is_kept(call: &Call) -> bool {
+fn is_kept(call: &Call, scope: Scope) -> bool {
     let name = &call.name;
     if name.starts_with(names::RUNS) {
-        return matches!(call.request, Request::Read(ReadRange::Tail(_)) | Request::Delete);
+        let is_span = matches!(call.request, Request::Read(ReadRange::Span(_)));
+        return !is_span && !matches!(call.request, Request::Size);
+    }
+    if scope == Scope::Runs {
+        return false;
     }
     [names::META, names::VERSIONS, names::FORGOTTEN].iter().any(|prefix| name.starts_with(prefix))
         || matches!(names::parse_lease(name), Some((_, LeaseObject::Done)))
@@ -88,7 +112,7 @@ fn is_kept(call: &Call) -> bool {
 #[async_trait]
 impl Layer for Cached {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        if !is_kept(call) {
+        if !is_kept(call, self.scope) {
             return self.inner.call(call).await;
         }
         if let Request::Read(range) = &call.request
@@ -100,7 +124,12 @@ impl Layer for Cached {
         let reply = self.inner.call(call).await?;
         match (&call.request, &reply) {
             (Request::Create(bytes), _) => {
-                self.keep(&call.name, Part::Whole, bytes.clone(), bytes.len() as u64).await;
+                let len = bytes.len() as u64;
+                let (part, kept) = match call.name.starts_with(names::RUNS) && len > RUN_END {
+                    true => (Part::Tail(RUN_END), bytes.slice((len - RUN_END) as usize..)),
+                    false => (Part::Whole, bytes.clone()),
+                };
+                self.keep(&call.name, part, kept, len).await;
             }
             (Request::Read(range), Reply::Bytes { bytes, object_size }) => {
                 let part = if bytes.len() as u64 == *object_size { Part::Whole } else { Part::of(range) };

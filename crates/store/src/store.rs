@@ -56,7 +56,9 @@ pub struct Store {
     top: Arc<dyn Layer>,
     /// `top` without the cache.
     uncached: Arc<dyn Layer>,
-    /// Whether both keep ends of objects in memory.
+    /// `top` with the cache for runs of the index alone.
+    caching_runs: Arc<dyn Layer>,
+    /// Whether all three keep ends of objects in memory.
     remembers_tails: bool,
     cache: Option<Arc<CacheOptions>>,
     counters: Arc<Counters>,
@@ -123,6 +125,7 @@ impl Store {
         let cache = options.cache.clone().map(Arc::new);
         Self {
             uncached: top.clone(),
+            caching_runs: top.clone(),
             top,
             remembers_tails: false,
             cache,
@@ -143,7 +146,14 @@ impl Store {
     pub fn with_cache_of(&self, repository: RepositoryId) -> Self {
         let Some(options) = &self.cache else { return self.clone() };
         let cached = Cached::new(self.uncached.clone(), options, &repository.to_string(), self.counters.clone());
-        Self { top: Arc::new(cached), ..self.clone() }
+        Self { caching_runs: Arc::new(cached.for_runs()), top: Arc::new(cached), ..self.clone() }
+    }
+
+    /// The same store, with the cache for runs of the index alone: for passes, which must know what
+    /// else is stored.
+    #[must_use]
+    pub fn caching_runs(&self) -> Self {
+        Self { top: self.caching_runs.clone(), ..self.clone() }
     }
 
     /// The same store without its cache, for callers that must know the stored state.
@@ -162,8 +172,15 @@ impl Store {
             return self.clone();
         }
         let kept = Arc::new(Kept::new(bytes));
-        let uncached = Arc::new(TailCache::new(self.uncached.clone(), kept.clone()));
-        Self { top: Arc::new(TailCache::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
+        let remembering =
+            |layer: &Arc<dyn Layer>| -> Arc<dyn Layer> { Arc::new(TailCache::new(layer.clone(), kept.clone())) };
+        Self {
+            top: remembering(&self.top),
+            uncached: remembering(&self.uncached),
+            caching_runs: remembering(&self.caching_runs),
+            remembers_tails: true,
+            ..self.clone()
+        }
     }
 
     /// The same store, whose listings skip entries that cannot be examined and note them here. An

@@ -27,7 +27,7 @@ use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
 
 /// Bytes that are asked for where less of an end is wanted. Few runs of a usual index are longer,
 /// and a request takes longer than these bytes.
-const TAIL_LEAST: u64 = 256 << 10;
+const TAIL_LEAST: u64 = crate::cache::RUN_END;
 
 /// Containers of which more is requested are not kept: they would evict all others.
 const CONTAINER_MAX: usize = 512 << 10;

@@ -1,14 +1,15 @@
-//! What passes cost over an index of many chunks: memory and requests, task by task. The real program over a folder.
+//! What passes cost over an index of many chunks: memory and requests, task by task. The real program over a MinIO server, as on a
+//! machine that makes a pass now and then: each is a process of its own, and the cache stays.
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use larder_lnode::BackupOptions;
-use larder_store::{Location, Store, StoreOptions};
+use larder_store::{Environment, Location, Store, StoreOptions};
 
 use super::{begin_page, megabytes, spec};
 use crate::offline::{CHUNKS_EACH, Node, crowd, index};
-use crate::real::{Folder, Tool, Used, run_and_read};
+use crate::real::{Folder, Minio, Tool, Used, run_and_read};
 use crate::sdb::{Duplication, SDb};
 use crate::table::Table;
 use crate::{Programs, Settings};
@@ -64,11 +65,12 @@ impl Passes<'_> {
 pub(crate) fn pass(settings: &Settings, programs: &Programs) -> anyhow::Result<()> {
     let mut page = begin_page("pass", "Passes over an index of many chunks", settings)?;
     let folder = Folder::new(&programs.work)?;
-    let repository = folder.join("repository").display().to_string();
-    let location: Location = repository.parse().context("the work folder is no place for a repository")?;
-    let store = Store::open(&location, &StoreOptions::default())?;
+    let minio = Minio::start(&programs.minio, folder.join("minio"))?;
+    let repository = Minio::repository(minio.address);
+    let location: Location = repository.parse().context("no location")?;
+    let store = Store::open_with(&location, &StoreOptions::default(), &Environment::from(Minio::variables()))?;
     let node = Node::over(store, settings.chunker, settings.chunk_kib << 10, settings.seed)?;
-    let tool = Tool::larder(&programs.larder, &repository, &folder.join("cache"));
+    let tool = Tool::larder(&programs.larder, &repository, &folder.join("cache")).at(&minio);
     let table = Table::new([
         "what happened, task",
         "wall s",
@@ -94,6 +96,8 @@ pub(crate) fn pass(settings: &Settings, programs: &Programs) -> anyhow::Result<(
     let containers = (CHUNKS * settings.scale / f64::from(CHUNKS_EACH)).ceil() as u32;
     crowd(&node, &node.newest()?, containers)?;
     let old = node.newest()?;
+    // Compaction would copy what a newest version uses of these containers, which is nothing.
+    node.back_up("old", &small, alone)?;
     let all = passes.run("a version of all these chunks")?;
     let mut later = passes.run("nothing")?;
     let (chunks, objects, bytes) = index(&node)?;
@@ -111,7 +115,7 @@ pub(crate) fn pass(settings: &Settings, programs: &Programs) -> anyhow::Result<(
     node.forget(&old)?;
     later = later.max(passes.run("the version of all these chunks forgotten")?);
     page.say(&format!(
-        "`larder optimize --task`, the real program, over a repository in a local folder: {chunks} chunks in {containers} containers of one version, whose \
+        "`larder optimize --task`, the real program, over a repository on a MinIO server, with the cache of one machine: {chunks} chunks in {containers} containers of one version, whose \
          tables are real and whose chunks are of a few bytes; their index is {objects} objects of {:.1} MB. Then streams of {} MiB are backed up, and a \
          pass follows. Memory is the process's peak of resident memory, all of it; the repository's key is derived with next to no memory. \
          \"Over the first\" is what it takes beyond the first run, which has next to no index.",

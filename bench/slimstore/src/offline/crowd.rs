@@ -4,7 +4,8 @@ use anyhow::Context as _;
 use larder_format::Fingerprint;
 use larder_format::compress::{Compression, Compressor};
 use larder_format::container::{ChunkEntry, ChunkKind, ContainerBuilder, ContainerSealer, seal_frame};
-use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::ContainerUsage;
 use larder_format::names;
 use larder_store::catalog::Version;
@@ -17,10 +18,8 @@ use crate::rng::Rng;
 pub(crate) const CHUNKS_EACH: u32 = 2048;
 /// Bytes of a chunk: they are not what is measured.
 const CHUNK: u32 = 16;
-/// Above the numbers of containers that the version has anyway.
-const FIRST: u32 = 1 << 20;
 
-/// Gives a version a new generation of its manifest which also uses so many containers of chunks that are nowhere else.
+/// Commits a version with the contents of another one which also uses so many containers of chunks that are nowhere else.
 pub(crate) fn crowd(node: &Node, version: &Version, containers: u32) -> anyhow::Result<()> {
     let repository = &node.context.repository;
     let keys = repository.keys();
@@ -28,8 +27,15 @@ pub(crate) fn crowd(node: &Node, version: &Version, containers: u32) -> anyhow::
     let mut compressor = Compressor::new(Compression::Off);
     let raw = vec![0; (CHUNKS_EACH * CHUNK) as usize];
     let mut manifest = node.runtime.block_on(repository.manifest(version))?;
-    for seq in FIRST..FIRST + containers {
-        let id = ContainerId { kind: ContainerKind::Data, job: version.id(), seq };
+    let job = JobId::new(node.context.clock.now_ms(), random(repository.entropy())?);
+    let lease = Lease {
+        pins: vec![Pin { series: version.series, job: version.id() }],
+        layout: Some(manifest.summary.layout),
+        ..node.context.lease(JobKind::Backup, &manifest.summary.series)
+    };
+    let lease = node.runtime.block_on(repository.open_lease(job, lease))?;
+    for seq in 0..containers {
+        let id = ContainerId { kind: ContainerKind::Data, job, seq };
         let entry = |_| {
             let mut name = [0; 32];
             for word in name.chunks_mut(8) {
@@ -54,7 +60,10 @@ pub(crate) fn crowd(node: &Node, version: &Version, containers: u32) -> anyhow::
         node.runtime.block_on(repository.store().create(&names::container(id), object.into()))?;
     }
     manifest.containers.sort_by_key(|usage| usage.container);
-    let committed = repository.commit_generation(version.series, &manifest, version.generation + 1, version.generation);
-    node.runtime.block_on(committed).context("the crowded version cannot be committed")?;
+    manifest.summary.id = job;
+    manifest.summary.attempt = random(repository.entropy())?;
+    node.runtime.block_on(repository.commit(version.series, &manifest)).context("the crowded version")?;
+    let done = Done::committed(version.series).with_containers(containers, 0);
+    node.runtime.block_on(repository.close_lease(&lease, done))?;
     Ok(())
 }

@@ -48,8 +48,9 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     let strict = context.repository.through(context.repository.store().listing_strictly());
     let context = context.through(&strict).limited_to(options.max_duration, context.clock.now_ms());
     let before = strict.store().stats();
-    let repository = remembering(&strict, options.memory);
-    let repository = repository.through(repository.store().without_cache());
+    let remembering = remembering(&strict, options.memory);
+    let repository = remembering.through(remembering.store().without_cache());
+    let caching = remembering.through(remembering.store().caching_runs());
 
     // Step 1: the index that counts, rebuilt if it was lost. The number comes before everything
     // else (`PublishFirst`). What this machine remembers comes before that: another process of it
@@ -60,6 +61,7 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     let index = (std::mem::take(&mut current.numbers), std::mem::take(&mut current.runs));
     let marks = std::mem::take(&mut current.marks);
     let base = current.base()?;
+    let repository = if has_all_runs(&base, &index.1) { caching } else { repository };
     let context = context.through(&repository);
     roll_back::expect_index(&context, options, &seen, &base, rebuilt.is_some())?;
     let mut pass = Pass { context: &context, options, base, index, marks, turn, job: None, ending: Ending::Removed };
@@ -80,6 +82,13 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     };
     let report = LeaseKeeper::hold(&context, job, lease, work).await?;
     Ok(PassReport { rebuilt, ..report })
+}
+
+/// Whether a listing has all runs of an index in their sizes. Then their contents may come from the
+/// cache, which does not know what is missing.
+fn has_all_runs(index: &IndexSnapshot, listed: &[(RunId, u64)]) -> bool {
+    let listed: HashSet<(RunId, u64)> = listed.iter().copied().collect();
+    index.manifest.runs.iter().all(|run| listed.contains(&(run.id, run.object_bytes)))
 }
 
 /// A pass whose base is known.

@@ -13,8 +13,9 @@ use larder_gnode::pass::{self, Outcome, PassReport};
 use larder_job::JobContext;
 use larder_lnode::BackupOptions;
 use larder_store::catalog::Version;
+use larder_store::{CacheOptions, Store, StoreOptions};
 use larder_testkit::data::{self, Rng};
-use larder_testkit::{Op, OpKind};
+use larder_testkit::{FaultStore, Op, OpKind};
 
 const PAGE: usize = 8 << 10;
 const PAGES: usize = 400;
@@ -95,6 +96,34 @@ fn the_sixtieth_version_costs_no_more_requests_than_the_twentieth() {
     }
     let (early, late) = (of(&with_nothing, 6..10), of(&with_nothing, 56..60));
     assert!(late * 2 <= early * 3, "{early} and {late}: {with_nothing:?}");
+}
+
+/// Every pass is a process of its own, as `optimize` is by a timer, with the cache of its machine.
+#[test]
+fn ends_of_the_index_are_fetched_once_by_a_machine() {
+    let scene = Scene::new();
+    let cache = tempfile::tempdir().unwrap();
+    let mut pages: Vec<u64> = (0..PAGES as u64).collect();
+    let reads_of_a_pass = |scene: &Scene, cache: Option<CacheOptions>| {
+        let (store, faults) = FaultStore::new(scene.memory.store());
+        let options = StoreOptions { cache, ..store_options() };
+        let repository = scene.repository(store.clone());
+        let store = Store::from_object_store(store, "", &options).unwrap();
+        let context = scene.context_of(repository.through(store.with_cache_of(repository.config().repository)));
+        let opened = faults.count() as usize;
+        scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
+        let is_read_of_run = |op: &&Op| op.path.starts_with("index/runs") && op.kind == OpKind::Get;
+        faults.log()[opened..].iter().filter(is_read_of_run).count()
+    };
+    let (mut with, mut without) = (0, 0);
+    for version in 0..12 {
+        edit(&scene, version, &mut pages);
+        backup(&scene.context(), &scene.source("pages"), "pages").unwrap();
+        without += reads_of_a_pass(&scene.fork(), None);
+        with += reads_of_a_pass(&scene, Some(CacheOptions::new(cache.path())));
+    }
+    assert_eq!(with, 0, "{without} without a cache");
+    assert!(without > 12);
 }
 
 /// A version of a series in the layout `lifecycle`, and a pass.
