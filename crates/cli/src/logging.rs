@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, json_line};
 use crate::time;
 
 /// Starts the log as the options say.
@@ -74,7 +74,7 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        writeln!(writer, "{}", message(event))
+        writeln!(writer, "{}", json_line(&message(event)))
     }
 }
 

@@ -4,6 +4,7 @@
 //! lines of JSON. Progress on a terminal's last line is removed while another line is written.
 
 pub(crate) mod entries;
+mod json_line;
 mod progress;
 pub(crate) mod summary;
 mod table;
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+pub(crate) use json_line::json_line;
 pub(crate) use progress::{Meter, MeterKind};
 pub(crate) use table::{Align, Table, cut};
 
@@ -94,11 +96,11 @@ impl Output {
 
     /// A value with the keys of the step.
     fn labelled(&self, value: &impl Serialize) -> String {
-        let Some(step) = &self.1 else { return to_json(value) };
+        let Some(step) = &self.1 else { return json_line(value) };
         let mut object = match serde_json::to_value(value) {
             Ok(Value::Object(object)) => object,
             Ok(value) => Map::from_iter([("message_type".to_owned(), json!("result")), ("result".to_owned(), value)]),
-            Err(_) => return to_json(value),
+            Err(_) => return json_line(value),
         };
         if object.get("message_type").is_some_and(|kind| kind == "summary") {
             *step.summary.lock() = Some(Value::Object(object.clone()));
@@ -106,7 +108,7 @@ impl Output {
         for (key, value) in &step.labels {
             object.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        to_json(&object)
+        json_line(&object)
     }
 
     /// Whether the reader is a program.
@@ -305,12 +307,6 @@ pub(crate) fn output_failed(error: io::Error) -> Failure {
         }
         _ => Failure::of(Exit::Failed, &error).while_doing("cannot write to standard output"),
     }
-}
-
-/// One line of JSON. The program's values have text keys only, so this cannot fail.
-fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value)
-        .unwrap_or_else(|error| format!("{{\"message_type\":\"error\",\"error\":{{\"message\":\"{error}\"}}}}"))
 }
 
 /// Whether the name of a version's series contains its host.

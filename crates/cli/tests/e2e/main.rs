@@ -12,6 +12,7 @@ mod forgetting;
 mod gnode;
 mod imaging;
 mod interrupted;
+mod json_lines;
 mod keys;
 mod looking;
 mod machine;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::runner::{Runner, StepEnd};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::json_line;
 
 /// What hooks are told, in variables and on standard input.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +71,7 @@ impl Runner<'_> {
         if self.dry_run {
             return Ok(());
         }
-        let summary = told.summary.as_ref().map_or_else(Vec::new, |summary| summary.to_string().into_bytes());
+        let summary = told.summary.as_ref().map_or_else(Vec::new, |summary| json_line(summary).into_bytes());
         // After an interruption, hooks that clean up still run.
         let is_cancelled = || event == "before" && self.app.interrupts.is_cancelled();
         let ended = run(hook, &told.variables(event), &summary, &is_cancelled);

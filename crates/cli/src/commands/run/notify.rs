@@ -17,6 +17,7 @@ use super::hooked::Told;
 use super::runner::Runner;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::json_line;
 
 /// Bytes of a summary that services take.
 const BODY_MAX: usize = 10_000;
@@ -69,7 +70,7 @@ impl Runner<'_> {
         summary: Option<&Value>,
         exit: Option<Exit>,
     ) -> Result<(), String> {
-        let body = summary.map(ToString::to_string).unwrap_or_default();
+        let body = summary.map(json_line).unwrap_or_default();
         if let Some(hook) = &notify.run {
             let told = Told {
                 profile: profiles.to_owned(),

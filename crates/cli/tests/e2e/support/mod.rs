@@ -258,12 +258,14 @@ impl Ran {
     /// Standard output as one value.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
+        schema::kinds_come_first(&self.text());
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error} in {}", self.text()))
     }
 
     /// Standard output as lines of JSON.
     #[track_caller]
     pub(crate) fn json_lines(&self) -> Vec<Value> {
+        schema::kinds_come_first(&self.text());
         let parse = |line: &String| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
         self.lines().iter().map(parse).collect()
     }
@@ -276,6 +278,7 @@ impl Ran {
     /// The messages of one type on standard error.
     #[track_caller]
     pub(crate) fn errors(&self, message_type: &str) -> Vec<Value> {
+        schema::kinds_come_first(&self.stderr);
         let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
         let all: Vec<Value> = self.stderr.lines().map(parse).collect();
         all.into_iter().filter(|message| message["message_type"] == message_type).collect()

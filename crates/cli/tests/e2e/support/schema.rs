@@ -13,6 +13,16 @@ pub(crate) fn check(name: &str, value: &Value) {
     }
 }
 
+/// Every object of a JSON text that has a `message_type` must begin with it.
+#[track_caller]
+pub(crate) fn kinds_come_first(text: &str) {
+    // In a string, the quotes would be escaped.
+    for (at, _) in text.match_indices(r#""message_type":"#) {
+        let before: String = text[..at].chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();
+        assert!(before.ends_with('{'), "message_type does not come first, but after {before}");
+    }
+}
+
 fn obeys(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     if let Some(constant) = schema.get("const")
         && constant != value
