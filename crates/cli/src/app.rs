@@ -18,7 +18,7 @@ use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{
     CacheOptions, Environment, Location, OpenHints, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions,
-    Unlisted,
+    TlsOptions, Unlisted,
 };
 
 use crate::args::{FetchArgs, Global};
@@ -143,6 +143,7 @@ impl App {
             upload_limit: self.global.limit_upload.and_then(NonZeroU64::new),
             download_limit: self.global.limit_download.and_then(NonZeroU64::new),
             jitter_seed: jitter_seed(),
+            tls: TlsOptions { authorities: self.global.cacert.clone(), accepts_anyone: self.global.insecure_tls },
             ..StoreOptions::default()
         };
         if let Some(timeout) = self.global.timeout {

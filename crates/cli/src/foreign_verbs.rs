@@ -7,7 +7,7 @@
 use crate::failure::Failure;
 
 /// Verbs of other programs, with advice.
-const TABLE: [(&[&str], &str); 15] = [
+const TABLE: [(&[&str], &str); 14] = [
     (
         &["umount", "unmount", "webdav", "browse"],
         "`larder mount DIR` shows snapshots as folders, and `umount DIR` ends that",
@@ -31,7 +31,6 @@ const TABLE: [(&[&str], &str); 15] = [
     (&["cache"], "copies of metadata need no care: the folder of --cache-dir may be deleted at any time"),
     (&["passwd", "change-passphrase"], "use `larder key passwd`"),
     (&["verify", "drill"], "use `larder check --read-data`, or `larder restore --verify`"),
-    (&["history", "versions"], "use `larder find /PATH`, which shows a file in every snapshot"),
 ];
 
 /// The failure for a verb of another program; `None`: it is not in the table.

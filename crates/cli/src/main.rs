@@ -22,6 +22,7 @@ mod password;
 mod patterns;
 mod physical_memory;
 mod refs;
+mod restic;
 mod secrecy;
 mod signals;
 mod sizes;
@@ -50,7 +51,12 @@ fn main() {
 }
 
 fn run() -> Exit {
-    let argv: Vec<_> = std::env::args_os().collect();
+    if let Err(failure) = restic::adopt_variables() {
+        Output::new(wants_json(), false, 0).failure(&failure);
+        return failure.exit;
+    }
+    let argv = args::spell_levels(std::env::args_os());
+    let (argv, has_byte_limit) = if restic::is_on() { restic::without_byte_limits(argv) } else { (argv, false) };
     let (cli, configured) = match configured::parse(&argv) {
         Ok(parsed) => parsed,
         Err(Refused::Clap(error)) => return refuse(&error),
@@ -68,6 +74,7 @@ fn run() -> Exit {
                 .advise("the processor, its memory or this build of the program is faulty")
         })?;
         tracing::info!(version = env!("CARGO_PKG_VERSION"), verb = cli.command.name(), "begin");
+        tell_of_ignored(&cli, has_byte_limit, &out);
         let app = App::new(cli.global, configured, out.clone());
         thread_limit::check(app.threads())?;
         let exit = commands::run(&app, cli.command)?;
@@ -77,6 +84,15 @@ fn run() -> Exit {
     let exit = report(ended, &out);
     tracing::info!(code = exit.code(), "end");
     exit
+}
+
+/// Names the options that have no effect, once.
+fn tell_of_ignored(cli: &args::Cli, has_byte_limit: bool, out: &Output) {
+    let mut ignored = args::ignored(cli, restic::is_on());
+    ignored.extend(has_byte_limit.then(|| "--max-unused in bytes".to_owned()));
+    if !ignored.is_empty() {
+        out.aside(&format!("without effect here: {}", ignored.join(", ")));
+    }
 }
 
 /// Reports why the command failed, if it did.

@@ -17,6 +17,7 @@ use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::output::{absolute, safe};
+use crate::restic;
 use crate::sizes;
 
 /// A snapshot as it was named, and a path in it.
@@ -180,6 +181,7 @@ impl Versions {
     /// Finds the version that `text` names. The filter applies to `latest`; an id is found without
     /// it. A version that a closed domain refuses is found by its id only, with a warning.
     pub(crate) fn find(&self, app: &App, text: &str) -> Result<Version, Failure> {
+        let text = restic::own_id(text);
         let by_time = text.starts_with("latest");
         let mut versions = self.admitted.clone();
         if !by_time {
@@ -217,7 +219,7 @@ impl Versions {
 
     /// The unreadable version that `text` names, by the whole id or its short form in listings.
     pub(crate) fn find_unreadable(&self, text: &str) -> Option<Pin> {
-        let wanted = text.to_ascii_lowercase();
+        let wanted = restic::own_id(text).to_ascii_lowercase();
         let named = |damaged: &&DamagedVersion| wanted == damaged.id.to_string() || wanted == damaged.id.short();
         let (series, job, _) = larder_format::names::parse_version(&self.damaged.iter().find(named)?.name)?;
         Some(Pin { series, job })

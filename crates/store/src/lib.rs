@@ -70,7 +70,7 @@ pub use layer::{Created, Listed};
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
 pub use open::{Environment, Post, names_variable, post};
 pub use opening::OpenHints;
-pub use options::{CacheOptions, StoreOptions};
+pub use options::{CacheOptions, StoreOptions, TlsOptions};
 pub use repository::{Repository, RepositoryError};
 pub use store::Store;
 pub use unlisted::Unlisted;

@@ -97,6 +97,10 @@ enum OpenProblem {
     CaBundle { path: String, error: String },
     #[error("{path}, which AWS_CA_BUNDLE names, holds no certificate in PEM")]
     NoCertificate { path: String },
+    #[error("cannot read the certificates of authorities from {path}: {error}")]
+    Authorities { path: String, error: String },
+    #[error("{path} holds no certificate in PEM")]
+    NoAuthority { path: String },
 }
 
 /// Whether an error of opening names the variable that is missing or wrong. Advice about
@@ -107,7 +111,9 @@ pub fn names_variable(error: &StoreError) -> bool {
         OpenProblem::NoCredentials
         | OpenProblem::NoAzureCredentials
         | OpenProblem::CaBundle { .. }
-        | OpenProblem::NoCertificate { .. } => true,
+        | OpenProblem::NoCertificate { .. }
+        | OpenProblem::Authorities { .. }
+        | OpenProblem::NoAuthority { .. } => true,
         OpenProblem::ConnectionString
         | OpenProblem::HalfCredentials { .. }
         | OpenProblem::NoProfile { .. }
@@ -155,20 +161,20 @@ pub(crate) fn transport(
             Ok(remote(Arc::new(builder.build().map_err(|error| invalid(error.into()))?), prefix))
         }
         Location::Gcs { bucket, prefix } => {
-            let builder = gcs::builder(bucket, options, env);
+            let builder = gcs::builder(bucket, options, env).map_err(|problem| invalid(problem.into()))?;
             Ok(remote(Arc::new(builder.build().map_err(|error| invalid(error.into()))?), prefix))
         }
     }
 }
 
 /// The part of the settings that all HTTP clients share.
-fn client(options: &StoreOptions, env: &Environment) -> ClientOptions {
+fn client(options: &StoreOptions, env: &Environment) -> Result<ClientOptions, OpenProblem> {
     let client = ClientOptions::new()
         .with_user_agent(object_store::HeaderValue::from_static(concat!("larder/", env!("CARGO_PKG_VERSION"))))
         .with_timeout_disabled()
         .with_connect_timeout(options.attempt_timeout.min(std::time::Duration::from_secs(10)))
         .with_pool_max_idle_per_host(options.concurrency.get().saturating_add(options.small_concurrency.get()));
-    roots::with_authorities(client, env)
+    roots::with_chosen(roots::with_authorities(client, env), &options.tls)
 }
 
 /// Whether an address is plain HTTP. A user who writes `http://` means it: contents are sealed
@@ -186,6 +192,7 @@ fn no_retry() -> RetryConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::TlsOptions;
     use std::error::Error as _;
 
     fn opened(location: &str, env: &Environment) -> Result<(), String> {
@@ -202,6 +209,41 @@ mod tests {
 
     fn with_keys(key: &str, value: &str) -> Environment {
         Environment::from([KEYS[0], KEYS[1], (key, value)])
+    }
+
+    #[test]
+    fn chosen_authorities_are_those_of_every_cloud() {
+        let with = |path: &str, accepts_anyone| StoreOptions {
+            tls: TlsOptions { authorities: Some(path.into()), accepts_anyone },
+            ..StoreOptions::default()
+        };
+        let keys = Environment::from([
+            KEYS[0],
+            KEYS[1],
+            ("AZURE_STORAGE_ACCOUNT_NAME", "a"),
+            ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
+        ]);
+        let opened = |location: &str, options: &StoreOptions| {
+            let error = transport(&location.parse().expect("a location"), options, &keys, &Arc::default()).err()?;
+            Some(error.source().map(ToString::to_string).unwrap_or_default())
+        };
+        for location in ["s3:https://far.example/bucket", "azure://container", "gs://bucket"] {
+            let error = opened(location, &with("/no/such/file", false)).expect("not there");
+            assert!(error.starts_with("cannot read the certificates of authorities from /no/such/file"), "{error}");
+            assert_eq!(
+                opened(location, &with("/dev/null", true)).as_deref(),
+                Some("/dev/null holds no certificate in PEM")
+            );
+        }
+        let careless = StoreOptions {
+            tls: TlsOptions { accepts_anyone: true, ..TlsOptions::default() },
+            ..StoreOptions::default()
+        };
+        for (options, expected) in [(&careless, "true"), (&StoreOptions::default(), "false")] {
+            let client = client(options, &keys).expect("good");
+            let value = client.get_config_value(&object_store::ClientConfigKey::AllowInvalidCertificates);
+            assert_eq!(value.as_deref(), Some(expected));
+        }
     }
 
     #[test]

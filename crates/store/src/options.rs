@@ -27,6 +27,8 @@ pub struct StoreOptions {
     pub download_limit: Option<NonZeroU64>,
     /// Where to keep a copy of metadata; `None` (the default) for nowhere.
     pub cache: Option<CacheOptions>,
+    /// Whom to trust beside the system's authorities.
+    pub tls: TlsOptions,
     /// Varies the pauses between attempts from one process to the next. Draw it at random; equal
     /// seeds are safe, only less polite to a store that many clients retry at.
     pub jitter_seed: u64,
@@ -43,9 +45,20 @@ impl Default for StoreOptions {
             upload_limit: None,
             download_limit: None,
             cache: None,
+            tls: TlsOptions::default(),
             jitter_seed: 0,
         }
     }
+}
+
+/// Whom a client trusts over HTTPS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// A file in PEM with authorities to trust besides the system's.
+    pub authorities: Option<PathBuf>,
+    /// Accept every certificate: anybody on the way can read credentials and requests. Contents are
+    /// sealed anyway.
+    pub accepts_anyone: bool,
 }
 
 /// Where and how much metadata is kept on disk.

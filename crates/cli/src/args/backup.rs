@@ -153,6 +153,10 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_ctime: bool,
 
+    /// For scripts written for restic: --threads says how many files are read at once
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) read_concurrency: Option<String>,
+
     /// Ignore inode numbers when looking for changed files
     #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_inode: bool,

@@ -40,6 +40,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder ls latest:/etc", "List a folder of the newest snapshot"),
             ("larder ls --long --recursive 1a2b3c4d:/home", "List all files below a folder with their metadata"),
+            ("larder ls --ncdu latest | ncdu -f -", "Show where the space is"),
         ],
     ),
     (
@@ -47,6 +48,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder find '*.conf'", "Find files by name in all snapshots"),
             ("larder find --snapshot latest --ignore-case 'report*'", "Find files in the newest snapshot"),
+            ("larder find '*' --larger 1G --newer 2026-01-01", "Find large files that are new"),
+        ],
+    ),
+    (
+        "history",
+        &[
+            ("larder history /etc/fstab", "Show when a file changed"),
+            ("larder history /srv/www --series web1:www", "Show when a folder changed, in one series"),
         ],
     ),
     (

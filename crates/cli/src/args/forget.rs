@@ -83,6 +83,10 @@ pub(crate) struct ForgetArgs {
     #[arg(short = 'g', long, value_name = "WHAT", default_value = "series", value_parser = parse_group_by)]
     pub(crate) group_by: GroupBy,
 
+    /// Leave out the tags, the reasons and the sizes
+    #[arg(short = 'c', long)]
+    pub(crate) compact: bool,
+
     /// Change nothing; show what would be forgotten
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use larder_format::compress::Compression;
 
+use super::ignored::IgnoredArgs;
 use crate::{physical_memory, sizes, time};
 
 /// What every verb accepts.
@@ -115,6 +116,14 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, value_name = "DURATION", global = true, env = "LARDER_TIMEOUT", value_parser = time::parse_duration, hide_env_values = true)]
     pub(crate) timeout: Option<Duration>,
 
+    /// File in PEM with authorities to trust besides the system's
+    #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
+    pub(crate) cacert: Option<PathBuf>,
+
+    /// Accept every certificate of the storage: anybody on the network can then take its place
+    #[arg(hide_short_help = true, long, global = true)]
+    pub(crate) insecure_tls: bool,
+
     /// Number of threads for computation
     #[arg(
         hide_short_help = true,
@@ -146,6 +155,10 @@ pub(crate) struct Global {
     /// For scripts written for restic: there are no locks to wait for
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
     pub(crate) retry_lock: Option<String>,
+
+    /// See there
+    #[command(flatten)]
+    pub(crate) ignored: IgnoredArgs,
 
     /// Log level: off, error, warn, info, debug, trace
     #[arg(

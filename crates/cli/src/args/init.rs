@@ -1,5 +1,8 @@
 //! `larder init`.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use larder_chunking::Algorithm;
 
@@ -22,6 +25,22 @@ pub(crate) struct InitArgs {
     /// Do not cut databases and disk images at their pages
     #[arg(long)]
     pub(crate) no_page_cuts: bool,
+
+    /// Cut data as this repository does: take its chunk sizes and algorithm, and nothing else
+    #[arg(long, value_name = "LOCATION", conflicts_with_all = ["chunker", "chunk_size", "no_page_cuts"])]
+    pub(crate) from_repo: Option<OsString>,
+
+    /// File that contains the password of that repository [default: as for the new one]
+    #[arg(long, value_name = "FILE", requires = "from_repo")]
+    pub(crate) from_password_file: Option<PathBuf>,
+
+    /// For scripts written for restic: --from-repo means this
+    #[arg(long, hide = true, requires = "from_repo")]
+    pub(crate) copy_chunker_params: bool,
+
+    /// For scripts written for restic: the format has one version
+    #[arg(long, value_name = "VERSION", hide = true)]
+    pub(crate) repository_version: Option<String>,
 
     /// Derive the key cheaply, so that anybody can guess the password; for tests only
     #[arg(long, hide = true)]

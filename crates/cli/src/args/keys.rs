@@ -61,7 +61,7 @@ pub(crate) enum KeyCommand {
     /// Print the paper key, which restores access when passwords or key objects are lost
     Export {
         /// Write to a new private file instead of standard output
-        #[arg(short, long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
     /// Restore access with a paper key and set a new password

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use larder_format::ids::{ContainerId, ContainerKind};
 use larder_rewrite::check::ReadData;
 
 use super::FetchArgs;
@@ -100,19 +101,53 @@ pub(crate) struct LsArgs {
     #[arg(long)]
     pub(crate) recursive: bool,
 
+    /// Sort by this, the smallest or oldest first
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) sort: Option<LsSort>,
+
+    /// Reverse the order
+    #[arg(long)]
+    pub(crate) reverse: bool,
+
+    /// With --long, show sizes as 1.5 MiB
+    #[arg(long)]
+    pub(crate) human_readable: bool,
+
+    /// Print the format of `ncdu -f`, which shows where the space is
+    #[arg(long, conflicts_with_all = ["long", "sort", "reverse", "human_readable"])]
+    pub(crate) ncdu: bool,
+
     /// Which snapshots `latest` may mean
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
 
-/// Find files by name in all snapshots.
+/// The orders of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LsSort {
+    /// The path
+    Name,
+    /// The size
+    Size,
+    /// The time of the last change of the content
+    #[value(alias = "mtime")]
+    Time,
+    /// The time of the last access, where it was recorded
+    Atime,
+    /// The time of the last change of content or metadata
+    Ctime,
+    /// The ending of the name
+    Extension,
+}
+
+/// Find files by name, size, time or container in all snapshots.
 ///
 /// A pattern without a slash is compared with names, one with a slash with whole paths: `*.conf`,
 /// `/etc/**/*.conf`.
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
     /// Pattern to search for
-    #[arg(value_name = "PATTERN", required = true)]
+    #[arg(value_name = "PATTERN", required_unless_present = "blob")]
     pub(crate) patterns: Vec<OsString>,
 
     /// Search only these snapshots (latest, latest~2, or an id prefix)
@@ -128,12 +163,24 @@ pub(crate) struct FindArgs {
     pub(crate) long: bool,
 
     /// Only files modified at this time or later
-    #[arg(short = 'O', long, value_name = "TIME", value_parser = time::parse)]
+    #[arg(short = 'O', long, visible_alias = "newer", value_name = "TIME", value_parser = time::parse)]
     pub(crate) oldest: Option<u64>,
 
     /// Only files modified at this time or earlier
-    #[arg(short = 'N', long, value_name = "TIME", value_parser = time::parse)]
+    #[arg(short = 'N', long, visible_alias = "older", value_name = "TIME", value_parser = time::parse)]
     pub(crate) newest: Option<u64>,
+
+    /// Only files of more than this size (bytes, or with K, M, G, T)
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) larger: Option<u64>,
+
+    /// Only files of less than this size
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) smaller: Option<u64>,
+
+    /// Only files with data in this container, named as `check` names it: data/…/…
+    #[arg(long, alias = "pack", value_name = "OBJECT", value_parser = parse_container)]
+    pub(crate) blob: Option<ContainerId>,
 
     /// Which snapshots
     #[command(flatten)]
@@ -177,6 +224,10 @@ pub(crate) struct StatsArgs {
     /// Show one line for each
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) by: Option<StatsBy>,
+
+    /// For programs that start restic: what is counted in restic mode
+    #[arg(long, value_name = "MODE", hide = true)]
+    pub(crate) mode: Option<String>,
 
     /// Which snapshots
     #[command(flatten)]
@@ -266,9 +317,21 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) accept_state: bool,
 
+    /// For scripts written for restic: a check never trusts the cache
+    #[arg(long, hide = true)]
+    pub(crate) with_cache: bool,
+
     /// Which snapshots
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
+}
+
+/// Reads the name of a container with data.
+fn parse_container(text: &str) -> Result<ContainerId, String> {
+    match larder_format::names::parse_container(text) {
+        Some(id) if id.kind == ContainerKind::Data => Ok(id),
+        _ => Err("it is no name of a container, such as data/JOB/NUMBER".to_owned()),
+    }
 }
 
 /// Reads `5%`, `n/m` or a size.

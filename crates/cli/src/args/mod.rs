@@ -8,6 +8,9 @@ mod examples;
 mod fetch;
 mod forget;
 mod global;
+mod habits;
+mod history;
+mod ignored;
 mod image;
 mod init;
 mod keys;
@@ -32,12 +35,15 @@ pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use forget::{ForgetArgs, PinArgs, UnpinArgs};
 pub(crate) use global::Global;
+pub(crate) use habits::{ignored, spell_levels};
+pub(crate) use history::HistoryArgs;
 pub(crate) use image::ImageArgs;
 pub(crate) use init::{ChunkerName, InitArgs};
 pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
 pub(crate) use listen::ListenArgs;
 pub(crate) use look::{
-    CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
+    CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, LsSort, SnapshotsArgs, StatsArgs,
+    StatsBy,
 };
 pub(crate) use mount::MountArgs;
 pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
@@ -165,8 +171,11 @@ pub(crate) enum Command {
     Snapshots(SnapshotsArgs),
     /// List the files of a snapshot
     Ls(LsArgs),
-    /// Find files by name in all snapshots
+    /// Find files by name, size or time in all snapshots
     Find(FindArgs),
+    /// Show when a file or folder changed
+    #[command(alias = "versions")]
+    History(HistoryArgs),
     /// Compare two snapshots
     Diff(DiffArgs),
     /// Show the size of snapshots and of the repository
@@ -256,6 +265,7 @@ impl Command {
             Self::Snapshots(_) => "snapshots",
             Self::Ls(_) => "ls",
             Self::Find(_) => "find",
+            Self::History(_) => "history",
             Self::Diff(_) => "diff",
             Self::Stats(_) => "stats",
             Self::Restore(_) => "restore",

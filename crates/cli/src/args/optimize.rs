@@ -11,6 +11,7 @@ use larder_gnode::reclaim::ReclaimOptions;
 use larder_lifecycle::arrange::ArrangeOptions;
 
 use super::Global;
+use super::ignored::IgnoredByPasses;
 use crate::{sizes, time};
 
 /// What a pass does.
@@ -48,7 +49,7 @@ pub(crate) struct PassArgs {
     pub(crate) max_duration: Option<Duration>,
 
     /// Copy at most this much data (bytes, or with K, M, G, T)
-    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    #[arg(long, alias = "max-repack-size", value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) max_rewrite: Option<u64>,
 
     /// List all containers, to also find objects that an eventually consistent storage showed late
@@ -94,6 +95,10 @@ pub(crate) struct PassArgs {
     /// month [default: S3 Standard]
     #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
     pub(crate) prices: Option<Prices>,
+
+    /// See there
+    #[command(flatten)]
+    pub(crate) ignored: IgnoredByPasses,
 }
 
 /// Free space, and keep the newest snapshots fast to restore.

@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::summary;
 use crate::refs::Versions;
+use crate::restic;
 use crate::time;
 
 pub(super) fn run(app: &App, args: &CatArgs) -> Result<Exit, Failure> {
@@ -21,6 +22,7 @@ pub(super) fn run(app: &App, args: &CatArgs) -> Result<Exit, Failure> {
         ("config", Some(_)) => return Err(Failure::usage("there is only one config")),
         (what, _) => return Err(Failure::usage(format!("which {what}? give its id"))),
     };
+    let value = if restic::is_on() { restic::mapped(value) } else { value };
     let text = if app.out.is_json() { value.to_string() } else { format!("{value:#}") };
     app.out.line(text)?;
     Ok(Exit::Done)
@@ -29,7 +31,7 @@ pub(super) fn run(app: &App, args: &CatArgs) -> Result<Exit, Failure> {
 fn config(app: &App) -> Result<Value, Failure> {
     let repository = app.open()?.repository;
     let config = repository.config();
-    Ok(json!({
+    let mut object = json!({
         "id": config.repository.to_string(),
         "created": time::rfc3339(config.created_ms),
         "chunker": config.chunker.algorithm.to_string(),
@@ -37,7 +39,13 @@ fn config(app: &App) -> Result<Value, Failure> {
         "chunk_average": config.chunker.average,
         "chunk_max": config.chunker.max,
         "page_cuts": config.page_cuts,
-    }))
+    });
+    if restic::is_on() {
+        // Programs read these. They mean nothing here.
+        object["version"] = json!(2);
+        object["chunker_polynomial"] = json!("0");
+    }
+    Ok(object)
 }
 
 /// Needs no password: the shown parts of a key are not secret, and users who cannot open the

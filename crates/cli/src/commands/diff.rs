@@ -46,6 +46,18 @@ pub(super) fn run(app: &App, args: &DiffArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// The sign of a change, as restic has it.
+pub(super) fn sign(change: Change) -> &'static str {
+    match change {
+        Change::Nothing => " ",
+        Change::Metadata => "U",
+        Change::Content => "M",
+        Change::Type => "T",
+        Change::Added => "+",
+        Change::Removed => "-",
+    }
+}
+
 /// One of the two snapshots, and the chosen part of it.
 struct Side {
     reader: VersionReader,
@@ -106,28 +118,22 @@ impl Printer<'_> {
         (old, new): (Option<&Entry>, Option<&Entry>),
         change: Change,
     ) -> Result<(), Failure> {
-        let modifier = match change {
+        match change {
             Change::Nothing => return Ok(()),
             Change::Metadata if !self.args.metadata => return Ok(()),
-            Change::Metadata => "U",
+            Change::Metadata => {}
             Change::Content => {
                 self.totals.changed_files += 1;
                 self.totals.changed_bytes.0 += old.map_or(0, Entry::size);
                 self.totals.changed_bytes.1 += new.map_or(0, Entry::size);
-                "M"
             }
             Change::Type | Change::Added | Change::Removed => {
                 old.into_iter().for_each(|entry| self.totals.removed.add(entry));
                 new.into_iter().for_each(|entry| self.totals.added.add(entry));
-                match change {
-                    Change::Added => "+",
-                    Change::Removed => "-",
-                    _ => "T",
-                }
             }
-        };
+        }
         match new.or(old) {
-            Some(entry) => self.line(modifier, name, entry),
+            Some(entry) => self.line(sign(change), name, entry),
             None => Ok(()),
         }
     }

@@ -1,9 +1,10 @@
-//! `larder find`: names in all snapshots.
+//! `larder find`: names, sizes, times and containers in all snapshots.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use larder_format::entry::Entry;
+use larder_format::entry::{Entry, EntryKind};
+use larder_format::ids::ContainerId;
 use larder_reader::{MetaChunks, VersionReader, VersionsAhead};
 use larder_source::{Case, PathMatcher};
 use larder_store::catalog::Version;
@@ -16,6 +17,7 @@ use crate::failure::Failure;
 use crate::output::entries::{long_line, node};
 use crate::output::{absolute, cut, safe};
 use crate::refs::Versions;
+use crate::restic;
 use crate::time;
 
 pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
@@ -31,12 +33,16 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
     for (version, manifest) in VersionsAhead::looking(&context, &chunks, &found) {
         let reader = VersionReader::opened(&context, version, manifest, &chunks)?;
         let mut hits = 0;
-        for entry in reader.entries() {
-            let entry = entry?;
-            if wanted.admits(&entry) {
-                printer.hit(version, &entry, hits)?;
+        let mut hit = |entry: &Entry| -> Result<(), Failure> {
+            if wanted.admits(entry) {
+                printer.hit(version, entry, hits)?;
                 hits += 1;
             }
+            Ok(())
+        };
+        match args.blob {
+            Some(container) => files_with_data_in(&reader, container, hit)?,
+            None => reader.entries().try_for_each(|entry| hit(&entry?))?,
         }
         printer.end_of_version(version, hits)?;
     }
@@ -45,14 +51,51 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// Visits the files of a version whose data, or a part of it, was stored in a container. Passes may
+/// have moved it since: then the container is gone.
+fn files_with_data_in(
+    reader: &VersionReader,
+    container: ContainerId,
+    mut visitor: impl FnMut(&Entry) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if !reader.lies_in(|id| *id == container)? {
+        return Ok(());
+    }
+    let mut cursor = reader.unresolved_cursor();
+    // The record at hand: its range in the stream, and whether it is one of the container.
+    let (mut start, mut end, mut is_in) = (0, 0, false);
+    for placed in reader.placed_below(b"") {
+        let placed = placed?;
+        let (from, bytes) = (placed.data_offset, placed.entry.stored_bytes());
+        if bytes == 0 {
+            continue;
+        }
+        let mut has = is_in && start < from + bytes && end > from;
+        while end < from + bytes {
+            let Some(record) = cursor.next_record()? else { break };
+            (start, end) = (end, end + u64::from(record.chunk.size));
+            is_in = record.chunk.container == container;
+            has |= is_in && end > from;
+        }
+        if has {
+            visitor(&placed.entry)?;
+        }
+    }
+    Ok(())
+}
+
 /// The patterns and filters.
 struct Wanted {
     /// Patterns without a slash, compared with names.
     names: PathMatcher,
     /// Patterns with a slash, compared with whole paths.
     paths: PathMatcher,
+    /// Without patterns, any name.
+    any_name: bool,
     oldest: Option<u64>,
     newest: Option<u64>,
+    larger: Option<u64>,
+    smaller: Option<u64>,
 }
 
 impl Wanted {
@@ -62,11 +105,20 @@ impl Wanted {
             args.patterns.iter().partition(|pattern| pattern.as_bytes().contains(&b'/'));
         let compile =
             |patterns: Vec<&OsString>| PathMatcher::new(patterns.iter().map(|pattern| pattern.as_bytes()), case);
-        Ok(Self { names: compile(names)?, paths: compile(paths)?, oldest: args.oldest, newest: args.newest })
+        let &FindArgs { oldest, newest, larger, smaller, .. } = args;
+        let any_name = args.patterns.is_empty();
+        Ok(Self { names: compile(names)?, paths: compile(paths)?, any_name, oldest, newest, larger, smaller })
     }
 
     fn admits(&self, entry: &Entry) -> bool {
-        self.admits_path(&entry.path) && self.admits_time(entry)
+        (self.any_name || self.admits_path(&entry.path)) && self.admits_time(entry) && self.admits_size(entry)
+    }
+
+    /// Sizes are those of files: nothing else has one.
+    fn admits_size(&self, entry: &Entry) -> bool {
+        let is_file = matches!(entry.kind, EntryKind::File { .. });
+        (self.larger.is_none_or(|bound| is_file && entry.size() > bound))
+            && self.smaller.is_none_or(|bound| is_file && entry.size() < bound)
     }
 
     fn admits_path(&self, path: &[u8]) -> bool {
@@ -107,7 +159,11 @@ impl Printer<'_> {
                 (0, _) => ",{\"matches\":[",
                 _ => ",",
             };
-            return out.raw(&format!("{before}{}", Value::Object(node(entry))));
+            let mut node = node(entry);
+            if restic::is_on() {
+                restic::mapped_node(&mut node);
+            }
+            return out.raw(&format!("{before}{}", Value::Object(node)));
         }
         if hits_before == 0 {
             let (id, series) = (version.id().short(), safe(&version.summary.series));
@@ -119,7 +175,7 @@ impl Printer<'_> {
             let series = cut(&series, out.width().map_or(usize::MAX, |width| width.saturating_sub(46)));
             out.info(format!("in snapshot {id} of {when} ({series}):"))?;
         }
-        out.line(if self.args.long { long_line(entry) } else { absolute(&entry.path) })
+        out.line(if self.args.long { long_line(entry, false) } else { absolute(&entry.path) })
     }
 
     fn end_of_version(&mut self, version: &Version, hits: u64) -> Result<(), Failure> {
@@ -130,7 +186,9 @@ impl Printer<'_> {
         if !self.app.out.is_json() {
             return Ok(());
         }
-        self.app.out.raw(&format!("],\"hits\":{hits},\"snapshot\":\"{}\"}}", version.id()))
+        let id = version.id().to_string();
+        let id = if restic::is_on() { restic::id(&id) } else { id };
+        self.app.out.raw(&format!("],\"hits\":{hits},\"snapshot\":\"{id}\"}}"))
     }
 
     fn end(&self) -> Result<(), Failure> {

@@ -206,7 +206,7 @@ impl Selection {
                 {
                     let count = sizes::count(versions.len() as u64, "snapshot");
                     app.out.info(format!("{what} {count}{key}:"))?;
-                    print_table(app, &versions, with_reasons)?;
+                    print_table(app, &versions, with_reasons && !args.compact, args.compact)?;
                     app.out.info("")?;
                 }
             }
@@ -323,7 +323,7 @@ fn json_of(group: &JudgedGroup, chosen: &Selection, free: Option<Value>, refused
     Value::Object(object)
 }
 
-fn print_table(app: &App, versions: &[&Judged], with_reasons: bool) -> Result<(), Failure> {
+fn print_table(app: &App, versions: &[&Judged], with_reasons: bool, is_compact: bool) -> Result<(), Failure> {
     let mut columns = vec![("ID", Align::Left), ("Time", Align::Left), ("Host", Align::Cut), ("Tags", Align::Cut)];
     if with_reasons {
         columns.push(("Reasons", Align::Cut));
@@ -343,8 +343,11 @@ fn print_table(app: &App, versions: &[&Judged], with_reasons: bool) -> Result<()
     if versions.iter().all(|judged| names_host(&judged.version.summary)) {
         table.leave_out("Host");
     }
-    if versions.iter().all(|judged| judged.version.summary.tags.is_empty()) {
+    if is_compact || versions.iter().all(|judged| judged.version.summary.tags.is_empty()) {
         table.leave_out("Tags");
+    }
+    if is_compact {
+        table.leave_out("Size");
     }
     if app.out.is_quiet() { Ok(()) } else { app.out.table(table) }
 }

@@ -1,5 +1,6 @@
 //! `larder init`.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use larder_chunking::{Algorithm, ChunkerParams};
@@ -14,7 +15,7 @@ use larder_store::{Repository, RepositoryError};
 use serde_json::json;
 
 use crate::app::App;
-use crate::args::InitArgs;
+use crate::args::{Global, InitArgs};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -24,7 +25,10 @@ use crate::sizes;
 pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     let location = app.location()?;
     let store = app.store_at(&location)?;
-    let chunker = chunker(args)?;
+    let (chunker, page_cuts) = match &args.from_repo {
+        Some(from) => cuts_of(app, args, from)?,
+        None => (chunker(args)?, !args.no_page_cuts),
+    };
     // Checked first, so that users do not choose a password in vain. If two clients pass this
     // check, still only one wins.
     match app.block_on(read_config(&store)) {
@@ -47,7 +51,7 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
         repository: RepositoryId(random(&SystemEntropy)?),
         created_ms: SystemClock.now_ms(),
         chunker,
-        page_cuts: !args.no_page_cuts,
+        page_cuts,
     };
     let fields = key_fields(None, None, args.insecure_kdf);
     let repository = app.block_on(Repository::init(store, config, &password, fields, Arc::new(SystemEntropy)))?;
@@ -63,6 +67,22 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
         })?;
     }
     Ok(Exit::Done)
+}
+
+/// How another repository cuts data.
+fn cuts_of(app: &App, args: &InitArgs, from: &OsString) -> Result<(ChunkerParams, bool), Failure> {
+    let mut global = Global { repo: Some(from.clone()), repository_file: None, ..app.global.clone() };
+    if let Some(path) = &args.from_password_file {
+        global.key_file = None;
+        global.password_file = Some(path.clone());
+        global.password_command = None;
+        global.password_fd = None;
+        global.insecure_no_password = false;
+    }
+    let opened = app.step(global, app.configured.clone(), app.out.clone()).open();
+    let opened = opened.map_err(|failure| failure.while_doing("cannot read how --from-repo cuts data"))?;
+    let config = opened.repository.config();
+    Ok((config.chunker, config.page_cuts))
 }
 
 fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {

@@ -13,6 +13,7 @@ mod dump;
 mod find;
 mod forget;
 mod gnode;
+mod history;
 mod init;
 mod key;
 mod layout;
@@ -51,6 +52,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Snapshots(args) => snapshots::run(app, &args),
         Command::Ls(args) => ls::run(app, &args),
         Command::Find(args) => find::run(app, &args),
+        Command::History(args) => history::run(app, &args),
         Command::Diff(args) => diff::run(app, &args),
         Command::Stats(args) => stats::run(app, &args),
         Command::Restore(args) => restore::run(app, &args),

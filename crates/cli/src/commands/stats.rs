@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Align, Table, safe};
 use crate::refs::Versions;
+use crate::restic;
 use crate::sizes;
 
 pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
@@ -67,7 +68,11 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
                 .collect();
             object.insert("groups".to_owned(), json!(groups));
         }
-        app.out.json(&object)?;
+        let value = match restic::is_on() {
+            true => restic::stats(&object, args.mode.as_deref()),
+            false => Value::Object(object),
+        };
+        app.out.json(&value)?;
     } else {
         print_total(app, &total, &layouts(&found), free_of(&found)?)?;
         print_history(app, &History::of(&found))?;

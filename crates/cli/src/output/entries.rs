@@ -5,7 +5,7 @@ use larder_source::PathText;
 use serde_json::{Map, Value, json};
 
 use super::absolute;
-use crate::time;
+use crate::{sizes, time};
 
 /// The word for a kind of entry, as restic's JSON has it.
 pub(crate) fn kind_word(kind: &EntryKind) -> &'static str {
@@ -46,14 +46,15 @@ pub(crate) fn permissions(entry: &Entry) -> String {
     text
 }
 
-/// A line of `ls -l`.
-pub(crate) fn long_line(entry: &Entry) -> String {
+/// A line of `ls -l`. Sizes for people are shorter and not exact.
+pub(crate) fn long_line(entry: &Entry, is_for_people: bool) -> String {
     let owner = |name: &Option<std::sync::Arc<str>>, id: u32| match name {
         Some(name) => PathText(name.as_bytes()).to_string(),
         None => id.to_string(),
     };
     let size = match entry.kind {
         EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => format!("{major},{minor}"),
+        _ if is_for_people => sizes::show(entry.size()),
         _ => entry.size().to_string(),
     };
     let mut line = format!(
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(node["path"], json!("/a/\u{fffd}"));
         assert_eq!(node["path_b64"], json!("L2Ev/w=="));
         assert_eq!(node["name_b64"], json!("/w=="));
-        let line = long_line(&entry(EntryKind::Symlink { target: b"\n".to_vec() }, 0o777, b"a\x1b[1m"));
+        let line = long_line(&entry(EntryKind::Symlink { target: b"\n".to_vec() }, 0o777, b"a\x1b[1m"), false);
         assert!(line.ends_with("/a\\x1b[1m -> \\n"), "{line}");
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod entries;
 mod json_line;
 mod progress;
+mod sorted_lines;
 pub(crate) mod summary;
 mod table;
 
@@ -21,9 +22,11 @@ use serde_json::{Map, Value, json};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::restic;
 
 pub(crate) use json_line::json_line;
 pub(crate) use progress::{Meter, MeterKind};
+pub(crate) use sorted_lines::SortedLines;
 pub(crate) use table::{Align, Table, cut};
 
 pub(crate) use crate::text::{absolute, safe};
@@ -94,9 +97,14 @@ impl Output {
         }
     }
 
-    /// A value with the keys of the step.
-    fn labelled(&self, value: &impl Serialize) -> String {
-        let Some(step) = &self.1 else { return json_line(value) };
+    /// A value as a line of JSON, with the keys of the step.
+    pub(crate) fn labelled(&self, value: &impl Serialize) -> String {
+        let Some(step) = &self.1 else {
+            return match serde_json::to_value(value) {
+                Ok(value) if restic::is_on() => json_line(&restic::mapped(value)),
+                _ => json_line(value),
+            };
+        };
         let mut object = match serde_json::to_value(value) {
             Ok(Value::Object(object)) => object,
             Ok(value) => Map::from_iter([("message_type".to_owned(), json!("result")), ("result".to_owned(), value)]),
@@ -214,6 +222,15 @@ impl Output {
             self.error_line(&self.labelled(&json!({"message_type": "warning", "message": text})));
         } else {
             self.error_line(&format!("warning: {text}"));
+        }
+    }
+
+    /// A note on standard error, also for programs, unless quiet.
+    pub(crate) fn aside(&self, text: &str) {
+        match (self.0.is_json, self.0.is_quiet) {
+            (_, true) => {}
+            (true, false) => self.warn(text),
+            (false, false) => self.error_line(&format!("note: {text}")),
         }
     }
 

@@ -37,6 +37,7 @@ fn the_type_of_a_message_comes_first() {
         &["ls", "latest"],
         &["find", "a"],
         &["diff", "latest~1", "latest", "--metadata"],
+        &["history", "source/a"],
         &["stats"],
         &["stats", "--by", "tag"],
         &["restore", "latest", "--target", "back", "-v"],

@@ -61,7 +61,7 @@ pub(super) fn builder(
         return Err(OpenProblem::NoAzureCredentials);
     }
 
-    let mut client = super::client(options, env);
+    let mut client = super::client(options, env)?;
     let suffix = string.suffix.or(env.first(&SUFFIX));
     let endpoint = match (string.endpoint.or(env.first(&ENDPOINT)), suffix, account) {
         (Some(endpoint), ..) => Some(endpoint.trim_end_matches('/').to_owned()),

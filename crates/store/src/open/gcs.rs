@@ -11,7 +11,7 @@
 
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-use super::{Environment, speaks_http};
+use super::{Environment, OpenProblem, speaks_http};
 use crate::answers::Looking;
 use crate::options::StoreOptions;
 
@@ -19,7 +19,11 @@ const TOKEN: [&str; 2] = ["GOOGLE_ACCESS_TOKEN", "GOOGLE_BEARER_TOKEN"];
 const FILES: [&str; 3] = ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY"];
 const APPLICATION: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
-pub(super) fn builder(bucket: &str, options: &StoreOptions, env: &Environment) -> GoogleCloudStorageBuilder {
+pub(super) fn builder(
+    bucket: &str,
+    options: &StoreOptions,
+    env: &Environment,
+) -> Result<GoogleCloudStorageBuilder, OpenProblem> {
     let mut builder = GoogleCloudStorageBuilder::new();
     for (key, value) in env.with_prefix("GOOGLE_") {
         if let Ok(key) = key.to_ascii_lowercase().parse::<GoogleConfigKey>()
@@ -42,16 +46,16 @@ pub(super) fn builder(bucket: &str, options: &StoreOptions, env: &Environment) -
         // asked.
         builder = builder.with_bearer_token("emulator");
     }
-    let mut client = super::client(options, env);
+    let mut client = super::client(options, env)?;
     if let Some(base) = base {
         client = client.with_allow_http(speaks_http(&base));
         builder = builder.with_base_url(base.trim_end_matches('/'));
     }
-    builder
+    Ok(builder
         .with_bucket_name(bucket)
         .with_client_options(client)
         .with_http_connector(Looking::default())
-        .with_retry(super::no_retry())
+        .with_retry(super::no_retry()))
 }
 
 /// Settings that a variable must not change directly: those that follow from the location, and
@@ -66,7 +70,7 @@ mod tests {
     use super::*;
 
     fn value(env: &Environment, key: GoogleConfigKey) -> Option<String> {
-        builder("bucket", &StoreOptions::default(), env).get_config_value(&key)
+        builder("bucket", &StoreOptions::default(), env).expect("good").get_config_value(&key)
     }
 
     #[test]

@@ -8,7 +8,8 @@ use object_store::{Certificate, ClientOptions};
 use rustls_native_certs::load_native_certs;
 use webpki_root_certs::TLS_SERVER_ROOT_CERTS;
 
-use super::Environment;
+use super::{Environment, OpenProblem};
+use crate::options::TlsOptions;
 
 /// Adds Mozilla's list of authorities if the system has none and the user names none.
 pub(super) fn with_authorities(client: ClientOptions, env: &Environment) -> ClientOptions {
@@ -17,6 +18,19 @@ pub(super) fn with_authorities(client: ClientOptions, env: &Environment) -> Clie
         return client;
     }
     bundled().into_iter().fold(client, ClientOptions::with_root_certificate)
+}
+
+/// Adds what the user chose.
+pub(super) fn with_chosen(client: ClientOptions, tls: &TlsOptions) -> Result<ClientOptions, OpenProblem> {
+    let client = if tls.accepts_anyone { client.with_allow_invalid_certificates(true) } else { client };
+    let Some(path) = &tls.authorities else { return Ok(client) };
+    let path_text = || path.display().to_string();
+    let pem = std::fs::read(path)
+        .map_err(|error| OpenProblem::Authorities { path: path_text(), error: error.to_string() })?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(chosen) if !chosen.is_empty() => Ok(chosen.into_iter().fold(client, ClientOptions::with_root_certificate)),
+        _ => Err(OpenProblem::NoAuthority { path: path_text() }),
+    }
 }
 
 /// Mozilla's list. A certificate that the client cannot read is left out.

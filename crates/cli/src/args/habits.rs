@@ -1,0 +1,74 @@
+//! What users of restic type, on the whole command line: levels of `--verbose`, and the options
+//! without effect, which `ignored` defines.
+
+use std::ffi::{OsStr, OsString};
+
+use super::ignored::named;
+use super::{Cli, Command};
+
+/// The given options that have no effect, as they are written. restic mode needs `--mode`.
+pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
+    let (mut found, settings) = cli.global.ignored.given();
+    found.extend(match &cli.command {
+        Command::Init(args) => named(&[(args.repository_version.is_some(), "--repository-version")]),
+        Command::Backup(args) => named(&[(args.read_concurrency.is_some(), "--read-concurrency")]),
+        Command::Check(args) => named(&[(args.with_cache, "--with-cache")]),
+        Command::Stats(args) => named(&[(args.mode.is_some() && !is_restic, "--mode")]),
+        Command::Forget(args) => args.pass.ignored.given(),
+        Command::Optimize(args) => args.pass.ignored.given(),
+        _ => Vec::new(),
+    });
+    found.extend(settings);
+    found
+}
+
+/// `--verbose=N`, as restic has it, in the words of this program: N times `--verbose`.
+pub(crate) fn spell_levels(argv: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut is_over = false;
+    let level = |word: &OsStr| {
+        let level = word.to_str()?.strip_prefix("--verbose=")?;
+        level.parse::<usize>().ok().filter(|level| *level <= 3)
+    };
+    let words = argv.into_iter().flat_map(|word| {
+        is_over |= word == "--";
+        match level(&word).filter(|_| !is_over) {
+            Some(level) => vec![OsString::from("--verbose"); level],
+            None => vec![word],
+        }
+    });
+    words.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn options_without_effect_are_named() {
+        let of = |line: &str| {
+            let cli = Cli::try_parse_from(["larder"].into_iter().chain(line.split(' '))).expect("accepted");
+            ignored(&cli, false).join(" ")
+        };
+        assert_eq!(of("snapshots"), "");
+        assert_eq!(of("snapshots --no-lock --retry-lock 5m"), "");
+        assert_eq!(of("backup -o s3.connections=3 --option x . --pack-size 16"), "--pack-size -o s3.connections -o x");
+        assert_eq!(of("backup . --read-concurrency 4 --cleanup-cache"), "--cleanup-cache --read-concurrency");
+        assert_eq!(of("init --repository-version stable --key-hint 1a"), "--key-hint --repository-version");
+        assert_eq!(of("check --with-cache --no-extra-verify"), "--no-extra-verify --with-cache");
+        assert_eq!(of("prune --repack-small --repack-cacheable-only"), "--repack-small --repack-cacheable-only");
+        assert_eq!(of("forget --keep-last 1 --prune --repack-uncompressed"), "--repack-uncompressed");
+    }
+
+    #[test]
+    fn levels_are_spelled_out() {
+        let of = |line: &str| {
+            let words = spell_levels(line.split(' ').map(OsString::from));
+            words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("larder --verbose=2 ls"), "larder --verbose --verbose ls");
+        assert_eq!(of("larder ls --verbose=0"), "larder ls");
+        assert_eq!(of("larder ls --verbose=9 --verbose=x"), "larder ls --verbose=9 --verbose=x");
+        assert_eq!(of("larder backup -- --verbose=2"), "larder backup -- --verbose=2");
+    }
+}

@@ -1,0 +1,79 @@
+//! Options of restic that scripts pass and that have no effect here. They are accepted, and named
+//! once on standard error.
+//!
+//! `--no-lock` and `--retry-lock` are not among them: every script has these, and what they ask for
+//! is always so.
+
+use clap::Args;
+
+/// Such options of every verb.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct IgnoredArgs {
+    /// For scripts written for restic: the cache cleans itself
+    #[arg(long, global = true, hide = true)]
+    cleanup_cache: bool,
+
+    /// For scripts written for restic: the password is tried on the right key first
+    #[arg(long, value_name = "ID", global = true, hide = true)]
+    key_hint: Option<String>,
+
+    /// For scripts written for restic: containers have one size
+    #[arg(long, value_name = "SIZE", global = true, hide = true)]
+    pack_size: Option<String>,
+
+    /// For scripts written for restic: uploads are verified by the storage
+    #[arg(long, global = true, hide = true)]
+    no_extra_verify: bool,
+
+    /// For scripts written for restic: the storage has no such options
+    #[arg(short = 'o', long = "option", value_name = "KEY=VALUE", global = true, hide = true)]
+    option: Vec<String>,
+}
+
+/// Such options of passes.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct IgnoredByPasses {
+    /// For scripts written for restic: passes choose containers by their use
+    #[arg(long, hide = true)]
+    repack_small: bool,
+
+    /// For scripts written for restic: all data is compressed
+    #[arg(long, hide = true)]
+    repack_uncompressed: bool,
+
+    /// For scripts written for restic: passes choose containers by their use
+    #[arg(long, value_name = "BOOL", hide = true, num_args = 0..=1, default_missing_value = "true")]
+    repack_cacheable_only: Option<String>,
+}
+
+impl IgnoredArgs {
+    /// The given ones, as they are written: flags, then settings of the storage.
+    pub(super) fn given(&self) -> (Vec<String>, Vec<String>) {
+        let Self { cleanup_cache, key_hint, pack_size, no_extra_verify, option } = self;
+        let flags = [
+            (*cleanup_cache, "--cleanup-cache"),
+            (key_hint.is_some(), "--key-hint"),
+            (pack_size.is_some(), "--pack-size"),
+            (*no_extra_verify, "--no-extra-verify"),
+        ];
+        let key = |option: &String| option.split_once('=').map_or_else(|| option.clone(), |(key, _)| key.to_owned());
+        (named(&flags), option.iter().map(|option| format!("-o {}", key(option))).collect())
+    }
+}
+
+impl IgnoredByPasses {
+    /// The given ones, as they are written.
+    pub(super) fn given(&self) -> Vec<String> {
+        let Self { repack_small, repack_uncompressed, repack_cacheable_only } = self;
+        named(&[
+            (*repack_small, "--repack-small"),
+            (*repack_uncompressed, "--repack-uncompressed"),
+            (repack_cacheable_only.is_some(), "--repack-cacheable-only"),
+        ])
+    }
+}
+
+/// The names of those that are given.
+pub(super) fn named(options: &[(bool, &str)]) -> Vec<String> {
+    options.iter().filter(|(is_given, _)| *is_given).map(|(_, name)| (*name).to_owned()).collect()
+}
