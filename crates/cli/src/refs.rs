@@ -105,7 +105,23 @@ impl Versions {
     ) -> Result<(Self, T), Failure> {
         let filter = filter(args)?;
         let (catalog, beside) = app.block_on(async { tokio::join!(repository.catalog(), beside) });
-        let catalog = catalog?;
+        Ok((Self::of(repository, args, &filter, catalog?), beside))
+    }
+
+    /// The versions that these references mean, and nothing else that needs reading. Other than to
+    /// find them, the result is of no use.
+    pub(crate) fn load_named(
+        app: &App,
+        repository: &Repository,
+        args: &FilterArgs,
+        references: &[&str],
+    ) -> Result<Self, Failure> {
+        let filter = filter(args)?;
+        let catalog = app.block_on(repository.catalog_for(references, &filter))?;
+        Ok(Self::of(repository, args, &filter, catalog))
+    }
+
+    fn of(repository: &Repository, args: &FilterArgs, filter: &Filter, catalog: Catalog) -> Self {
         let (admitted, others) = catalog.versions.into_iter().partition(|version| filter.admits(&version.summary));
         let mut damaged = catalog.damaged;
         let has_unreadable = !damaged.is_empty();
@@ -115,8 +131,7 @@ impl Versions {
             let series = |name: &str| larder_format::names::parse_version(name).map(|(series, ..)| series);
             damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
         }
-        let filter = filter_text(args);
-        let versions = Self {
+        Self {
             admitted,
             others,
             damaged,
@@ -124,15 +139,14 @@ impl Versions {
             refused: catalog.refused,
             faulty_ends: catalog.faulty_ends,
             has_unreadable,
-            filter,
-        };
-        Ok((versions, beside))
+            filter: filter_text(args),
+        }
     }
 
     /// All readable versions, with or without a match of the filter, oldest first.
     pub(crate) fn all(&self) -> Vec<Version> {
         let mut all: Vec<Version> = self.admitted.iter().chain(&self.others).cloned().collect();
-        all.sort_by_key(|version| (version.summary.time_ms, version.id()));
+        all.sort_by_key(Version::rank);
         all
     }
 

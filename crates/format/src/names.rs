@@ -102,6 +102,12 @@ pub fn forgotten(series: SeriesKey, job: JobId) -> String {
     format!("{FORGOTTEN}{series}/{job}")
 }
 
+/// Prefix of the marks of all versions below a prefix of versions: [`VERSIONS`], or that of one
+/// series.
+pub fn marks_of(versions: &str) -> String {
+    format!("{FORGOTTEN}{}", versions.strip_prefix(VERSIONS).unwrap_or_default())
+}
+
 /// Reads a name made by [`forgotten`].
 pub fn parse_forgotten(name: &str) -> Option<(SeriesKey, JobId)> {
     let (series, job) = name.strip_prefix(FORGOTTEN)?.split_once('/')?;
@@ -271,6 +277,8 @@ mod tests {
         assert_eq!(parse_lease(&lease(job, 5)), Some((job, LeaseObject::Renewal(5))));
         assert_eq!(parse_lease(&lease_done(job)), Some((job, LeaseObject::Done)));
         assert_eq!(parse_forgotten(&forgotten(series, job)), Some((series, job)));
+        assert!(forgotten(series, job).starts_with(&marks_of(&series_versions(series))));
+        assert_eq!(marks_of(VERSIONS), FORGOTTEN);
         assert_eq!(parse_index(&index(u64::MAX)), Some(u64::MAX));
         for no_index in ["index/0", "index/01", "index/+1", "index/18446744073709551616", "index/runs/1", "index/"] {
             assert_eq!(parse_index(no_index), None, "{no_index}");

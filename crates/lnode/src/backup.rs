@@ -131,6 +131,8 @@ pub struct BackupOptions {
     pub index_memory: usize,
     /// The layout of a new series. A series with versions keeps the layout of its newest.
     pub layout: Layout,
+    /// Take the layout of a new series from its settings and not from `layout`.
+    pub layout_of_settings: bool,
     /// Folder for data that exceeds this memory, in files without names: 44 bytes for each of the
     /// job's own chunks. The layout `lifecycle` adds 24 for each own chunk and for each chunk of a
     /// base. `None`: own chunks that return are stored again, and the layout's index stays in
@@ -166,6 +168,7 @@ impl BackupOptions {
             find_similar: true,
             index_memory: 64 << 20,
             layout: Layout::Standard,
+            layout_of_settings: false,
             scratch: None,
             job: None,
         }

@@ -38,8 +38,9 @@ struct VersionLook<'a> {
 
 impl Look for VersionLook<'_> {
     fn recorded(&self) -> Result<Missing, RepositoryError> {
-        let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
-        let data = self.absent(self.named(ContainerKind::Data))?;
+        let (data, meta): (BTreeSet<_>, BTreeSet<_>) =
+            self.absent(self.named_all())?.into_iter().partition(|id| id.kind == ContainerKind::Data);
+        let mut missing = Missing::of(meta);
         if data.is_empty() {
             return Ok(missing);
         }
@@ -87,10 +88,14 @@ impl Look for VersionLook<'_> {
 }
 
 impl VersionLook<'_> {
-    /// The containers of this kind that the manifest names.
+    /// The containers that the manifest names.
+    fn named_all(&self) -> impl Iterator<Item = ContainerId> {
+        self.manifest.containers.iter().map(|usage| usage.container)
+    }
+
+    /// Those of this kind.
     fn named(&self, kind: ContainerKind) -> impl Iterator<Item = ContainerId> {
-        let named = self.manifest.containers.iter().map(|usage| usage.container);
-        named.filter(move |id| id.kind == kind)
+        self.named_all().filter(move |id| id.kind == kind)
     }
 
     /// Those of some containers that are absent, or that have another size than the manifest says.

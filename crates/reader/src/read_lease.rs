@@ -100,6 +100,20 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
     }
 }
 
+/// The first look at a version after its lease. It asks as [`look`] does. A manifest that was just
+/// read to find the version is not read again: the listing shows, after the mark, that its register
+/// is there and which generation is the newest.
+async fn first_look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
+    if repository.just_read_manifest(version).is_some()
+        && matches!(repository.forgotten(pin_of(version)).await, Ok(None))
+        && let Some(newest) = repository.newest_generation(version).await?
+        && let Some(manifest) = repository.just_read_manifest(&newest)
+    {
+        return Ok(Some(manifest));
+    }
+    look(repository, version).await
+}
+
 /// The manifest of a version for a reader: where a later generation is damaged or forged behind its
 /// head, that of the next lower one. `read` is the result of reading the first one.
 pub(crate) async fn or_lower(
@@ -203,7 +217,7 @@ impl Reading {
         let (runtime, repository) = (context.executor.clone(), context.repository.clone());
         let reading = Self { lease, runtime, repository, version: version.clone() };
         let repository = &reading.repository;
-        let looked = async { or_lower(repository, version, look(repository, version).await).await };
+        let looked = async { or_lower(repository, version, first_look(repository, version).await).await };
         match reading.runtime.block_on(looked) {
             Ok(Some(manifest)) => Ok((reading, manifest)),
             other => {

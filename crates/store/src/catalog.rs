@@ -12,7 +12,7 @@ use futures::StreamExt;
 use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
-use larder_format::manifest::Summary;
+use larder_format::manifest::{HEAD_GUESS, Summary};
 use larder_format::names;
 use larder_format::sketch::Sketch;
 
@@ -48,6 +48,13 @@ impl Version {
     pub fn id(&self) -> JobId {
         self.summary.id
     }
+
+    /// The place of the version in time, milliseconds since the epoch, and its id: what is `latest`
+    /// has the highest. A version counts as no newer than the start of its job, which its id tells.
+    /// So a stated time in the future changes no order.
+    pub fn rank(&self) -> (u64, JobId) {
+        (self.summary.time_ms.min(self.id().unix_ms()), self.id())
+    }
 }
 
 /// A manifest that could not be read.
@@ -64,7 +71,7 @@ pub struct DamagedVersion {
 /// All versions of a repository.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Oldest first, by time and then by id. Without their sketches, which would be most of the
+    /// Oldest first, by [`Version::rank`]. Without their sketches, which would be most of the
     /// memory of a long list; [`Repository::newest_of_every_series`] and [`Repository::manifest`]
     /// give them.
     pub versions: Vec<Version>,
@@ -106,12 +113,58 @@ impl ListedGeneration {
     }
 }
 
-/// The result of listings: generations of every register, which versions have a mark, and which
-/// domains are closed.
+/// The result of listings: generations of every register, and which versions have a mark.
 pub(crate) struct Listed {
     pub(crate) versions: BTreeMap<(SeriesKey, JobId), Vec<ListedGeneration>>,
     pub(crate) forgotten: HashSet<(SeriesKey, JobId)>,
-    pub(crate) closed: ClosedDomains,
+}
+
+impl Listed {
+    pub(crate) fn new(marks: Vec<crate::Listed>, registers: Vec<crate::Listed>) -> Self {
+        let forgotten = marks.iter().filter_map(|object| names::parse_forgotten(&object.name)).collect();
+        let mut versions: BTreeMap<_, Vec<ListedGeneration>> = BTreeMap::new();
+        for object in registers {
+            if let Some((version, generation)) = ListedGeneration::parse(&object) {
+                versions.entry(version).or_default().push(generation);
+            }
+        }
+        versions.retain(|_, generations| exists(generations));
+        Self { versions, forgotten }
+    }
+}
+
+/// How a text names a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reference {
+    /// The newest, or one of those before it.
+    Latest {
+        /// How many versions are newer.
+        back: usize,
+    },
+    /// The beginning or the end of an id, in lower case.
+    Id(String),
+}
+
+impl Reference {
+    /// Reads a reference; `None`: it can name nothing.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if let Some(back) = text.strip_prefix("latest") {
+            let back = match back.strip_prefix('~') {
+                _ if back.is_empty() => 0,
+                Some(number) => number.parse().ok()?,
+                None => return None,
+            };
+            return Some(Self::Latest { back });
+        }
+        let wanted = text.to_ascii_lowercase();
+        (!wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(Self::Id(wanted))
+    }
+
+    /// Whether `text` is the beginning or the end of an id.
+    pub(crate) fn names(text: &str, id: JobId) -> bool {
+        let id = id.to_string();
+        id.starts_with(text) || id.ends_with(text)
+    }
 }
 
 /// Which versions are meant.
@@ -182,6 +235,24 @@ impl Catalog {
         all.into_iter().map(|(_, job)| job).filter(|job| !seen.insert(*job)).collect()
     }
 
+    /// Adds the objects of one version, in any order.
+    pub(crate) fn add(&mut self, found: Found) {
+        let Found { version, damaged, faulty, refused } = found;
+        self.versions.extend(version);
+        self.refused.extend(refused);
+        self.damaged.extend(damaged);
+        self.faulty.extend(faulty);
+    }
+
+    /// Puts everything in order.
+    pub(crate) fn sort(&mut self) {
+        for versions in [&mut self.versions, &mut self.refused] {
+            versions.sort_by_key(Version::rank);
+        }
+        self.damaged.sort_by(|a, b| a.name.cmp(&b.name));
+        self.faulty.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
     /// Leaves only the versions that the filter admits.
     pub fn filtered(mut self, filter: &Filter) -> Self {
         self.versions.retain(|version| filter.admits(&version.summary));
@@ -193,23 +264,11 @@ impl Catalog {
     /// handy.
     pub fn find(&self, text: &str) -> Result<&Version, RefError> {
         let not_found = || RefError::NotFound { text: text.to_owned() };
-        if let Some(back) = text.strip_prefix("latest") {
-            let back = match back.strip_prefix('~') {
-                _ if back.is_empty() => 0,
-                Some(number) => number.parse::<usize>().map_err(|_| not_found())?,
-                None => return Err(not_found()),
-            };
-            return self.versions.iter().rev().nth(back).ok_or_else(not_found);
-        }
-        let wanted = text.to_ascii_lowercase();
-        if wanted.is_empty() || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(not_found());
-        }
-        let fits = |version: &&Version| {
-            let id = version.id().to_string();
-            id.starts_with(&wanted) || id.ends_with(&wanted)
+        let wanted = match Reference::parse(text).ok_or_else(not_found)? {
+            Reference::Latest { back } => return self.versions.iter().rev().nth(back).ok_or_else(not_found),
+            Reference::Id(wanted) => wanted,
         };
-        let mut found = self.versions.iter().filter(fits);
+        let mut found = self.versions.iter().filter(|version| Reference::names(&wanted, version.id()));
         let first = found.next().ok_or_else(not_found)?;
         match found.count() {
             0 => Ok(first),
@@ -230,10 +289,11 @@ impl Repository {
     }
 
     async fn catalog_below(&self, prefix: &str) -> Result<Catalog, RepositoryError> {
-        let Listed { versions, forgotten, closed: closed_domains } = self.listed_below(prefix).await?;
+        let (Listed { versions, forgotten }, closed_domains) = self.listed_below(prefix).await?;
         let (forgotten, closed) = (&forgotten, &closed_domains);
         let reads = versions.into_iter().map(|((series, job), generations)| async move {
-            self.find(series, job, generations, forgotten.contains(&(series, job)), closed).await
+            let is_marked = forgotten.contains(&(series, job));
+            self.find(series, job, generations, is_marked, closed, HEAD_GUESS).await
         });
         let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         let mut catalog = Catalog::default();
@@ -242,45 +302,36 @@ impl Repository {
             for version in found.version.iter_mut().chain(&mut found.refused) {
                 version.summary.sketch = Sketch::default();
             }
-            catalog.versions.extend(found.version);
-            catalog.refused.extend(found.refused);
-            catalog.damaged.extend(found.damaged);
-            catalog.faulty.extend(found.faulty);
+            catalog.add(found);
         }
-        for versions in [&mut catalog.versions, &mut catalog.refused] {
-            versions.sort_by_key(|version| (version.summary.time_ms, version.id()));
-        }
-        catalog.damaged.sort_by(|a, b| a.name.cmp(&b.name));
-        catalog.faulty.sort_by(|a, b| a.name.cmp(&b.name));
+        catalog.sort();
         drop(reads);
         catalog.faulty_ends = closed_domains.faulty;
         Ok(catalog)
     }
 
-    pub(crate) async fn listed_below(&self, prefix: &str) -> Result<Listed, RepositoryError> {
+    /// Lists marks and then registers, and which domains are closed.
+    pub(crate) async fn listed_below(&self, prefix: &str) -> Result<(Listed, ClosedDomains), RepositoryError> {
         // Marks before versions: a version collected between the two listings is then missing,
         // never back from the dead.
-        let marks = self.store.list(names::FORGOTTEN).await?;
-        let forgotten = marks.iter().filter_map(|object| names::parse_forgotten(&object.name)).collect();
-        let mut versions: BTreeMap<_, Vec<ListedGeneration>> = BTreeMap::new();
-        let (objects, closed) = futures::try_join!(self.listed_objects(prefix), self.closed_for(prefix))?;
-        for object in objects {
-            if let Some((version, generation)) = ListedGeneration::parse(&object) {
-                versions.entry(version).or_default().push(generation);
-            }
-        }
-        versions.retain(|_, generations| exists(generations));
-        Ok(Listed { versions, forgotten, closed })
+        let marks = self.list_marks_below(prefix).await?;
+        let (objects, closed) = futures::try_join!(self.list_registers_below(prefix), self.closed_for(prefix))?;
+        Ok((Listed::new(marks, objects), closed))
     }
 
-    async fn listed_objects(&self, prefix: &str) -> Result<Vec<crate::Listed>, RepositoryError> {
+    /// The marks of the versions below a prefix.
+    pub(crate) async fn list_marks_below(&self, prefix: &str) -> Result<Vec<crate::Listed>, RepositoryError> {
+        Ok(self.store.list(&names::marks_of(prefix)).await?)
+    }
+
+    pub(crate) async fn list_registers_below(&self, prefix: &str) -> Result<Vec<crate::Listed>, RepositoryError> {
         Ok(self.store.list(prefix).await?)
     }
 
     /// The closed domains, as far as they matter for what is below `prefix`. A key of one domain
     /// sees no others, and works only as long as that one is open. The default domain is always
     /// open.
-    async fn closed_for(&self, prefix: &str) -> Result<ClosedDomains, RepositoryError> {
+    pub(crate) async fn closed_for(&self, prefix: &str) -> Result<ClosedDomains, RepositoryError> {
         let is_own = prefix != names::VERSIONS && self.keys.domain().is_default();
         if is_own || !self.keys.is_for_all_domains() {
             return Ok(ClosedDomains::default());
@@ -288,7 +339,8 @@ impl Repository {
         self.closed_domains().await
     }
 
-    /// Finds one version: its newest readable manifest, unless its mark is genuine.
+    /// Finds one version: its newest readable manifest, unless its mark is genuine. Manifests of at
+    /// most `whole` bytes are read as a whole.
     pub(crate) async fn find(
         &self,
         series: SeriesKey,
@@ -296,6 +348,7 @@ impl Repository {
         generations: Vec<ListedGeneration>,
         is_marked: bool,
         closed: &ClosedDomains,
+        whole: u64,
     ) -> Result<Found, RepositoryError> {
         let mut found = Found::default();
         if is_marked {
@@ -314,7 +367,7 @@ impl Repository {
         if !exists(&generations) {
             return Ok(found);
         }
-        let counting = match self.counting_generation(&self.store, (series, job), generations).await {
+        let counting = match self.counting_generation(&self.store, (series, job), generations, whole).await {
             // A version of another machine, which is none of this key's business.
             Err(error) if error.is_foreign() => return Ok(Found::default()),
             counting => counting?,

@@ -16,6 +16,7 @@ use larder_format::names;
 
 use crate::catalog::{ListedGeneration, Version, exists};
 use crate::forget_marks::FaultyObject;
+use crate::read_manifests::WHOLE_MANIFEST;
 use crate::repository::{Repository, RepositoryError};
 use crate::rules::Rule;
 use crate::{Store, StoreErrorKind};
@@ -61,12 +62,14 @@ impl Repository {
         Self { own_generations: Default::default(), ..self.clone() }
     }
 
-    /// Looks for the generation that counts, by heads.
+    /// Looks for the generation that counts, by heads. Manifests of at most `whole` bytes are read
+    /// as a whole.
     pub(crate) async fn counting_generation(
         &self,
         store: &Store,
         (series, job): (SeriesKey, JobId),
         mut generations: Vec<ListedGeneration>,
+        whole: u64,
     ) -> Result<Counting, RepositoryError> {
         let mut found = Counting::default();
         let faulty = |generation, error| FaultyObject { name: names::version(series, job, generation), job, error };
@@ -80,7 +83,7 @@ impl Repository {
                 Some(seen) if *generation == 0 => seen,
                 known => {
                     first = known;
-                    self.see_head(store, series, job, *generation, *size).await?
+                    self.see_head(store, (series, job, *generation), *size, whole).await?
                 }
             };
             let summary = match seen {
@@ -106,7 +109,7 @@ impl Repository {
             let of_first = match first.take() {
                 Some(seen) => seen,
                 None => match listed_first {
-                    Some(listed) => self.see_head(store, series, job, 0, listed.bytes).await?,
+                    Some(listed) => self.see_head(store, (series, job, 0), listed.bytes, HEAD_GUESS).await?,
                     None => Seen::Vanished,
                 },
             };
@@ -140,16 +143,14 @@ impl Repository {
     async fn see_head(
         &self,
         store: &Store,
-        series: SeriesKey,
-        job: JobId,
-        generation: u32,
+        of: (SeriesKey, JobId, u32),
         size: u64,
+        whole: u64,
     ) -> Result<Seen, RepositoryError> {
-        let head = match self.read_head(store, series, job, generation, size).await {
+        let (_, _, generation) = of;
+        let head = match self.read_head(store, of, size, whole).await {
             // The cache may hold an object that was planted under that name and removed since.
-            Err(error) if error.is_of_object() => {
-                self.read_head(&store.without_cache(), series, job, generation, size).await
-            }
+            Err(error) if error.is_of_object() => self.read_head(&store.without_cache(), of, size, whole).await,
             head => head,
         };
         match head {
@@ -166,14 +167,13 @@ impl Repository {
     async fn read_head(
         &self,
         store: &Store,
-        series: SeriesKey,
-        job: JobId,
-        generation: u32,
+        (series, job, generation): (SeriesKey, JobId, u32),
         size: u64,
+        whole: u64,
     ) -> Result<Option<Summary>, RepositoryError> {
         let name = names::version(series, job, generation);
         // An object without bytes is read as well, because the error says what is wrong with it.
-        let mut wanted = HEAD_GUESS.min(size.max(1));
+        let mut wanted = if size <= whole { size.max(1) } else { HEAD_GUESS.min(size) };
         loop {
             let is_sound = |bytes: &[u8]| {
                 let head = Summary::decode_head(&self.keys, series, job, generation, bytes);
@@ -182,6 +182,9 @@ impl Repository {
             let bytes = store.get_sound_range(&name, 0..wanted, is_sound).await?;
             let head = Summary::decode_head(&self.keys, series, job, generation, &bytes)
                 .map_err(RepositoryError::damaged(&*name))?;
+            if whole > HEAD_GUESS && bytes.len() as u64 == size {
+                self.read_manifests.add(&name, &bytes);
+            }
             match head {
                 Head::Complete(Register::Committed(summary)) => return Ok(Some(*summary)),
                 Head::Complete(Register::Aborted) => return Ok(None),
@@ -211,7 +214,7 @@ impl Repository {
             return Ok(Some(version.clone()));
         }
         let of_version = (version.series, version.id());
-        Ok(self.counting_generation(&store, of_version, generations).await?.version)
+        Ok(self.counting_generation(&store, of_version, generations, WHOLE_MANIFEST).await?.version)
     }
 
     /// The next lower generation that counts, past the cache: for readers, when the head of this
@@ -220,7 +223,7 @@ impl Repository {
         let mut generations = self.listed_generations(version, 1).await?;
         generations.retain(|listed| listed.number < version.generation);
         let (store, of_version) = (self.store.without_cache(), (version.series, version.id()));
-        Ok(self.counting_generation(&store, of_version, generations).await?.version)
+        Ok(self.counting_generation(&store, of_version, generations, WHOLE_MANIFEST).await?.version)
     }
 
     /// The generation of a version that a job may build on, past the cache: the newest one there is
@@ -238,7 +241,7 @@ impl Repository {
         }
         let of_version = (version.series, version.id());
         let store = self.store.without_cache();
-        let found = self.counting_generation(&store, of_version, generations).await?;
+        let found = self.counting_generation(&store, of_version, generations, WHOLE_MANIFEST).await?;
         if let Some(FaultyObject { name, error, .. }) = found.faulty.first() {
             tracing::warn!(%name, %error, "a manifest of a snapshot does not count; the snapshot is not built on");
             return Ok(None);
@@ -275,11 +278,26 @@ impl Repository {
         Ok(highest.map_or(0, |highest| highest.saturating_add(1)))
     }
 
-    /// Reads the whole manifest of a version.
+    /// Reads the whole manifest of a version. One that was read as a whole to find the version is
+    /// not read again.
     pub async fn manifest(&self, version: &Version) -> Result<Manifest, RepositoryError> {
+        if let Some(manifest) = self.just_read_manifest(version) {
+            return Ok(manifest);
+        }
         match self.read_manifest(&self.store, version).await {
             Err(error) if error.is_of_object() => self.read_manifest(&self.store.without_cache(), version).await,
             manifest => manifest,
+        }
+    }
+
+    /// The manifest of a version that was read as a whole to find the version. Whether it still
+    /// counts, the caller has to know.
+    pub fn just_read_manifest(&self, version: &Version) -> Option<Manifest> {
+        let (series, job, generation) = (version.series, version.id(), version.generation);
+        let bytes = self.read_manifests.get(&names::version(series, job, generation))?;
+        match Manifest::decode(&self.keys, series, job, generation, &bytes) {
+            Ok(Register::Committed(manifest)) if manifest.summary.roots == version.summary.roots => Some(manifest),
+            _ => None,
         }
     }
 

@@ -194,12 +194,22 @@ impl Repository {
     /// Whether a version is still there to be built on or read: committed, readable and not
     /// forgotten. Never answered from a cache, which may still have deleted objects.
     pub async fn is_retained(&self, pin: Pin) -> Result<bool, RepositoryError> {
+        Ok(self.if_retained(pin, async { Ok(()) }).await?.is_some())
+    }
+
+    /// What `beside` gives, if the version is still there. It is asked beside the register, after
+    /// the marks.
+    pub async fn if_retained<T>(
+        &self,
+        pin: Pin,
+        beside: impl Future<Output = Result<T, RepositoryError>>,
+    ) -> Result<Option<T>, RepositoryError> {
         if !self.keeps(Rule::BaseChecked) {
-            return Ok(true);
+            return beside.await.map(Some);
         }
         if !self.keeps(Rule::MarkThenRegister) {
             let is_there = matches!(self.register(pin).await?, Some(Register::Committed(())));
-            return Ok(is_there && self.forgotten(pin).await?.is_none());
+            return if is_there && self.forgotten(pin).await?.is_none() { beside.await.map(Some) } else { Ok(None) };
         }
         // One wrong "it is not there" must not hide the mark (`AskedTwice`). Both looks come before
         // the register (`MarkThenRegister`), one after the other: a gateway may answer equal
@@ -207,20 +217,22 @@ impl Repository {
         for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
             match self.forgotten(pin).await {
                 Ok(None) => {}
-                Ok(Some(_)) => return Ok(false),
+                Ok(Some(_)) => return Ok(None),
                 // It may have been whole when a pass read it. So nothing is built on its subject,
                 // which only costs space.
                 Err(error) if error.is_of_object() || error.is_foreign() => {
                     tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
-                    return Ok(false);
+                    return Ok(None);
                 }
                 Err(error) => return Err(error),
             }
         }
-        match self.register(pin).await {
-            Ok(register) => Ok(matches!(register, Some(Register::Committed(())))),
+        let (register, beside) = futures::join!(self.register(pin), beside);
+        match register {
+            Ok(Some(Register::Committed(()))) => beside.map(Some),
+            Ok(_) => Ok(None),
             // Nothing can be built on an unreadable object; `check` reports it.
-            Err(error) if error.is_of_object() => Ok(false),
+            Err(error) if error.is_of_object() => Ok(None),
             Err(error) => Err(error),
         }
     }

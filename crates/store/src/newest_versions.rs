@@ -11,6 +11,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt};
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
+use larder_format::manifest::HEAD_GUESS;
 use larder_format::names;
 
 use crate::catalog::{Listed, ListedGeneration, Version};
@@ -64,7 +65,7 @@ impl ListedSeries {
 impl Repository {
     /// Lists the versions of every series.
     pub async fn list_series(&self) -> Result<ListedSeries, RepositoryError> {
-        let Listed { versions, forgotten, closed } = self.listed_below(names::VERSIONS).await?;
+        let (Listed { versions, forgotten }, closed) = self.listed_below(names::VERSIONS).await?;
         let mut series: BTreeMap<SeriesKey, Vec<_>> = BTreeMap::new();
         for ((key, job), generations) in versions {
             series.entry(key).or_default().push((job, generations));
@@ -78,7 +79,8 @@ impl Repository {
         let (forgotten, closed) = (&listed.forgotten, &*listed.closed);
         let reads = listed.series.into_iter().map(|(series, mut jobs)| async move {
             while let Some((job, generations)) = jobs.pop() {
-                let found = self.find(series, job, generations, forgotten.contains(&(series, job)), closed).await?;
+                let is_marked = forgotten.contains(&(series, job));
+                let found = self.find(series, job, generations, is_marked, closed, HEAD_GUESS).await?;
                 if found.version.is_some() {
                     return Ok(found.version);
                 }

@@ -12,6 +12,7 @@ use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 
 use crate::own_generations::OwnGenerations;
+use crate::read_manifests::ReadManifests;
 use crate::rules::Rule;
 use crate::{Store, StoreError, StoreErrorKind};
 
@@ -237,6 +238,8 @@ pub struct Repository {
     pub(crate) config_bytes: Option<Arc<[u8]>>,
     /// The generations of versions that this process wrote.
     pub(crate) own_generations: OwnGenerations,
+    /// Manifests that were just read.
+    pub(crate) read_manifests: ReadManifests,
     /// The key that opened it; `None` for one that was just made, or opened with its master key.
     pub(crate) opened_by: Option<KeyId>,
     /// Why the object `config` is not the one in use.
@@ -269,6 +272,7 @@ impl Repository {
             config_bytes: config_bytes.map(Arc::from),
             entropy,
             own_generations: OwnGenerations::default(),
+            read_manifests: ReadManifests::default(),
             opened_by: None,
             config_problem: None,
             #[cfg(feature = "breakable-rules")]

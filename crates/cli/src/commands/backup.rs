@@ -45,7 +45,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     if let Some(wanted) = Wanted::of(&args.image)? {
         return image::run(app, &opened.repository, args, host, &wanted);
     }
-    let layout_of = |series: &String| super::series::layout_of_backup(app, &opened.repository, series, args.layout);
+    let layout_of = |series: &String| super::series::expect_layout(app, &opened.repository, series, args.layout);
     // Inputs that can be refused by name alone are too.
     let layout = args.series.as_ref().map(layout_of).transpose()?;
     let Source { input, paths, default_name, scan } = input::open(app, args)?;
@@ -80,7 +80,7 @@ fn options(
     host: String,
     series: String,
     paths: Vec<Vec<u8>>,
-    layout: Layout,
+    layout: Option<Layout>,
 ) -> Result<BackupOptions, Failure> {
     if series.is_empty() {
         return Err(Failure::usage("a series needs a name"));
@@ -104,7 +104,8 @@ fn options(
         trust_newest: args.trust_newest,
         merge_after: NonZeroUsize::new(args.merge_after),
         find_similar: !args.no_similar,
-        layout,
+        layout: layout.unwrap_or_default(),
+        layout_of_settings: layout.is_none(),
         index_memory: app.global.memory() / 2,
         scratch: app.scratch(),
         job: None,
@@ -149,7 +150,7 @@ fn parent(app: &App, repository: &Repository, args: &BackupArgs) -> Result<Optio
     if reference.path.is_some() {
         return Err(Failure::usage("--parent names a snapshot, without a path"));
     }
-    let versions = Versions::load(app, repository, &FilterArgs::default())?;
+    let versions = Versions::load_named(app, repository, &FilterArgs::default(), &[&reference.snapshot])?;
     versions.find(app, &reference.snapshot).map(|version| Some(version.id()))
 }
 

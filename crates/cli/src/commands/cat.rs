@@ -80,7 +80,7 @@ fn key(app: &App, id: &str) -> Result<Value, Failure> {
 
 fn manifest(app: &App, id: &str) -> Result<Value, Failure> {
     let repository = app.open()?.repository;
-    let versions = Versions::load(app, &repository, &FilterArgs::default())?;
+    let versions = Versions::load_named(app, &repository, &FilterArgs::default(), &[id])?;
     let version = versions.find(app, id)?;
     let Manifest { data, metadata, containers, .. } = app.block_on(repository.manifest(&version))?;
     let recipe = |recipe: &Recipe| json!({"bytes": recipe.bytes(), "chunks": recipe.chunks(), "segments": recipe.segments(), "nodes": recipe.nodes.len()});

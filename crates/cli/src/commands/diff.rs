@@ -17,7 +17,8 @@ use crate::sizes;
 pub(super) fn run(app: &App, args: &DiffArgs) -> Result<Exit, Failure> {
     let (from, to) = (refs::parse(&args.from)?, refs::parse(&args.to)?);
     let opened = app.open()?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let references = [&*from.snapshot, &*to.snapshot];
+    let versions = Versions::load_named(app, &opened.repository, &args.filter, &references)?;
     let (old, new) = (versions.find(app, &from.snapshot)?, versions.find(app, &to.snapshot)?);
     let context = app.reading(opened.repository);
     let (chunks, both) = (MetaChunks::new(&context), [old, new]);

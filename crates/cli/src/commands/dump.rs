@@ -29,7 +29,7 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
     let path = refs::one_path(&reference, args.inside.as_ref())?.unwrap_or_default();
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "a dump")?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let versions = Versions::load_named(app, &opened.repository, &args.filter, &[&reference.snapshot])?;
     let version = versions.find(app, &reference.snapshot)?;
     let context = app.reading(opened.repository);
     let (reader, reading) = VersionReader::announce(&context, &version)?;

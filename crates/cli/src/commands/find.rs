@@ -25,7 +25,7 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let mut found = versions.find_all(app, &args.snapshots)?;
-    found.sort_by_key(|version| (version.summary.time_ms, version.id()));
+    found.sort_by_key(Version::rank);
     let context = app.reading(opened.repository);
     let mut printer = Printer { app, args, versions: 0 };
     printer.begin()?;

@@ -167,7 +167,7 @@ fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Selectio
             }
         }
     }
-    found.sort_by_key(|version| (version.summary.time_ms, version.id()));
+    found.sort_by_key(Version::rank);
     let versions = found.into_iter().map(|version| Judged { version, reasons: Vec::new() }).collect();
     let groups = vec![JudgedGroup { key: GroupKey::default(), versions }];
     Ok(Selection { groups, unreadable, reason: format!("{}: by name", environment::user()), is_by_name: true })

@@ -30,7 +30,7 @@ pub(super) fn run(app: &App, args: &LsArgs) -> Result<Exit, Failure> {
         paths.push(refs::clean_path(path.as_bytes())?);
     }
     let opened = app.open()?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let versions = Versions::load_named(app, &opened.repository, &args.filter, &[&reference.snapshot])?;
     let version = versions.find(app, &reference.snapshot)?;
     let context = app.reading(opened.repository);
     let reader = VersionReader::open(&context, &version)?;

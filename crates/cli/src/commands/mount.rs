@@ -33,7 +33,10 @@ pub(super) fn run(app: &App, args: &MountArgs) -> Result<Exit, Failure> {
     expect_free(&args.folder, args.nonempty).map_err(|reason| refused(&args.folder, reason))?;
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "mounting snapshots")?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let versions = match &reference {
+        None => Versions::load(app, &opened.repository, &args.filter)?,
+        Some(one) => Versions::load_named(app, &opened.repository, &args.filter, &[&one.snapshot])?,
+    };
     versions.warn_of_damage(app);
     let met = Arc::new(Met { out: app.out.clone(), notes: Mutex::default() });
     let context = JobContext { progress: met.clone(), ..app.reading(opened.repository) };

@@ -25,7 +25,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     let selection = Wanted::new(args, reference.path.clone())?;
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "a restore")?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let versions = Versions::load_named(app, &opened.repository, &args.filter, &[&reference.snapshot])?;
     let version = versions.find(app, &reference.snapshot)?;
     let mut target_options = TargetOptions::default();
     target_options.overwrite = overwrite(args.overwrite);

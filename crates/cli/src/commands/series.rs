@@ -102,27 +102,25 @@ fn of_domain(app: &App, repository: &Repository, domain: Option<&str>) -> Result
     })
 }
 
-/// The layout of a backup into this series. A series with versions keeps their layout, whatever the
-/// settings are: the option must not contradict it.
-pub(super) fn layout_of_backup(
+/// The layout that was asked for in a backup into this series. A series with versions keeps their
+/// layout, whatever the settings are: the option must not contradict it.
+pub(super) fn expect_layout(
     app: &App,
     repository: &Repository,
     series: &str,
     asked: Option<Layout>,
-) -> Result<Layout, Failure> {
-    let Some(asked) = asked else {
-        return Ok(app.block_on(repository.settings(repository.keys().series_key(series)))?.layout);
-    };
+) -> Result<Option<Layout>, Failure> {
+    let Some(asked) = asked else { return Ok(None) };
     match layout_there(app, repository, series)? {
         Some(layout) if layout != asked => Err(contradiction(series, layout, asked)),
-        _ => Ok(asked),
+        _ => Ok(Some(asked)),
     }
 }
 
 /// The layout of the newest version that can be read, in the order in which backups began.
 fn layout_there(app: &App, repository: &Repository, series: &str) -> Result<Option<Layout>, Failure> {
-    let catalog = app.block_on(repository.catalog_of_series(series))?;
-    Ok(newest(&catalog.versions).map(|version| version.summary.layout))
+    let found = app.block_on(repository.newest_in_series(series, |versions| !versions.is_empty()))?;
+    Ok(newest(&found.catalog.versions).map(|version| version.summary.layout))
 }
 
 fn newest(versions: &[Version]) -> Option<&Version> {
@@ -144,6 +142,8 @@ struct Known {
     versions: Vec<Version>,
     set: SeriesSettings,
     holds: Settings,
+    /// Whether the settings of the repository have a layout.
+    is_layout_by_default: bool,
     /// Whether passes cannot arrange it, because the index was rebuilt.
     needs_rebuild: bool,
 }
@@ -154,8 +154,19 @@ impl Known {
         newest(&self.versions).map_or(self.holds.layout, |newest| newest.summary.layout)
     }
 
+    /// What decides its layout: its snapshots, its settings, those of the repository, or this
+    /// program.
+    fn layout_from(&self) -> &'static str {
+        match () {
+            () if !self.versions.is_empty() => "snapshots",
+            () if self.set.layout.is_some() => "series",
+            () if self.is_layout_by_default => "repository",
+            () => "program",
+        }
+    }
+
     fn newest_by_time(&self) -> Option<&Version> {
-        self.versions.iter().max_by_key(|version| (version.summary.time_ms, version.id()))
+        self.versions.iter().max_by_key(|version| version.rank())
     }
 
     /// Of the chunks that the base of the newest version did not have, the share (permille) that
@@ -177,6 +188,7 @@ impl Known {
             "series": self.name,
             "domain": self.domain,
             "layout": self.layout().name(),
+            "layout_from": self.layout_from(),
             "needs_rebuild": self.needs_rebuild,
             "holes_percent": self.holds.holes_percent,
             "arrange_every": self.holds.arrange_every,
@@ -212,7 +224,8 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
         let set = all.get(&SettingsOf::Series(key)).cloned().unwrap_or_default();
         let (name, domain) = (name.to_owned(), domain.to_owned());
         let (holds, needs_rebuild) = (Settings::of(&set, &default), needing_rebuild.contains(&key));
-        Known { key, name, domain, versions: Vec::new(), set, holds, needs_rebuild }
+        let is_layout_by_default = default.layout.is_some();
+        Known { key, name, domain, versions: Vec::new(), set, holds, is_layout_by_default, needs_rebuild }
     };
     for version in &versions.admitted {
         let (key, summary) = (version.series, &version.summary);
@@ -258,12 +271,13 @@ fn list(app: &App) -> Result<(), Failure> {
             ("Series", Align::Cut),
             ("Domain", Align::Cut),
             ("Layout", Align::Left),
+            ("From", Align::Left),
             ("Snapshots", Align::Right),
             ("Newest", Align::Left),
             ("Size", Align::Right),
             ("Stored", Align::Right),
         ])
-        .optional(&["Layout", "Stored"]);
+        .optional(&["From", "Layout", "Stored"]);
         for known in &all {
             let newest = known.newest_by_time();
             let size = newest.map(|version| sizes::show(version.summary.statistics.logical_bytes));
@@ -275,6 +289,7 @@ fn list(app: &App) -> Result<(), Failure> {
                 } else {
                     known.layout().to_string()
                 },
+                known.layout_from().to_owned(),
                 known.versions.len().to_string(),
                 newest.map_or_else(String::new, |version| time::show(version.summary.time_ms)),
                 size.unwrap_or_default(),
@@ -333,6 +348,7 @@ pub(super) fn no_such(name: &str) -> Failure {
 fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
     let by = |is_own: bool| if is_own { "set for this series" } else { "as for all" };
     let layout = match known.versions.is_empty() {
+        true if known.layout_from() == "program" => format!("{}: it has no snapshot yet", known.layout()),
         true => format!("{}, {}: it has no snapshot yet", known.layout(), by(known.set.layout.is_some())),
         false => format!("{}, as its snapshots are", known.layout()),
     };

@@ -53,7 +53,7 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     }
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "serving a snapshot")?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let versions = Versions::load_named(app, &opened.repository, &args.filter, &[&reference.snapshot])?;
     let version = versions.find(app, &reference.snapshot)?;
     let cancel = app.interrupts.job_begins();
     let damage = Arc::new(Damage { out: app.out.clone(), was_met: AtomicBool::new(false) });

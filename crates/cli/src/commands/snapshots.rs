@@ -26,7 +26,7 @@ pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
     let (versions, pinned) = Versions::load_beside(app, &opened.repository, &args.filter, pinned)?;
     let pinned = pinned?;
     let mut found = versions.find_all(app, &args.ids)?;
-    found.sort_by_key(|version| (version.summary.time_ms, version.id()));
+    found.sort_by_key(Version::rank);
     let by = if args.group_by.is_empty() { vec![GroupBy::Series] } else { args.group_by.clone() };
     if let Some(count) = args.latest {
         found = newest_of_each(found, &by, count);

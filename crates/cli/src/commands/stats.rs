@@ -108,7 +108,7 @@ fn layouts(versions: &[Version]) -> Vec<&'static str> {
 fn grouped(versions: &[Version], by: StatsBy) -> Vec<(String, Vec<Version>)> {
     if by == StatsBy::Snapshot {
         let mut versions = versions.to_vec();
-        versions.sort_by_key(|version| (version.summary.time_ms, version.id()));
+        versions.sort_by_key(Version::rank);
         return versions.into_iter().map(|version| (version.id().short(), vec![version])).collect();
     }
     let mut groups: BTreeMap<String, Vec<Version>> = BTreeMap::new();

@@ -339,3 +339,22 @@ fn a_series_is_converted_both_ways() {
     play.larder(["layout", "s"]).code(1).says("layout standard").in_two_lines();
     play.larder(["series", "convert", "t", "--layout", "lifecycle"]).code(1).says("there is no series").in_two_lines();
 }
+
+#[test]
+fn series_say_why_they_have_their_layout() {
+    let play = Play::with_repository();
+    play.write("source/file", "content");
+    set(&play, &["plain", "--holes", "5"]);
+    let why = |name: &str| {
+        let shown = show(&play, name);
+        (shown["layout"].clone(), shown["layout_from"].clone())
+    };
+    assert_eq!(why("plain"), (json!("standard"), json!("program")));
+    set(&play, &["--default", "--layout", "lifecycle"]);
+    assert_eq!(why("plain"), (json!("lifecycle"), json!("repository")));
+    set(&play, &["plain", "--layout", "standard"]);
+    assert_eq!(why("plain"), (json!("standard"), json!("series")));
+    play.backup(["source", "--series", "plain"]);
+    assert_eq!(why("plain"), (json!("standard"), json!("snapshots")));
+    assert!(play.larder(["series", "list"]).ok().text().contains(" snapshots "));
+}

@@ -5,11 +5,14 @@
 //! version of this machine is followed (`WitnessedOnly`), or one that the user names. The chunks of
 //! other versions are found by their fingerprints.
 
+use std::collections::HashSet;
+
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
 use larder_job::{JobContext, RolledBack};
-use larder_store::catalog::{Catalog, Version};
+use larder_store::catalog::{Filter, Version};
+use larder_store::named_versions::NewestInSeries;
 use larder_store::rules::Rule;
 use larder_writer::Cutting;
 
@@ -58,31 +61,54 @@ pub(super) fn find_bases(
 ) -> Result<Bases, BackupError> {
     let repository = &context.repository;
     context.executor.block_on(repository.expect_open_domain())?;
-    let mut catalog = match options.base {
-        Some(_) => context.executor.block_on(repository.catalog())?,
-        None => context.executor.block_on(repository.catalog_of_series(&options.series))?,
+    let is_own = |version: &Version| context.machine.made(&version.summary) || !repository.keeps(Rule::WitnessedOnly);
+    let counts_full = matches!(input, Input::Image(_));
+    let suffices = |versions: &[Version]| {
+        let Some(newest) = versions.first() else { return false };
+        let policy = layout_policy::of(newest.summary.layout);
+        let born_before = policy.merge_after(options).map_or(0, |times| times.get().saturating_sub(1));
+        // A machine without a witness finds none of its own.
+        let needs_own = !options.trust_newest && policy.follows_older() && context.machine.has_witness();
+        versions.len() > born_before.max(policy.bases_before())
+            && (!needs_own || versions.iter().any(is_own))
+            && (!counts_full || since_full(versions.iter()) < versions.len())
     };
+    let id = options.base.map(|id| id.to_string());
+    let asked = async {
+        match &id {
+            Some(id) => Ok(repository.catalog_for(&[id], &Filter::default()).await?.versions),
+            None => Ok(Vec::new()),
+        }
+    };
+    let of_series = repository.newest_in_series(&options.series, suffices);
+    let set = async {
+        match options.layout_of_settings {
+            true => Ok(repository.settings(repository.keys().series_key(&options.series)).await?.layout),
+            false => Ok(options.layout),
+        }
+    };
+    let (found, asked, set) = context.executor.block_on(async { futures::try_join!(of_series, asked, set) })?;
+    // In the order of their jobs; `--time` may state any time.
+    let NewestInSeries { listed, catalog } = found;
     for damaged in &catalog.damaged {
         tracing::warn!(object = %damaged.name, error = %damaged.error, "a version cannot be read and is not built on");
     }
-    warn_of_roll_back(context, options, &catalog)?;
-    // The newest by the start of its job; `--time` may state any time.
-    catalog.versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
-    let of_series = catalog.versions.iter().filter(|version| version.summary.series == options.series);
+    warn_of_roll_back(context, options, &listed)?;
+    let of_series = || catalog.versions.iter().filter(|version| version.summary.series == options.series);
     // A chunk found again by this version is duplicate once more than there are versions since its
     // birth.
-    let policy = layout_policy::of(of_series.clone().next().map_or(options.layout, |newest| newest.summary.layout));
+    let policy = layout_policy::of(of_series().next().map_or(set, |newest| newest.summary.layout));
     let merge_before = policy.merge_after(options).and_then(|times| match times.get() {
         1 => Some(job),
-        times => of_series.clone().map(Version::id).nth(times - 2),
+        times => of_series().map(Version::id).nth(times - 2),
     });
-    let is_own = |version: &Version| context.machine.made(&version.summary) || !repository.keeps(Rule::WitnessedOnly);
     let newest_own = catalog.versions.iter().find(|version| is_own(version)).cloned();
-    let since_full = since_full(of_series.map(|version| &version.summary));
+    let since_full = since_full(of_series());
     let mut versions = catalog.versions.into_iter();
     let own = match options.base {
         Some(id) => {
-            let version = versions.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
+            let mut asked = asked.into_iter();
+            let version = asked.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
             if version.summary.domain != repository.keys().domain() {
                 return Err(BackupError::ForeignBase { id });
             }
@@ -130,18 +156,20 @@ pub(super) fn find_bases(
 }
 
 /// The number of versions, the newest first, before one of which all was read.
-fn since_full<'a>(versions: impl Iterator<Item = &'a Summary>) -> usize {
-    versions.take_while(|summary| summary.statistics.read_bytes < summary.statistics.stream_bytes).count()
+fn since_full<'a>(versions: impl Iterator<Item = &'a Version>) -> usize {
+    let statistics = versions.map(|version| &version.summary.statistics);
+    statistics.take_while(|statistics| statistics.read_bytes < statistics.stream_bytes).count()
 }
 
-/// Tells when the newest version that this machine made of the series is gone.
-fn warn_of_roll_back(context: &JobContext, options: &BackupOptions, catalog: &Catalog) -> Result<(), BackupError> {
+/// Tells when the newest version that this machine made of the series is gone. `listed`: those that
+/// have a register.
+fn warn_of_roll_back(
+    context: &JobContext,
+    options: &BackupOptions,
+    listed: &HashSet<JobId>,
+) -> Result<(), BackupError> {
     let series = context.repository.keys().series_key(&options.series);
-    let Some(job) = context.machine.newest_of(series) else { return Ok(()) };
-    let (versions, damaged) = (catalog.versions.iter().map(Version::id), catalog.damaged.iter().map(|found| found.id));
-    if versions.chain(damaged).any(|id| id == job) {
-        return Ok(());
-    }
+    let Some(job) = context.machine.newest_of(series).filter(|job| !listed.contains(job)) else { return Ok(()) };
     let lost = context.executor.block_on(context.lost_among([Pin { series, job }]))?;
     for version in lost {
         context.machine.note_missed(version);

@@ -131,15 +131,15 @@ fn announce(
     // The checks of each have their order; one does not wait for another.
     let bases = candidates.into_iter().map(|candidate| async move {
         let version = &candidate.version;
-        if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
-            return Ok(None);
-        }
         // The lease keeps the generation that is newest now. The listed one may have been
         // superseded before, by one in the other layout, with which this job shares nothing.
-        let newest = match repository.keeps(Rule::GenerationAfterLease) {
-            true => repository.buildable_generation(version).await?,
-            false => Some(version.clone()),
+        let newest = async {
+            match repository.keeps(Rule::GenerationAfterLease) {
+                true => repository.buildable_generation(version).await,
+                false => Ok(Some(version.clone())),
+            }
         };
+        let Some(newest) = repository.if_retained(candidate.pin(), newest).await? else { return Ok(None) };
         if newest.is_none() {
             context.progress.note(&format!(
                 "snapshot {} is not built on, because its newest manifest cannot be read or is gone; more is stored",

@@ -14,6 +14,7 @@ mod limits;
 mod links;
 mod listings;
 mod machine_keys;
+mod named_versions;
 mod one_object;
 mod pins;
 mod planted;

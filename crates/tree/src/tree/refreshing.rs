@@ -97,7 +97,6 @@ fn insert(versions: &mut Vec<Version>, version: &Version) {
     if versions.iter().any(|other| other.id() == version.id()) {
         return;
     }
-    let order = |version: &Version| (version.summary.time_ms, version.id());
-    let at = versions.partition_point(|other| order(other) < order(version));
+    let at = versions.partition_point(|other| other.rank() < version.rank());
     versions.insert(at, version.clone());
 }

@@ -125,7 +125,7 @@ pub(super) fn run(
 ) -> Result<Exit, Failure> {
     let (shown, name) = wanted.names()?;
     let series = args.series.clone().unwrap_or_else(|| default_series(&host, std::slice::from_ref(&name)));
-    let layout = crate::commands::series::layout_of_backup(app, repository, &series, args.layout)?;
+    let layout = crate::commands::series::expect_layout(app, repository, &series, args.layout)?;
     let job = JobId::new(SystemClock.now_ms(), random(&SystemEntropy)?);
     let path = clean_path(&shown)?;
     let options =
@@ -285,7 +285,7 @@ fn snapshot(app: &App, repository: &Repository, text: &OsStr) -> Result<JobId, F
     if reference.path.is_some() {
         return Err(Failure::usage("changes are counted from a snapshot, without a path"));
     }
-    let versions = Versions::load(app, repository, &FilterArgs::default())?;
+    let versions = Versions::load_named(app, repository, &FilterArgs::default(), &[&reference.snapshot])?;
     versions.find(app, &reference.snapshot).map(|version| version.id())
 }
 

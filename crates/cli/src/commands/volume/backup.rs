@@ -70,7 +70,6 @@ pub(super) fn run(app: &App, args: &VolumeBackupArgs) -> Result<Exit, Failure> {
     let goal = Goal::of(repository.config().repository, args.series.as_deref(), &volume.snapshots, default);
     goal.expect_own(volume, &volumes)?;
     let series = goal.series.clone();
-    let layout = crate::commands::series::layout_of_backup(app, &repository, &series, None)?;
     let snapshots = &volume.snapshots;
     let before = goal.newest_backup(snapshots).filter(|_| !args.force);
     let snapshot = origin.begin(&name, snapshots, &goal)?;
@@ -88,7 +87,7 @@ pub(super) fn run(app: &App, args: &VolumeBackupArgs) -> Result<Exit, Failure> {
             paths: vec![shown],
             program: format!("larder {}", env!("CARGO_PKG_VERSION")),
             compression: app.compression(),
-            layout,
+            layout_of_settings: true,
             index_memory: app.global.memory() / 4,
             scratch: app.scratch(),
             ..BackupOptions::new(series)

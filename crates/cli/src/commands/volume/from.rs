@@ -155,6 +155,7 @@ pub(in crate::commands) fn open_snapshot(
     let reference = refs::parse(given)?;
     let path = refs::one_path(&reference, inside)?;
     let repository = app.open()?.repository;
-    let version = Versions::load(app, &repository, filter)?.find(app, &reference.snapshot)?;
+    let versions = Versions::load_named(app, &repository, filter, &[&reference.snapshot])?;
+    let version = versions.find(app, &reference.snapshot)?;
     Opened::open(app, &repository, &version, path.as_deref(), fetch, 1)
 }

@@ -112,6 +112,15 @@ impl History {
         let memory = self.memory.snapshot();
         let context = self.context(&memory);
         maintenance::run(&context, &MaintenanceOptions::default(), &|_, _| ()).expect("maintenance");
+        self.write_out(&memory, folder);
+    }
+
+    /// Writes the repository to a folder as backups left it.
+    pub(crate) fn write(&self, folder: &Path) {
+        self.write_out(&self.memory, folder);
+    }
+
+    fn write_out(&self, memory: &Memory, folder: &Path) {
         for (name, bytes) in self.runtime.block_on(memory.contents()) {
             let path = folder.join(name);
             std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");

@@ -46,6 +46,12 @@ impl Trips {
         self.rounds.iter().map(Vec::len).sum()
     }
 
+    /// How many requests were sent in the rounds before the first one with a request that this admits.
+    pub(crate) fn until(&self, admits: impl Fn(&str) -> bool) -> usize {
+        let before = self.rounds.iter().take_while(|round| !round.iter().any(|request| admits(request)));
+        before.map(Vec::len).sum()
+    }
+
     /// A line a round: how many requests of which kind, and the first of them.
     pub(crate) fn shown(&self) -> String {
         let line = |(number, round): (usize, &Vec<String>)| {
