@@ -47,6 +47,7 @@ mod owner;
 mod pending;
 mod policy;
 mod remove;
+mod reserve;
 mod sparse;
 mod subject;
 mod unfinished;
