@@ -47,6 +47,7 @@ impl TaskInput<'_> {
             retention: self.retention_view(),
             walks: is_exact.then(|| self.known_versions.walked(self.head.rebuilt.is_some())),
             search: self.search,
+            verified: self.options.verified.clone(),
         })
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use futures::StreamExt;
-use larder_chunking::Fingerprinter;
+use larder_chunking::{Fingerprint, Fingerprinter};
 use larder_format::container::{CompressedFrame, FRAME_TARGET, FrameLocation};
 use larder_format::ids::ContainerId;
 use larder_format::{ChunkRef, DecodeError, names};
@@ -183,6 +183,7 @@ impl Piece {
         fingerprinter: &Fingerprinter,
     ) -> Result<Opened, RepositoryError> {
         let mut opened = Opened::default();
+        let (mut lengths, mut found) = (Vec::new(), Vec::new());
         let mut chunks = self.chunks.as_slice();
         for (frame, count) in &self.frames {
             let (here, rest) = chunks.split_at(*count);
@@ -195,30 +196,53 @@ impl Piece {
                 let name = names::container(self.container.index.id);
                 RepositoryError::Damaged { name, source }
             })?;
-            for (_, chunk) in here {
-                if fingerprinter.one(bytes_of(&worker.raw, frame, chunk)?) != chunk.fingerprint {
-                    return Err(damaged(chunk, "the bytes there have another fingerprint"));
-                }
+            let mut names = Names { fingerprinter, lengths: &mut lengths, found: &mut found };
+            if let (Wanted::Frames, Some((first, _))) = (self.wanted, here.first())
+                && is_whole(here, frame)
+            {
+                names.compare(&worker.raw, here)?;
+                // Everything that these bytes decompress to has just been proved right, so they are
+                // right for the copy.
+                let bytes = worker.compressed.clone();
+                let compressed = CompressedFrame { codec, raw_len: frame.entry.raw_len, bytes };
+                opened.frames.push((*first, Frame { chunks: here.len(), compressed }));
+                continue;
             }
-            match (self.wanted, here.first()) {
-                (Wanted::Frames, Some((first, _))) if is_whole(here, frame) => {
-                    // Everything that these bytes decompress to has just been proved right, so they
-                    // are right for the copy.
-                    let bytes = worker.compressed.clone();
-                    let compressed = CompressedFrame { codec, raw_len: frame.entry.raw_len, bytes };
-                    opened.frames.push((*first, Frame { chunks: here.len(), compressed }));
-                }
-                (Wanted::Nothing, _) => {}
-                _ => {
-                    opened.bytes.reserve_exact(here.iter().map(|(_, chunk)| chunk.size as usize).sum());
-                    for (place, chunk) in here {
-                        opened.starts.push((*place, opened.bytes.len()));
-                        opened.bytes.extend_from_slice(bytes_of(&worker.raw, frame, chunk)?);
-                    }
-                }
+            // Side by side, so that all of them are fingerprinted at once.
+            let start = opened.bytes.len();
+            opened.bytes.reserve_exact(here.iter().map(|(_, chunk)| chunk.size as usize).sum());
+            for (place, chunk) in here {
+                opened.starts.push((*place, opened.bytes.len()));
+                opened.bytes.extend_from_slice(bytes_of(&worker.raw, frame, chunk)?);
+            }
+            names.compare(&opened.bytes[start..], here)?;
+            if self.wanted == Wanted::Nothing {
+                opened.bytes.clear();
+                opened.starts.clear();
             }
         }
         Ok(opened)
+    }
+}
+
+/// Compares chunks with their names, many at once.
+struct Names<'a> {
+    fingerprinter: &'a Fingerprinter,
+    lengths: &'a mut Vec<u32>,
+    found: &'a mut Vec<Fingerprint>,
+}
+
+impl Names<'_> {
+    /// `bytes` has exactly these chunks, one after the other.
+    fn compare(&mut self, bytes: &[u8], chunks: &[(usize, ChunkRef)]) -> Result<(), RepositoryError> {
+        self.lengths.clear();
+        self.lengths.extend(chunks.iter().map(|(_, chunk)| chunk.size));
+        self.found.clear();
+        self.fingerprinter.many(bytes, self.lengths, self.found);
+        match chunks.iter().zip(&*self.found).find(|((_, chunk), found)| chunk.fingerprint != **found) {
+            None => Ok(()),
+            Some(((_, chunk), _)) => Err(damaged(chunk, "the bytes there have another fingerprint")),
+        }
     }
 }
 
