@@ -66,7 +66,7 @@ pub(super) fn find_bases(
     let suffices = |versions: &[Version]| {
         let Some(newest) = versions.first() else { return false };
         let policy = layout_policy::of(newest.summary.layout);
-        let born_before = policy.merge_after(options).map_or(0, |times| times.get().saturating_sub(1));
+        let born_before = policy.merge_after(options).map_or(0, |times| times.get().saturating_sub(2));
         // A machine without a witness finds none of its own.
         let needs_own = !options.trust_newest && policy.follows_older() && context.machine.has_witness();
         versions.len() > born_before.max(policy.bases_before())
@@ -97,7 +97,10 @@ pub(super) fn find_bases(
     let of_series = || catalog.versions.iter().filter(|version| version.summary.series == options.series);
     // A chunk found again by this version is duplicate once more than there are versions since its
     // birth.
-    let policy = layout_policy::of(of_series().next().map_or(set, |newest| newest.summary.layout));
+    // The series may have been forgotten between the two listings.
+    let named = asked.iter().filter(|version| version.summary.series == options.series);
+    let newest = of_series().chain(named).next();
+    let policy = layout_policy::of(newest.map_or(set, |newest| newest.summary.layout));
     let merge_before = policy.merge_after(options).and_then(|times| match times.get() {
         1 => Some(job),
         times => of_series().map(Version::id).nth(times - 2),
