@@ -9,6 +9,7 @@ use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
 use larder_store::forget_marks::FaultyObject;
+use larder_store::pins::PinLine;
 use larder_store::{Repository, RepositoryError};
 
 use crate::app::App;
@@ -91,9 +92,24 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Reads the catalog.
+    /// Reads the catalog. Without a filter for tags, summaries have the tags that the versions were
+    /// made with.
     pub(crate) fn load(app: &App, repository: &Repository, args: &FilterArgs) -> Result<Self, Failure> {
-        Ok(Self::load_beside(app, repository, args, async {})?.0)
+        match args.tag.is_empty() {
+            true => Ok(Self::load_beside(app, repository, args, async {})?.0),
+            false => Ok(Self::load_tagged(app, repository, args)?.0),
+        }
+    }
+
+    /// The same with the present tags, for verbs that show them. Also gives the lines of the pins,
+    /// which have them.
+    pub(crate) fn load_tagged(
+        app: &App,
+        repository: &Repository,
+        args: &FilterArgs,
+    ) -> Result<(Self, BTreeMap<Pin, PinLine>), Failure> {
+        let (catalog, lines) = app.block_on(repository.tagged_catalog())?;
+        Ok((Self::of(repository, args, &filter(args)?, catalog), lines))
     }
 
     /// The same, and does something else beside that does not depend on it.
@@ -103,19 +119,22 @@ impl Versions {
         args: &FilterArgs,
         beside: impl Future<Output = T>,
     ) -> Result<(Self, T), Failure> {
-        let filter = filter(args)?;
         let (catalog, beside) = app.block_on(async { tokio::join!(repository.catalog(), beside) });
-        Ok((Self::of(repository, args, &filter, catalog?), beside))
+        Ok((Self::of(repository, args, &filter(args)?, catalog?), beside))
     }
 
     /// The versions that these references mean, and nothing else that needs reading. Other than to
-    /// find them, the result is of no use.
+    /// find them, the result is of no use. With a filter for tags, all are read, because the present
+    /// tags are not in the versions.
     pub(crate) fn load_named(
         app: &App,
         repository: &Repository,
         args: &FilterArgs,
         references: &[&str],
     ) -> Result<Self, Failure> {
+        if !args.tag.is_empty() {
+            return Ok(Self::load_tagged(app, repository, args)?.0);
+        }
         let filter = filter(args)?;
         let catalog = app.block_on(repository.catalog_for(references, &filter))?;
         Ok(Self::of(repository, args, &filter, catalog))

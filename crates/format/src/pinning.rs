@@ -1,9 +1,13 @@
-//! Whether a version is pinned: numbered entries, of which the last one counts.
+//! Whether a version is pinned, and its present tags: numbered entries, of which the last one
+//! counts.
 //!
 //! `pins/<series>/<job>/<n>` is a sealed object (`seal.rs`), magic `LPIN`, one part: a CBOR map,
 //! [`PinEntry`]. Nothing may be overwritten, so each change is the next number, created if absent.
 //! Of two simultaneous changes one wins, and the other looks again. A version without entries is
-//! not pinned.
+//! not pinned, and has the tags of its manifest.
+//!
+//! Both are in one line, because both decide what a policy forgets. An entry that does not open may
+//! have been either, and then nothing is forgotten.
 //!
 //! Forgetting takes a number of the same line ([`PinState::Forgetting`]) before it makes the mark.
 //! After that number no pin counts. So a version is never pinned and marked at once, even if a
@@ -60,6 +64,10 @@ pub struct PinEntry {
     /// By whom and why. For people.
     #[n(3)]
     pub reason: String,
+    /// The tags of the version from this entry on, sorted; `None`: those of its manifest. Every
+    /// entry repeats those of the one before.
+    #[n(4)]
+    pub tags: Option<Vec<String>>,
 }
 
 impl PinEntry {
@@ -103,6 +111,7 @@ mod tests {
             time_ms: 1_790_000_000_000,
             host: "host".to_owned(),
             reason: "alice: before the migration".to_owned(),
+            tags: None,
         }
     }
 
@@ -114,6 +123,15 @@ mod tests {
     fn version_2_bytes_never_change() {
         let golden = golden("pin_v2", &sealed());
         assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 3, &golden), Ok(entry()));
+    }
+
+    /// Entries without tags are as they were before there were any.
+    #[test]
+    fn tags_are_one_more_field() {
+        let tagged = PinEntry { tags: Some(vec!["a".to_owned(), "b".to_owned()]), ..entry() };
+        let bytes = tagged.encode(&keys(), DomainId::DEFAULT, SERIES, JOB, 4, [9; 32]).expect("fits");
+        let golden = golden("pin_with_tags_v2", &bytes);
+        assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 4, &golden), Ok(tagged));
     }
 
     #[test]
@@ -133,9 +151,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(state in 0..3u8, time_ms: u64, host in ".{0,40}", reason in ".{0,200}") {
+        fn what_is_encoded_is_decoded(state in 0..3u8, time_ms: u64, host in ".{0,40}", reason in ".{0,200}", tags in proptest::option::of(proptest::collection::vec(".{0,20}", 0..4))) {
             let state = [PinState::Pinned, PinState::Unpinned, PinState::Forgetting][usize::from(state)];
-            let entry = PinEntry { state, time_ms, host, reason };
+            let entry = PinEntry { state, time_ms, host, reason, tags };
             let bytes = entry.encode(&keys(), DomainId::DEFAULT, SERIES, JOB, 0, [3; 32]).expect("fits");
             prop_assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 0, &bytes), Ok(entry));
         }

@@ -81,7 +81,7 @@ fn a_wrong_clock_says_nothing_of_the_right_to_delete() {
 fn every_error_has_its_kind() {
     use RepositoryError as Error;
     let text = String::new;
-    let entry = || PinEntry { state: PinState::Pinned, time_ms: 0, host: text(), reason: text() };
+    let entry = || PinEntry { state: PinState::Pinned, time_ms: 0, host: text(), reason: text(), tags: None };
     assert_kinds!(Error {
         Error::NotARepository { .. } => Error::NotARepository { location: text() }, ErrorKind::NoRepository;
         Error::AlreadyARepository { .. } => Error::AlreadyARepository { location: text() }, ErrorKind::Precondition;
@@ -111,6 +111,7 @@ fn every_error_has_its_kind() {
         PinError::Pinned { .. } => PinError::Pinned { entry: entry() }, ErrorKind::Precondition;
         PinError::Unclear { .. } => PinError::Unclear { name: text() }, ErrorKind::Precondition;
         PinError::Forgotten { .. } => PinError::Forgotten { entry: entry() }, ErrorKind::Precondition;
+        PinError::TooManyTags => PinError::TooManyTags, ErrorKind::Precondition;
         PinError::Gone => PinError::Gone, ErrorKind::Precondition;
         PinError::Contended => PinError::Contended, ErrorKind::LostRace;
         PinError::Repository(_) => PinError::Repository(full()), ErrorKind::Full;

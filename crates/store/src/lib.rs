@@ -60,6 +60,7 @@ pub mod settings;
 mod stall_timeout;
 mod store;
 pub mod survey;
+pub mod tags;
 mod tail_cache;
 mod unlisted;
 mod waiting;

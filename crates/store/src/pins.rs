@@ -1,4 +1,5 @@
-//! Pins: versions that must not be forgotten, and forgetting, which must not happen to them.
+//! Pins: versions that must not be forgotten, and forgetting, which must not happen to them. In the
+//! same entries are the tags that a version got later (`tags.rs`).
 //!
 //! Numbered entries (`larder_format::pinning`) say whether a version is pinned, and the highest
 //! that opens counts. Every change is a create-if-absent of the next number, after reading those
@@ -27,7 +28,7 @@ use crate::repository::{CONCURRENT_READS, Repository, RepositoryError, exists, r
 use crate::{Store, StoreErrorKind};
 
 /// How often a change is tried while others change the same pin, or hold numbers with garbage.
-const TRIES: u32 = 64;
+pub(crate) const TRIES: u32 = 64;
 
 /// How often a line is listed when its entries vanish between listing and reading.
 const LOOKS: u32 = 3;
@@ -53,6 +54,9 @@ pub enum PinError {
         /// Who forgot it, when and why.
         entry: PinEntry,
     },
+    /// An entry cannot hold all of these tags.
+    #[error("these tags together are too long")]
+    TooManyTags,
     /// There is nothing left of it to be pinned.
     #[error("the version is forgotten and being removed")]
     Gone,
@@ -68,11 +72,18 @@ impl PinError {
     /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Pinned { .. } | Self::Unclear { .. } | Self::Forgotten { .. } | Self::Gone => ErrorKind::Precondition,
+            Self::Pinned { .. } | Self::Unclear { .. } | Self::Forgotten { .. } | Self::TooManyTags | Self::Gone => {
+                ErrorKind::Precondition
+            }
             Self::Contended => ErrorKind::LostRace,
             Self::Repository(error) => error.kind(),
         }
     }
+}
+
+/// An entry that changes a pin. Its tags are those of the entry before.
+fn entry(state: PinState, time_ms: u64, host: &str, reason: &str) -> PinEntry {
+    PinEntry { state, time_ms, host: host.to_owned(), reason: reason.to_owned(), tags: None }
 }
 
 /// The entries of one version.
@@ -83,7 +94,7 @@ pub struct PinLine {
     /// Entries after that which do not open.
     pub faulty: Vec<FaultyObject>,
     /// The number after the highest there is.
-    next: u32,
+    pub(crate) next: u32,
     /// Whether an entry that was listed was not there when it was read.
     has_vanished: bool,
 }
@@ -113,8 +124,12 @@ impl Repository {
     ) -> Result<(), PinError> {
         let owned = version.into();
         let version = owned.version;
-        let entry = PinEntry { state: PinState::Pinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
-        self.change_pin(owned, &entry).await?;
+        self.change_pin(owned, &entry(PinState::Pinned, time_ms, host, reason)).await?;
+        self.expect_there(version).await
+    }
+
+    /// An error if the version is gone, so that nothing can be said of it.
+    pub(crate) async fn expect_there(&self, version: Pin) -> Result<(), PinError> {
         // A pass removes the entries of a forgotten version after its register and before its mark,
         // and then the numbers are free again. Its contents have no meaning.
         let store = self.store.without_cache();
@@ -131,25 +146,24 @@ impl Repository {
         reason: &str,
     ) -> Result<(), PinError> {
         let owned = version.into();
-        let entry = PinEntry { state: PinState::Unpinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
-        self.change_pin(owned, &entry).await
+        self.change_pin(owned, &entry(PinState::Unpinned, time_ms, host, reason)).await
     }
 
     /// Forgets a version unless it is pinned. Succeeds also if another program has forgotten it
     /// before.
     pub async fn forget(&self, version: impl Into<OwnedVersion>, mark: &Forgotten) -> Result<(), PinError> {
         let version = version.into();
-        let Forgotten { time_ms, host, reason } = mark.clone();
-        self.change_pin(version, &PinEntry { state: PinState::Forgetting, time_ms, host, reason }).await?;
+        let Forgotten { time_ms, host, reason } = mark;
+        self.change_pin(version, &entry(PinState::Forgetting, *time_ms, host, reason)).await?;
         Ok(self.mark_forgotten(version, mark).await?)
     }
 
-    /// Brings a pin into a state, or finds that it cannot be.
+    /// Brings a pin into a state, or finds that it cannot be. The tags stay as they are.
     async fn change_pin(&self, owned: OwnedVersion, wanted: &PinEntry) -> Result<(), PinError> {
-        let OwnedVersion { domain, version } = owned;
         for _ in 0..TRIES {
-            let line = self.pin_line(version).await?;
+            let line = self.pin_line(owned.version).await?;
             let unclear = line.faulty.into_iter().next();
+            let tags = line.last.as_ref().and_then(|entry| entry.tags.clone());
             match (line.last, wanted.state, unclear) {
                 // No entry follows this one, so any later object is garbage.
                 (Some(entry), state, _) if entry.state == PinState::Forgetting => match state {
@@ -164,25 +178,36 @@ impl Repository {
                 (None, PinState::Unpinned, None) => return Ok(()),
                 _ => {}
             }
-            let name = names::pin(version.series, version.job, line.next);
-            let salt = random(self.entropy())?;
-            let bytes = wanted
-                .encode(&self.keys, domain, version.series, version.job, line.next, salt)
-                .map_err(RepositoryError::from)?;
-            match self.store.create(&name, bytes.clone().into()).await {
-                // People rely on a pin: a store that says "created" and has nothing is asked once
-                // more.
-                Ok(_) => {
-                    let stored = read_if_there(&self.store.without_cache(), &name, MARK_MAX).await?;
-                    if stored.is_some_and(|stored| *stored == *bytes) {
-                        return Ok(());
-                    }
-                }
-                Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
-                Err(error) => return Err(RepositoryError::from(error).into()),
+            if self.create_entry(owned, line.next, &PinEntry { tags, ..wanted.clone() }).await? {
+                return Ok(());
             }
         }
         Err(PinError::Contended)
+    }
+
+    /// Creates an entry under the next number of its line. `false` if another one took it, or
+    /// that is unclear.
+    pub(crate) async fn create_entry(
+        &self,
+        owned: OwnedVersion,
+        number: u32,
+        entry: &PinEntry,
+    ) -> Result<bool, PinError> {
+        let OwnedVersion { domain, version } = owned;
+        let name = names::pin(version.series, version.job, number);
+        let salt = random(self.entropy())?;
+        let bytes = entry
+            .encode(&self.keys, domain, version.series, version.job, number, salt)
+            .map_err(RepositoryError::from)?;
+        match self.store.create(&name, bytes.clone().into()).await {
+            // People rely on it: a store that says "created" and has nothing is asked once more.
+            Ok(_) => {
+                let stored = read_if_there(&self.store.without_cache(), &name, MARK_MAX).await?;
+                Ok(stored.is_some_and(|stored| *stored == *bytes))
+            }
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(RepositoryError::from(error).into()),
+        }
     }
 
     /// The state of one version's pin, asked of the store and never of a cache.
@@ -208,18 +233,25 @@ impl Repository {
     /// The state of every version that must not be forgotten. Entries that do not open are logged.
     pub async fn pinned(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
         let mut pinned = self.pin_lines().await?;
-        for object in pinned.values().flat_map(|line| &line.faulty) {
-            tracing::warn!(object = %object.name, error = %object.error, "not what its name says; it is ignored");
-        }
         pinned.retain(|_, line| line.forbids_forgetting());
         Ok(pinned)
+    }
+
+    /// The pins and the later tags of all versions that have some. Entries that do not open are
+    /// logged.
+    pub async fn pin_lines(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
+        let lines = self.all_pin_lines().await?;
+        for object in lines.values().flat_map(|line| &line.faulty) {
+            tracing::warn!(object = %object.name, error = %object.error, "not what its name says; it is ignored");
+        }
+        Ok(lines)
     }
 
     /// Entries that do not open, of all versions, by name: for `check`. A line of which an entry is
     /// gone since the listing is listed again.
     pub async fn faulty_pins(&self) -> Result<Vec<FaultyObject>, RepositoryError> {
         let mut faulty = Vec::new();
-        for (version, line) in self.pin_lines().await? {
+        for (version, line) in self.all_pin_lines().await? {
             let line = if line.has_vanished { self.pin_line(version).await? } else { line };
             faulty.extend(line.faulty);
         }
@@ -227,7 +259,7 @@ impl Repository {
     }
 
     /// The entries of all versions that have some, from one listing.
-    async fn pin_lines(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
+    async fn all_pin_lines(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
         let listed = self.list_pins().await?;
         let reads = listed
             .into_iter()

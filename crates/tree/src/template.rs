@@ -69,10 +69,14 @@ impl Template {
         self.names.last().is_some_and(|last| last.contains(&Part::Time))
     }
 
+    /// Whether tags are in its paths.
+    pub(crate) fn has_tag(&self) -> bool {
+        self.names.iter().flatten().any(|part| *part == Part::Tag)
+    }
+
     /// The paths of a snapshot.
     pub(crate) fn paths(&self, summary: &Summary, layout: &TimeLayout) -> Vec<Vec<String>> {
-        let has_tag = self.names.iter().flatten().any(|part| *part == Part::Tag);
-        let tags = if has_tag { summary.tags.iter().map(String::as_str).collect() } else { vec![""] };
+        let tags = if self.has_tag() { summary.tags.iter().map(String::as_str).collect() } else { vec![""] };
         let name = |parts: &[Part], tag| {
             let mut name = String::new();
             for part in parts {

@@ -61,6 +61,13 @@ pub struct TreeOptions {
     pub refresh_ms: u64,
 }
 
+impl TreeOptions {
+    /// Whether tags say where snapshots appear, or which.
+    pub fn shows_tags(&self) -> bool {
+        !self.filter.tags.is_empty() || self.templates.iter().any(Template::has_tag)
+    }
+}
+
 /// A snapshot at one path of the tree.
 #[derive(Debug, Clone)]
 struct Slot {

@@ -183,6 +183,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("pin", &[("larder pin 1a2b3c4d --reason 'before the migration'", "Protect one snapshot")]),
     ("unpin", &[("larder unpin 1a2b3c4d", "Remove the protection")]),
     (
+        "tag",
+        &[
+            ("larder tag --add keep,release 1a2b3c4d", "Add two tags to a snapshot"),
+            ("larder tag --remove nightly --host web1", "Remove a tag from all snapshots of a host"),
+        ],
+    ),
+    (
         "series",
         &[
             ("larder series list", "List all series"),

@@ -1,6 +1,6 @@
-//! `larder forget`, `larder pin`, `larder unpin`.
+//! `larder forget`, `larder pin`, `larder unpin`, `larder tag`.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use larder_gnode::retention::{GroupBy, Keep, Period};
 
 use super::{FilterArgs, PassArgs};
@@ -178,6 +178,38 @@ pub(crate) struct UnpinArgs {
     pub(crate) ids: Vec<String>,
 
     /// Which snapshots `latest` may mean
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}
+
+/// Change the tags of snapshots.
+///
+/// Without names, all snapshots are changed that the filters admit. Ids stay, and nothing is stored
+/// again. Policies, filters and `larder mount` use the new tags at once.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("change").required(true).multiple(true))]
+pub(crate) struct TagArgs {
+    /// Snapshots (latest, latest~2, or an id prefix)
+    #[arg(value_name = "SNAPSHOT")]
+    pub(crate) ids: Vec<String>,
+
+    /// Replace all tags by these; '' removes all
+    #[arg(long, value_name = "TAG[,TAG…]", group = "change", conflicts_with_all = ["add", "remove"])]
+    pub(crate) set: Vec<String>,
+
+    /// Add these tags
+    #[arg(long, value_name = "TAG[,TAG…]", group = "change")]
+    pub(crate) add: Vec<String>,
+
+    /// Remove these tags
+    #[arg(long, value_name = "TAG[,TAG…]", group = "change")]
+    pub(crate) remove: Vec<String>,
+
+    /// Change nothing; show the tags that the snapshots would get
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+
+    /// Which snapshots, or which `latest` may mean
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }

@@ -33,7 +33,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 pub(crate) use backup::BackupArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
-pub(crate) use forget::{ForgetArgs, PinArgs, UnpinArgs};
+pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;
 pub(crate) use habits::{ignored, spell_levels};
 pub(crate) use history::HistoryArgs;
@@ -222,6 +222,8 @@ pub(crate) enum Command {
     Pin(PinArgs),
     /// Remove the protection of `pin`
     Unpin(UnpinArgs),
+    /// Change the tags of snapshots
+    Tag(TagArgs),
     /// List series, and change their settings
     Series(SeriesArgs),
     /// Show how a series in the layout `lifecycle` is stored
@@ -276,6 +278,7 @@ impl Command {
             Self::Forget(_) => "forget",
             Self::Pin(_) => "pin",
             Self::Unpin(_) => "unpin",
+            Self::Tag(_) => "tag",
             Self::Series(_) => "series",
             Self::Layout(_) => "layout",
             Self::Optimize(_) => "optimize",

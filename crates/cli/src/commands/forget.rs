@@ -32,7 +32,7 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let filter = FilterArgs::from(&args.filter);
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE, "to forget a snapshot")?;
-    let versions = Versions::load(app, &opened.repository, &filter)?;
+    let (versions, _) = Versions::load_tagged(app, &opened.repository, &filter)?;
     let policy = policy(app, args, &versions)?;
     let mut context = app.reading(opened.repository.clone());
     context.machine = machine::remembering(&app.global, &app.out, &opened.repository);

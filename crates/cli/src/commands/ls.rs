@@ -30,7 +30,11 @@ pub(super) fn run(app: &App, args: &LsArgs) -> Result<Exit, Failure> {
         paths.push(refs::clean_path(path.as_bytes())?);
     }
     let opened = app.open()?;
-    let versions = Versions::load_named(app, &opened.repository, &args.filter, &[&reference.snapshot])?;
+    // The snapshot's line has its tags.
+    let versions = match app.out.is_json() {
+        true => Versions::load_tagged(app, &opened.repository, &args.filter)?.0,
+        false => Versions::load_named(app, &opened.repository, &args.filter, &[&reference.snapshot])?,
+    };
     let version = versions.find(app, &reference.snapshot)?;
     let context = app.reading(opened.repository);
     let reader = VersionReader::open(&context, &version)?;

@@ -34,6 +34,7 @@ mod series;
 mod serve_block;
 mod snapshots;
 mod stats;
+mod tag;
 mod unlock;
 mod validate_store;
 mod version;
@@ -63,6 +64,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Forget(args) => forget::run(app, &args),
         Command::Pin(args) => pin::pin(app, &args),
         Command::Unpin(args) => pin::unpin(app, &args),
+        Command::Tag(args) => tag::run(app, &args),
         Command::Series(args) => series::run(app, &args),
         Command::Layout(args) => layout::run(app, &args),
         Command::Optimize(args) => optimize::run(app, &args),

@@ -34,6 +34,7 @@ pub(super) fn run(app: &App, args: &MountArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "mounting snapshots")?;
     let versions = match &reference {
+        None if options.shows_tags() => Versions::load_tagged(app, &opened.repository, &args.filter)?.0,
         None => Versions::load(app, &opened.repository, &args.filter)?,
         Some(one) => Versions::load_named(app, &opened.repository, &args.filter, &[&one.snapshot])?,
     };

@@ -22,9 +22,8 @@ use crate::{sizes, time};
 
 pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
-    let pinned = opened.repository.pinned();
-    let (versions, pinned) = Versions::load_beside(app, &opened.repository, &args.filter, pinned)?;
-    let pinned = pinned?;
+    let (versions, mut pinned) = Versions::load_tagged(app, &opened.repository, &args.filter)?;
+    pinned.retain(|_, line| line.forbids_forgetting());
     let mut found = versions.find_all(app, &args.ids)?;
     found.sort_by_key(Version::rank);
     let by = if args.group_by.is_empty() { vec![GroupBy::Series] } else { args.group_by.clone() };

@@ -19,7 +19,10 @@ use crate::sizes;
 
 pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let versions = match args.by {
+        Some(StatsBy::Tag) => Versions::load_tagged(app, &opened.repository, &args.filter)?.0,
+        _ => Versions::load(app, &opened.repository, &args.filter)?,
+    };
     let found = versions.find_all(app, &args.ids)?;
     let context = app.reading(opened.repository);
     let total = stats(&context, &found)?;

@@ -176,6 +176,7 @@ impl From<PinError> for Failure {
                 Self::new(kind, format!("{name} cannot be read, and it may say that the snapshot is pinned"))
                     .advise("`larder pin` or `larder unpin` replaces it")
             }
+            PinError::TooManyTags => Self::new(kind, "these tags together are too long; a snapshot may have 12 KiB of them"),
             PinError::Contended => Self::new(kind, "somebody else changes the pin of this snapshot all the time")
                 .advise("run the command again"),
             PinError::Forgotten { entry } => {

@@ -34,6 +34,7 @@ mod serving_blocks;
 mod serving_series;
 mod setting_up;
 mod support;
+mod tagging;
 mod unreadable;
 mod volume_doors;
 mod volume_passwords;

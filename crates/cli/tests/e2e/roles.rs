@@ -20,7 +20,7 @@ fn verbs_refuse_keys_of_the_wrong_role() {
     let (backs_up, restores, operates) = (["backup"], ["restore", "restore+operate"], ["operate", "restore+operate"]);
     let both = ["restore+operate"];
     let none: [&str; 0] = [];
-    let cases: [(&[&str], &[&str], &str); 14] = [
+    let cases: [(&[&str], &[&str], &str); 15] = [
         (&["backup", "src", "--series", "s"], &backs_up, "backup"),
         (&["backup", "src", "--series", "s", "--paranoid"], &none, ""),
         (&["restore", id, "--target", "out"], &restores, "restore"),
@@ -29,6 +29,7 @@ fn verbs_refuse_keys_of_the_wrong_role() {
         (&["optimize"], &operates, "operate"),
         (&["pin", id], &operates, "operate"),
         (&["unpin", id], &operates, "operate"),
+        (&["tag", "--add", "x", id], &operates, "operate"),
         (&["series", "set", "s", "--holes", "5"], &operates, "operate"),
         (&["repair", "index"], &operates, "operate"),
         (&["repair", "snapshots"], &both, "restore+operate"),

@@ -28,7 +28,7 @@ fn signed_kinds() -> Vec<Case> {
     let open = |name: &str, sealed: Vec<u8>| support::open(name, &sealed);
     let (series, default) = (SettingsOf::Series(SERIES), SettingsOf::Default);
     let unnamed = SeriesSettings { series: String::new(), ..support::settings() };
-    let pin = PinEntry { state: PinState::Pinned, time_ms: 1, host: String::new(), reason: String::new() };
+    let pin = PinEntry { state: PinState::Pinned, time_ms: 1, host: String::new(), reason: String::new(), tags: None };
     let of = |name: String, magic: &[u8; 4], sealed: Vec<u8>, error: Refuses| {
         let parts = open(&name, sealed);
         (name, *magic, parts, error)

@@ -22,5 +22,6 @@ mod probe;
 mod retry;
 mod settings;
 mod support;
+mod tags;
 mod unclear_create;
 mod waiting;

@@ -55,7 +55,14 @@ impl Tree {
         let wait = if refresh.is_some() { Duration::ZERO } else { WAIT };
         let task = refresh.get_or_insert_with(|| {
             let (repository, clock) = (self.context.repository.clone(), self.context.clock.clone());
-            executor.spawn(async move { (repository.catalog().await, clock.now_ms()) })
+            let has_tags = self.options.shows_tags();
+            executor.spawn(async move {
+                let catalog = match has_tags {
+                    true => repository.tagged_catalog().await.map(|(catalog, _)| catalog),
+                    false => repository.catalog().await,
+                };
+                (catalog, clock.now_ms())
+            })
         });
         let ended = executor.block_on(async { tokio::time::timeout(wait, task.finished()).await });
         let Ok(ended) = ended else {

@@ -54,6 +54,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("forget", &["optimize", "pin", "snapshots"]),
     ("pin", &["forget", "unpin"]),
     ("unpin", &["forget", "pin"]),
+    ("tag", &["backup", "forget", "snapshots"]),
     ("series", &["backup", "layout", "optimize"]),
     ("layout", &["optimize", "series"]),
     ("optimize", &["check", "forget", "gnode"]),
