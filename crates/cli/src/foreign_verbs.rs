@@ -17,8 +17,8 @@ const TABLE: [(&[&str], &str); 14] = [
         "a repository is plain files or objects: copy all of them with rsync, rclone or the tools of the storage, and use the copy",
     ),
     (
-        &["rewrite", "rename", "recreate", "comment", "description"],
-        "snapshots never change; `larder tag` changes their tags, and `larder pin` protects a snapshot",
+        &["rename", "recreate", "comment", "description"],
+        "snapshots never change; `larder rewrite` makes changed ones, and `larder tag` changes their tags",
     ),
     (&["rebuild-index", "reindex", "recover"], "`larder check` says what is wrong and what to do about it"),
     (&["migrate", "upgrade"], "there is nothing to do: repositories of every released format are read as they are"),

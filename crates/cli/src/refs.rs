@@ -124,8 +124,8 @@ impl Versions {
     }
 
     /// The versions that these references mean, and nothing else that needs reading. Other than to
-    /// find them, the result is of no use. With a filter for tags, all are read, because the present
-    /// tags are not in the versions.
+    /// find them, the result is of no use. With a filter for tags, all are read: versions do not
+    /// have their present tags.
     pub(crate) fn load_named(
         app: &App,
         repository: &Repository,

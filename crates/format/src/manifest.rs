@@ -21,7 +21,7 @@ use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::content::ContentRoots;
-use crate::ids::{ContainerId, DomainId, JobId, SeriesKey};
+use crate::ids::{ContainerId, DomainId, JobId, RepositoryId, SeriesKey};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::mark::MARK_MAX;
@@ -146,6 +146,35 @@ pub struct Statistics {
     pub skip_permille: Option<u32>,
 }
 
+/// The version that another one was made of.
+///
+/// It says what the maker claims. A rewritten version holds a part of its origin, or all of it with
+/// other facts for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Origin {
+    /// The repository of that version.
+    #[n(0)]
+    pub repository: RepositoryId,
+    /// Its id.
+    #[n(1)]
+    pub version: JobId,
+    /// Its content roots.
+    #[n(2)]
+    pub roots: ContentRoots,
+    /// The first version of a chain of origins; left out if it is `version`.
+    #[n(3)]
+    pub first: Option<JobId>,
+}
+
+impl Origin {
+    /// The origin of a version that is made of this one.
+    pub fn of(repository: RepositoryId, summary: &Summary) -> Self {
+        let first = summary.origin.map(|origin| origin.first.unwrap_or(origin.version));
+        Self { repository, version: summary.id, roots: summary.roots, first }
+    }
+}
+
 /// The part of a version for people, without its recipes.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -221,6 +250,9 @@ pub struct Summary {
     #[n(20)]
     #[cbor(default, skip_if = "cbor::is_zero")]
     pub domain_epoch: u32,
+    /// The version that this one was made of by a rewrite; left out for backups.
+    #[n(21)]
+    pub origin: Option<Origin>,
     /// The domain of the job: in the header, not among the fields.
     #[cbor(skip)]
     pub domain: DomainId,

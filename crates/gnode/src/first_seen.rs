@@ -33,10 +33,7 @@ pub(crate) fn is_confirmed(claimed_ms: u64, seen_ms: impl IntoIterator<Item = u6
 
 /// Those of these versions that claim a time which neither a signature nor the store confirms. The
 /// index is only read if some are not signed.
-pub(crate) async fn unconfirmed(
-    repository: &Repository,
-    versions: &[Version],
-) -> Result<HashSet<Pin>, RepositoryError> {
+pub async fn unconfirmed(repository: &Repository, versions: &[Version]) -> Result<HashSet<Pin>, RepositoryError> {
     let unsigned: Vec<&Version> = versions.iter().filter(|version| !version.summary.is_signed).collect();
     if unsigned.is_empty() {
         return Ok(HashSet::new());

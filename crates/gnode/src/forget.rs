@@ -209,9 +209,18 @@ pub struct Forgot {
 
 /// Forgets versions, several at once. A failure of one does not stop the others.
 pub async fn create_marks(repository: &Repository, versions: Vec<(OwnedVersion, Forgotten)>) -> Forgot {
-    let marks = versions
-        .into_iter()
-        .map(|(owned, mark)| async move { (owned.version.job, repository.forget(owned, &mark).await) });
+    create_decided(repository, versions.into_iter().map(|(owned, mark)| (owned, mark, None)).collect()).await
+}
+
+/// The same after a decision by the tags that each version had then. A version whose tags have
+/// changed since stays.
+pub async fn create_decided(
+    repository: &Repository,
+    versions: Vec<(OwnedVersion, Forgotten, Option<Vec<String>>)>,
+) -> Forgot {
+    let marks = versions.into_iter().map(|(owned, mark, tags)| async move {
+        (owned.version.job, repository.forget_decided(owned, &mark, tags.as_deref()).await)
+    });
     let mut marks = futures::stream::iter(marks).buffered(CONCURRENT_MARKS);
     let mut forgot = Forgot::default();
     while let Some((job, result)) = marks.next().await {

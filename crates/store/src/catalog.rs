@@ -423,6 +423,7 @@ mod tests {
             witness: None,
             domain_name: String::new(),
             domain_epoch: 0,
+            origin: None,
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0, made_ms: 0, manifest_bytes: 0 }
     }

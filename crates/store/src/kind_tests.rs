@@ -111,6 +111,7 @@ fn every_error_has_its_kind() {
         PinError::Pinned { .. } => PinError::Pinned { entry: entry() }, ErrorKind::Precondition;
         PinError::Unclear { .. } => PinError::Unclear { name: text() }, ErrorKind::Precondition;
         PinError::Forgotten { .. } => PinError::Forgotten { entry: entry() }, ErrorKind::Precondition;
+        PinError::Retagged => PinError::Retagged, ErrorKind::LostRace;
         PinError::TooManyTags => PinError::TooManyTags, ErrorKind::Precondition;
         PinError::Gone => PinError::Gone, ErrorKind::Precondition;
         PinError::Contended => PinError::Contended, ErrorKind::LostRace;

@@ -54,6 +54,9 @@ pub enum PinError {
         /// Who forgot it, when and why.
         entry: PinEntry,
     },
+    /// Its tags changed after somebody decided to forget it.
+    #[error("the tags of the version changed meanwhile")]
+    Retagged,
     /// An entry cannot hold all of these tags.
     #[error("these tags together are too long")]
     TooManyTags,
@@ -75,7 +78,7 @@ impl PinError {
             Self::Pinned { .. } | Self::Unclear { .. } | Self::Forgotten { .. } | Self::TooManyTags | Self::Gone => {
                 ErrorKind::Precondition
             }
-            Self::Contended => ErrorKind::LostRace,
+            Self::Contended | Self::Retagged => ErrorKind::LostRace,
             Self::Repository(error) => error.kind(),
         }
     }
@@ -124,7 +127,7 @@ impl Repository {
     ) -> Result<(), PinError> {
         let owned = version.into();
         let version = owned.version;
-        self.change_pin(owned, &entry(PinState::Pinned, time_ms, host, reason)).await?;
+        self.change_pin(owned, &entry(PinState::Pinned, time_ms, host, reason), None).await?;
         self.expect_there(version).await
     }
 
@@ -146,20 +149,35 @@ impl Repository {
         reason: &str,
     ) -> Result<(), PinError> {
         let owned = version.into();
-        self.change_pin(owned, &entry(PinState::Unpinned, time_ms, host, reason)).await
+        self.change_pin(owned, &entry(PinState::Unpinned, time_ms, host, reason), None).await
     }
 
     /// Forgets a version unless it is pinned. Succeeds also if another program has forgotten it
     /// before.
     pub async fn forget(&self, version: impl Into<OwnedVersion>, mark: &Forgotten) -> Result<(), PinError> {
-        let version = version.into();
+        self.forget_decided(version.into(), mark, None).await
+    }
+
+    /// The same, unless its tags have changed since the decision, which was made with these.
+    pub async fn forget_decided(
+        &self,
+        version: OwnedVersion,
+        mark: &Forgotten,
+        tags: Option<&[String]>,
+    ) -> Result<(), PinError> {
         let Forgotten { time_ms, host, reason } = mark;
-        self.change_pin(version, &entry(PinState::Forgetting, *time_ms, host, reason)).await?;
+        self.change_pin(version, &entry(PinState::Forgetting, *time_ms, host, reason), tags).await?;
         Ok(self.mark_forgotten(version, mark).await?)
     }
 
-    /// Brings a pin into a state, or finds that it cannot be. The tags stay as they are.
-    async fn change_pin(&self, owned: OwnedVersion, wanted: &PinEntry) -> Result<(), PinError> {
+    /// Brings a pin into a state, or finds that it cannot be. The tags stay as they are. It is an
+    /// error if others were `decided` on.
+    async fn change_pin(
+        &self,
+        owned: OwnedVersion,
+        wanted: &PinEntry,
+        decided: Option<&[String]>,
+    ) -> Result<(), PinError> {
         for _ in 0..TRIES {
             let line = self.pin_line(owned.version).await?;
             let unclear = line.faulty.into_iter().next();
@@ -174,6 +192,11 @@ impl Repository {
                     return Err(PinError::Pinned { entry });
                 }
                 (_, PinState::Forgetting, Some(object)) => return Err(PinError::Unclear { name: object.name }),
+                (_, PinState::Forgetting, None)
+                    if decided.is_some() && tags.is_some() && tags.as_deref() != decided =>
+                {
+                    return Err(PinError::Retagged);
+                }
                 (Some(entry), state, None) if entry.state == state => return Ok(()),
                 (None, PinState::Unpinned, None) => return Ok(()),
                 _ => {}

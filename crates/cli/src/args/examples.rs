@@ -190,6 +190,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "rewrite",
+        &[
+            ("larder rewrite --exclude /home/u/.netrc --forget", "Take a file out of all snapshots"),
+            ("larder rewrite --new-host web1 --host web1.old -n", "Show which snapshots would get another host name"),
+        ],
+    ),
+    (
         "series",
         &[
             ("larder series list", "List all series"),

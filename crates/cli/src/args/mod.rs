@@ -21,6 +21,7 @@ mod optimize;
 mod profiles;
 mod repair;
 mod restore;
+mod rewrite;
 mod series;
 mod serve_block;
 mod tools;
@@ -53,6 +54,7 @@ pub(crate) use profiles::{
 };
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
+pub(crate) use rewrite::RewriteArgs;
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 pub(crate) use serve_block::ServeBlockArgs;
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
@@ -132,6 +134,10 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
             "Exit code 3: all snapshots were saved, but some items could not be read.\n\
              Exit code 11: another run of the profile is not over.\n\
              If steps ended differently, the most serious code of them.\n"
+        }
+        "rewrite" => {
+            "Exit code 3: some snapshots could not be rewritten, or not be forgotten.\n\
+             Exit code 13: some snapshots are damaged, and were not rewritten.\n"
         }
         "mount" => "Exit code 13: users of the mount met damage.\n",
         "serve-block" => {
@@ -224,6 +230,8 @@ pub(crate) enum Command {
     Unpin(UnpinArgs),
     /// Change the tags of snapshots
     Tag(TagArgs),
+    /// Make snapshots without some files, or with another host, time or series
+    Rewrite(Box<RewriteArgs>),
     /// List series, and change their settings
     Series(SeriesArgs),
     /// Show how a series in the layout `lifecycle` is stored
@@ -279,6 +287,7 @@ impl Command {
             Self::Pin(_) => "pin",
             Self::Unpin(_) => "unpin",
             Self::Tag(_) => "tag",
+            Self::Rewrite(_) => "rewrite",
             Self::Series(_) => "series",
             Self::Layout(_) => "layout",
             Self::Optimize(_) => "optimize",

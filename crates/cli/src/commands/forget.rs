@@ -8,7 +8,7 @@ use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
 use larder_gnode::exclusive_bytes::SharesBudget;
-use larder_gnode::forget::{Judged, JudgedGroup, Question, create_marks, decide};
+use larder_gnode::forget::{Judged, JudgedGroup, Question, create_decided, decide};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
 use larder_job::JobContext;
 use larder_store::catalog::Version;
@@ -243,14 +243,17 @@ impl Selection {
     /// Makes the marks. A failure of one does not stop the others.
     fn apply(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
-        let gone = gone.map(|judged| OwnedVersion::from(&judged.version));
-        let gone: Vec<_> = gone.chain(self.unreadable.iter().copied().map(OwnedVersion::from)).collect();
+        // Who names a snapshot means it with any tags.
+        let tags = |version: &Version| (!self.is_by_name).then(|| version.summary.tags.clone());
+        let gone = gone.map(|judged| (OwnedVersion::from(&judged.version), tags(&judged.version)));
+        let unreadable = self.unreadable.iter().copied().map(|pin| (OwnedVersion::from(pin), None));
+        let gone: Vec<_> = gone.chain(unreadable).collect();
         let mark =
             Forgotten { time_ms: context.clock.now_ms(), host: environment::host(), reason: self.reason.clone() };
-        let marks = gone.iter().map(|owned| (*owned, mark.clone())).collect();
-        let forgot = app.block_on(create_marks(&context.repository, marks));
+        let marks = gone.iter().map(|(owned, tags)| (*owned, mark.clone(), tags.clone())).collect();
+        let forgot = app.block_on(create_decided(&context.repository, marks));
         // A pass elsewhere may collect them, and then no mark says that they were forgotten.
-        let done = gone.iter().map(|owned| owned.version).filter(|version| forgot.done.contains(&version.job));
+        let done = gone.iter().map(|(owned, _)| owned.version).filter(|version| forgot.done.contains(&version.job));
         context.machine.forget_versions(done);
         if !app.out.is_json() {
             app.out.info(format!("forgot {}", sizes::count(forgot.done.len() as u64, "snapshot")))?;

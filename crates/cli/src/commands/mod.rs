@@ -28,6 +28,7 @@ mod pin;
 mod reclaimable;
 mod repair;
 mod restore;
+mod rewrite;
 mod run;
 mod schedule;
 mod series;
@@ -65,6 +66,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Pin(args) => pin::pin(app, &args),
         Command::Unpin(args) => pin::unpin(app, &args),
         Command::Tag(args) => tag::run(app, &args),
+        Command::Rewrite(args) => rewrite::run(app, &args),
         Command::Series(args) => series::run(app, &args),
         Command::Layout(args) => layout::run(app, &args),
         Command::Optimize(args) => optimize::run(app, &args),

@@ -176,7 +176,11 @@ impl From<PinError> for Failure {
                 Self::new(kind, format!("{name} cannot be read, and it may say that the snapshot is pinned"))
                     .advise("`larder pin` or `larder unpin` replaces it")
             }
-            PinError::TooManyTags => Self::new(kind, "these tags together are too long; a snapshot may have 12 KiB of them"),
+            PinError::Retagged => Self::new(kind, "the tags of the snapshot were changed meanwhile")
+                .advise("run the command again, and it decides by the new ones"),
+            PinError::TooManyTags => {
+                Self::new(kind, "these tags together are too long; a snapshot may have 12 KiB of them")
+            }
             PinError::Contended => Self::new(kind, "somebody else changes the pin of this snapshot all the time")
                 .advise("run the command again"),
             PinError::Forgotten { entry } => {

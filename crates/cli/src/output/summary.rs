@@ -23,6 +23,10 @@ pub(crate) fn version(version: &Version) -> Map<String, Value> {
     put("tags", json!(summary.tags));
     put("program_version", json!(summary.program));
     put("layout", json!(summary.layout.name()));
+    if let Some(origin) = summary.origin {
+        put("original", json!(origin.first.unwrap_or(origin.version).to_string()));
+        put("origin", json!({"repository": origin.repository.to_string(), "snapshot": origin.version.to_string()}));
+    }
     if let Some(base) = summary.base {
         put("parent", json!(base.to_string()));
     }

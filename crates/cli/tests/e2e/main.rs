@@ -25,6 +25,7 @@ mod profiles;
 mod repairing;
 mod restic_mode;
 mod restoring;
+mod rewriting;
 mod roles;
 mod round_trips;
 mod scheduling;

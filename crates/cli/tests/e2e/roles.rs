@@ -20,7 +20,7 @@ fn verbs_refuse_keys_of_the_wrong_role() {
     let (backs_up, restores, operates) = (["backup"], ["restore", "restore+operate"], ["operate", "restore+operate"]);
     let both = ["restore+operate"];
     let none: [&str; 0] = [];
-    let cases: [(&[&str], &[&str], &str); 15] = [
+    let cases: [(&[&str], &[&str], &str); 16] = [
         (&["backup", "src", "--series", "s"], &backs_up, "backup"),
         (&["backup", "src", "--series", "s", "--paranoid"], &none, ""),
         (&["restore", id, "--target", "out"], &restores, "restore"),
@@ -30,6 +30,7 @@ fn verbs_refuse_keys_of_the_wrong_role() {
         (&["pin", id], &operates, "operate"),
         (&["unpin", id], &operates, "operate"),
         (&["tag", "--add", "x", id], &operates, "operate"),
+        (&["rewrite", "--exclude", "a", id], &operates, "operate"),
         (&["series", "set", "s", "--holes", "5"], &operates, "operate"),
         (&["repair", "index"], &operates, "operate"),
         (&["repair", "snapshots"], &both, "restore+operate"),

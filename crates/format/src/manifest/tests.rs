@@ -56,6 +56,7 @@ fn manifest() -> Manifest {
         witness: None,
         domain_name: String::new(),
         domain_epoch: 0,
+        origin: None,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
@@ -111,6 +112,26 @@ fn witness_and_domain_are_keys_behind_the_roots() {
     assert_eq!((with[0], &with[1..without.len()]), (without[0] + 2, &without[1..]));
     let added = ["125818", &"07".repeat(8), &"08".repeat(16), "13676c6170746f7073"].concat();
     assert_eq!(hex::encode(&with[without.len()..]), added);
+}
+
+/// So is the origin.
+#[test]
+fn an_origin_is_the_last_key() {
+    let without = cbor::encode(&manifest().summary);
+    let origin = Origin::of(RepositoryId([5; 16]), &manifest().summary);
+    assert_eq!((origin.version, origin.first), (JOB, None));
+    let summary = Summary { origin: Some(origin), is_signed: false, ..manifest().summary };
+    let with = cbor::encode(&summary);
+    assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary.clone()));
+    assert_eq!((with[0], &with[1..without.len()]), (without[0] + 1, &without[1..]));
+    let roots = [origin.roots.data.0, origin.roots.metadata.0].concat();
+    let added = ["15a3", "0050", &"05".repeat(16), "0150", &hex::encode(JOB.0), "025840", &hex::encode(roots)].concat();
+    assert_eq!(hex::encode(&with[without.len()..]), added);
+    // A chain names its first version too.
+    let again = Origin::of(RepositoryId([6; 16]), &Summary { id: JobId([9; 16]), ..summary.clone() });
+    assert_eq!((again.version, again.first), (JobId([9; 16]), Some(JOB)));
+    let last = Origin::of(RepositoryId([6; 16]), &Summary { origin: Some(again), ..summary });
+    assert_eq!(last.first, Some(JOB));
 }
 
 /// People believe the name.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::content::ContentRoots;
 use crate::ids::{ContentDigest, DomainId, JobId};
-use crate::manifest::{SourceKind, Statistics};
+use crate::manifest::{Origin, SourceKind, Statistics};
 
 fn key(secret: u8) -> WitnessKey {
     WitnessKey::new(&Secret([secret; 32]), RepositoryId([1; 16]))
@@ -32,6 +32,7 @@ fn summary() -> Summary {
         witness: None,
         domain_name: String::new(),
         domain_epoch: 0,
+        origin: None,
         domain: DomainId::DEFAULT,
         is_signed: false,
     }
@@ -75,6 +76,7 @@ fn every_field_that_tells_the_contents_is_covered() {
         Summary { started_ms: u64::MAX, ..witnessed() },
         Summary { source: SourceKind::Stream, ..witnessed() },
         Summary { paths: vec![b"/etc".to_vec()], ..witnessed() },
+        Summary { origin: Some(Origin::of(RepositoryId([1; 16]), &summary())), ..witnessed() },
     ];
     for summary in forged {
         assert!(!key(7).made(&summary), "{summary:?}");

@@ -287,6 +287,7 @@ pub fn write() -> Objects {
         witness: None,
         domain_name: String::new(),
         domain_epoch: 0,
+        origin: None,
     };
     let manifest = Manifest { summary, data, metadata, containers };
     objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 32]).expect("valid"));

@@ -459,6 +459,7 @@ pub fn manifest() -> Manifest {
         witness: None,
         domain_name: String::new(),
         domain_epoch: 0,
+        origin: None,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };

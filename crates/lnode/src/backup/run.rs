@@ -318,6 +318,7 @@ fn run(
         witness: None,
         domain_name: repository.keys().secrets().domain_name.clone(),
         domain_epoch: repository.keys().secrets().domain_epoch,
+        origin: None,
     };
     let summary = Summary { witness: context.machine.witness(&summary), ..summary };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };

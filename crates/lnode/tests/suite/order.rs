@@ -141,6 +141,7 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         witness: None,
         domain_name: String::new(),
         domain_epoch: 0,
+        origin: None,
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -1,40 +1,31 @@
 //! Saves the rest of damaged versions as new versions of their series.
 //!
-//! A new version is made as by a backup, with the damaged version for its base
-//! (`docs/concurrency.md`). It shares all whole containers with it, and copies none. The original
-//! stays until it is forgotten.
+//! A new version is made from the damaged one (`derived`). It shares all whole containers with it,
+//! and copies none. The original stays until it is forgotten.
 //!
 //! A file that lost parts is saved with holes in their place (`holes`). Files that are lost
 //! completely, and those in damaged metadata, are left out. Each is reported to the context's
 //! progress.
-//!
-//! The new version's id states that it began just after the original. So the newest version of a
-//! series, on which the next backup builds, stays the newest.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use larder_format::Fingerprint;
 use larder_format::compress::Compression;
-use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
-use larder_job::{Activity, Ending, JobContext, LeaseKeeper, Problem};
+use larder_job::{Activity, JobContext, Problem};
 use larder_reader::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
 use larder_store::catalog::Version;
-use larder_store::jobs::CommitError;
-use larder_store::repository::random;
-use larder_store::{Created, RepositoryError};
-use larder_writer::{ContainerTotals, Destination, Pool, StopUploads, Uploads, container_table, holdings};
+use larder_writer::Destination;
 
 use super::holes::{Holed, without};
-use super::rewriting::{Rewriting, Rewritten};
 use super::{RepairError, SHARED_ID, TAG_REPAIRED};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
+use crate::derived::{Derivation, DeriveOptions, Derived, derive};
+use crate::rewriting::{Rewriting, Rewritten, whole_blocks};
 
 /// Options of saving.
 #[derive(Debug, Clone)]
@@ -215,123 +206,47 @@ fn save(
         lease.close();
         return outcome;
     }
-    let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
-    let layout = Some(version.summary.layout);
-    let lease = Lease {
-        pins: vec![pin],
-        layout,
-        domain: version.summary.domain,
-        ..context.lease(JobKind::Backup, &version.summary.series)
-    };
-    let keeper = LeaseKeeper::open(context, job, lease)?;
-    let result = save_announced(context, version, job, bad, options, losses);
-    // As with a backup: when an attempt at the commit may still land, the lease stays.
-    keeper.end(match &result {
-        Ok((_, Some(created))) => Ending::closed_if(created.all_answered, Done::committed(version.series)),
-        Ok((_, None)) => Ending::Closed(Done::nothing()),
-        Err(_) => Ending::Ended,
-    });
-    result.map(|(outcome, _)| outcome)
+    let line = context.executor.block_on(repository.pin_line(pin_of(version)))?;
+    let tags = line.tags().map(<[String]>::to_vec);
+    let mut saving = Salvaging { context, bad, losses, tags };
+    let series = &version.summary.series;
+    let how = DeriveOptions { series, program: &options.program, compression: options.compression };
+    Ok(match derive(context, version, &mut saving, how)? {
+        Derived::Made(saved) => SalvageOutcome::Saved(saved),
+        Derived::Refused(outcome) => outcome,
+        Derived::Unusable(why) => SalvageOutcome::Unreadable(why.to_owned()),
+    })
 }
 
-fn save_announced(
-    context: &JobContext,
-    version: &Version,
-    job: JobId,
-    bad: &BTreeMap<ContainerId, BadContainer>,
-    options: &SalvageOptions,
-    losses: &mut Losses,
-) -> Result<(SalvageOutcome, Option<Created>), RepairError> {
-    let repository = &context.repository;
-    // Only after the lease: containers that exist now stay.
-    let newest = context.executor.block_on(async {
-        if !repository.is_retained(pin_of(version)).await? {
-            return Ok(None);
-        }
-        repository.buildable_generation(version).await
-    })?;
-    let Some(newest) = newest else {
-        let why = "it was forgotten meanwhile, or its first manifest cannot be read".to_owned();
-        return Ok((SalvageOutcome::Unreadable(why), None));
-    };
-    let old = context.executor.block_on(repository.manifest(&newest))?;
-    let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
-    let _stop = StopUploads(uploads.clone());
-    let pool = Pool::new(context, options.compression).map_err(|_| RepairError::NoThreads)?;
-    let handle = pool.handle().ok_or(RepairError::WorkerDied)?;
-    let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
-    let rewritten = match rewrite(context, job, old.clone(), bad, destination, losses)? {
-        Ok(rewritten) => rewritten,
-        Err(outcome) => return Ok((outcome, None)),
-    };
-    if !uploads.wait_unless_cancelled()? {
-        return Err(RepairError::Interrupted);
-    }
-    drop(pool);
-    let stored_bytes = uploads.stored_bytes();
-    let Some(manifest) = manifest_of(context, job, &old, rewritten, &uploads.stored(), stored_bytes, losses, options)?
-    else {
-        let why = "its recipe uses containers that its table does not have".to_owned();
-        return Ok((SalvageOutcome::Unreadable(why), None));
-    };
-    match context.executor.block_on(repository.commit(version.series, &manifest)) {
-        Ok(created) => {
-            if manifest.summary.witness.is_some() {
-                context.machine.note_version(Pin { series: version.series, job });
-            }
-            Ok((SalvageOutcome::Saved(job), Some(created)))
-        }
-        Err(CommitError::Fenced) => {
-            Ok((SalvageOutcome::Unreadable("this repair was taken for dead while it ran; run it again".into()), None))
-        }
-        Err(CommitError::Repository(error)) => Err(error.into()),
-    }
+/// A version that is being saved.
+struct Salvaging<'a> {
+    context: &'a JobContext,
+    bad: &'a BTreeMap<ContainerId, BadContainer>,
+    losses: &'a mut Losses,
+    /// The tags that it got later, if any.
+    tags: Option<Vec<String>>,
 }
 
-#[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
-fn manifest_of(
-    context: &JobContext,
-    job: JobId,
-    old: &Manifest,
-    rewritten: Rewritten,
-    stored: &HashMap<ContainerId, ContainerTotals>,
-    stored_bytes: u64,
-    losses: &Losses,
-    options: &SalvageOptions,
-) -> Result<Option<Manifest>, RepositoryError> {
-    let Rewritten { data, metadata, usage, added_bytes, logical_bytes } = rewritten;
-    let of_old = holdings(&old.containers);
-    let held = |container: &ContainerId| stored.get(container).or_else(|| of_old.get(container)).copied();
-    let Some(containers) = container_table(&usage, held) else { return Ok(None) };
-    let mut statistics = old.summary.statistics.clone();
-    statistics.errors += losses.files_damaged + losses.files_lost + losses.gaps;
-    statistics.logical_bytes = logical_bytes;
-    statistics.stream_bytes = data.bytes();
-    statistics.chunks = data.chunks();
-    (statistics.read_bytes, statistics.new_chunks) = (0, 0);
-    (statistics.added_bytes, statistics.stored_bytes) = (added_bytes, stored_bytes);
-    let mut tags = old.summary.tags.clone();
-    tags.extend([TAG_REPAIRED.to_owned(), tag_of(old.summary.id)]);
-    tags.sort();
-    tags.dedup();
-    let summary = Summary {
-        id: job,
-        base: Some(old.summary.id),
-        more_bases: Vec::new(),
-        // Times of files are compared with the start of the original.
-        ended_ms: context.clock.now_ms(),
-        tags,
-        program: options.program.clone(),
-        statistics,
-        attempt: random(context.repository.entropy())?,
-        roots: ContentRoots::of(&data, &metadata),
-        witness: None,
-        ..old.summary.clone()
-    };
-    // What was left of a version of this machine is its own as well. That of others stays theirs.
-    let witness = context.machine.witness(&summary).filter(|_| context.machine.made(&old.summary));
-    let summary = Summary { witness, ..summary };
-    Ok(Some(Manifest { summary, data, metadata, containers }))
+impl Derivation for Salvaging<'_> {
+    type Refusal = SalvageOutcome;
+
+    fn write(
+        &mut self,
+        job: JobId,
+        old: &Manifest,
+        destination: Destination,
+    ) -> Result<Result<Rewritten, SalvageOutcome>, RepairError> {
+        rewrite(self.context, job, old.clone(), self.bad, destination, self.losses)
+    }
+
+    fn describe(&self, old: &Summary, new: Summary) -> Result<Summary, SalvageOutcome> {
+        let (mut statistics, mut tags) = (new.statistics, self.tags.clone().unwrap_or(new.tags));
+        statistics.errors += self.losses.files_damaged + self.losses.files_lost + self.losses.gaps;
+        tags.extend([TAG_REPAIRED.to_owned(), tag_of(old.id)]);
+        tags.sort();
+        tags.dedup();
+        Ok(Summary { statistics, tags, ..new })
+    }
 }
 
 /// Writes the remaining streams, or returns the reason not to.
@@ -346,7 +261,8 @@ fn rewrite(
     let reader = VersionReader::new(context, old);
     let mut ranges = Vec::new();
     bad_ranges(&reader, bad, &mut ranges)?;
-    let known = whole_blocks(&reader, bad)?;
+    let is_whole = |record: &ChunkRecord| bad.get(&record.chunk.container).is_none_or(|bad| !bad.covers(&record.chunk));
+    let known = whole_blocks(&reader, is_whole)?;
     let mut rewriting = Rewriting::new(context, job, reader.manifest(), known, destination);
     let version = reader.manifest().summary.id;
     let mut saving = Saving { context, version, losses, lost: HashSet::new(), gaps: Vec::new(), last: Vec::new() };
@@ -510,24 +426,4 @@ fn missing_folders(last: &[u8], entry: &Entry) -> Vec<Entry> {
         ..entry.clone()
     };
     folders.map(folder).collect()
-}
-
-/// Whole blocks of metadata, by their fingerprint.
-fn whole_blocks(
-    reader: &VersionReader,
-    bad: &BTreeMap<ContainerId, BadContainer>,
-) -> Result<HashMap<Fingerprint, ChunkRecord>, RepairError> {
-    let mut recipe = reader.metadata_recipe();
-    let mut known = HashMap::new();
-    for number in 0..recipe.segments() {
-        let records = match recipe.segment(number) {
-            Ok(records) => records,
-            Err(error) if error.is_damage() => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let is_whole =
-            |record: &&ChunkRecord| bad.get(&record.chunk.container).is_none_or(|bad| !bad.covers(&record.chunk));
-        known.extend(records.iter().filter(is_whole).map(|record| (record.chunk.fingerprint, *record)));
-    }
-    Ok(known)
 }

@@ -113,6 +113,7 @@ pub(crate) fn manifest(id: u8) -> Manifest {
         witness: None,
         domain_name: String::new(),
         domain_epoch: 0,
+        origin: None,
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }

@@ -59,6 +59,7 @@ impl Play {
             witness: None,
             domain_name: String::new(),
             domain_epoch: 0,
+            origin: None,
             domain: DomainId::DEFAULT,
             is_signed: true,
         };
@@ -115,6 +116,20 @@ async fn tags_and_pins_outlive_each_other() {
     // The version itself never changed.
     let found = play.repository.catalog().await.expect("is read");
     assert!(found.versions.is_empty());
+}
+
+/// Between a decision by tags and its mark, somebody may tag the version so that it stays.
+#[tokio::test]
+async fn a_version_that_was_tagged_after_the_decision_stays() {
+    let play = Play::new().await;
+    let mark = Forgotten { time_ms: 3, host: "host".to_owned(), reason: "old".to_owned() };
+    let decided = play.tags().await;
+    play.tag(&add("keep")).await.expect("is tagged");
+    let forgot = play.repository.forget_decided((&play.version).into(), &mark, Some(&decided)).await;
+    assert!(matches!(forgot, Err(PinError::Retagged)));
+    assert_eq!(play.tags().await, ["keep", "made"]);
+    let decided = play.tags().await;
+    play.repository.forget_decided((&play.version).into(), &mark, Some(&decided)).await.expect("is forgotten");
 }
 
 /// An object that does not open may have pinned the version, or tagged it.

@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: a folder to play in, runs of the binary, checks of JSON against the published schemas.
 pub(crate) mod block_server;
+pub(crate) mod contents;
 pub(crate) mod damage;
 pub(crate) mod history;
 pub(crate) mod mounting;

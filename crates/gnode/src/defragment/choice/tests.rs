@@ -51,6 +51,7 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         witness: None,
         domain_name: String::new(),
         domain_epoch: 0,
+        origin: None,
     };
     let version = Version { summary, series: SeriesKey([number; 16]), generation, made_ms: 0, manifest_bytes: 0 };
     Newest { version, bytes, containers, metadata: Vec::new(), spent: 0 }

@@ -17,12 +17,12 @@ use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
-use larder_reader::{MetaChunks, RecipeReader};
+use larder_reader::{MetaChunks, RecipeReader, VersionReader};
 use larder_store::RepositoryError;
 use larder_writer::{Destination, MetaSink, Packer, RecipeWriter, Sunk, Usage};
 
 /// See the module header.
-pub(super) struct Rewriting {
+pub(crate) struct Rewriting {
     job: JobId,
     from: RecipeReader,
     data: RecipeWriter,
@@ -39,17 +39,17 @@ pub(super) struct Rewriting {
 }
 
 /// The finished streams.
-pub(super) struct Rewritten {
-    pub(super) data: Recipe,
-    pub(super) metadata: Recipe,
-    pub(super) usage: Usage,
-    pub(super) added_bytes: u64,
-    pub(super) logical_bytes: u64,
+pub(crate) struct Rewritten {
+    pub(crate) data: Recipe,
+    pub(crate) metadata: Recipe,
+    pub(crate) usage: Usage,
+    pub(crate) added_bytes: u64,
+    pub(crate) logical_bytes: u64,
 }
 
 impl Rewriting {
     /// `known`: blocks of the old version that are whole.
-    pub(super) fn new(
+    pub(crate) fn new(
         context: &JobContext,
         job: JobId,
         old: &Manifest,
@@ -75,7 +75,7 @@ impl Rewriting {
 
     /// Reuses a range of the old data stream. Ranges come in order, and begin and end where chunks
     /// do.
-    pub(super) fn keep(&mut self, range: Range<u64>) -> Result<(), RepositoryError> {
+    pub(crate) fn keep(&mut self, range: Range<u64>) -> Result<(), RepositoryError> {
         if range.is_empty() {
             return Ok(());
         }
@@ -126,7 +126,7 @@ impl Rewriting {
     }
 
     /// Appends an entry, whose stored bytes were reused.
-    pub(super) fn entry(&mut self, entry: &Entry) -> Result<(), RepositoryError> {
+    pub(crate) fn entry(&mut self, entry: &Entry) -> Result<(), RepositoryError> {
         self.entry_bytes += entry.stored_bytes();
         self.logical_bytes += entry.size();
         match self.blocks.push(entry)? {
@@ -149,7 +149,7 @@ impl Rewriting {
     }
 
     /// Ends both streams; `None` when they do not agree, which is a bug.
-    pub(super) fn finish(mut self) -> Result<Option<Rewritten>, RepositoryError> {
+    pub(crate) fn finish(mut self) -> Result<Option<Rewritten>, RepositoryError> {
         self.flush_kept()?;
         if let Some(block) = self.blocks.finish() {
             self.block(block)?;
@@ -163,4 +163,24 @@ impl Rewriting {
         }
         Ok(Some(Rewritten { data, metadata, usage, added_bytes, logical_bytes }))
     }
+}
+
+/// Blocks of metadata of a version by their fingerprint, except those in chunks that are not whole.
+/// Damaged segments are passed over.
+pub(crate) fn whole_blocks(
+    reader: &VersionReader,
+    is_whole: impl Fn(&ChunkRecord) -> bool,
+) -> Result<HashMap<Fingerprint, ChunkRecord>, RepositoryError> {
+    let mut recipe = reader.metadata_recipe();
+    let mut known = HashMap::new();
+    for number in 0..recipe.segments() {
+        let records = match recipe.segment(number) {
+            Ok(records) => records,
+            Err(error) if error.is_damage() => continue,
+            Err(error) => return Err(error),
+        };
+        let whole = records.iter().filter(|record| is_whole(record));
+        known.extend(whole.map(|record| (record.chunk.fingerprint, *record)));
+    }
+    Ok(known)
 }
