@@ -136,7 +136,8 @@ impl Versions {
             return Ok(Self::load_tagged(app, repository, args)?.0);
         }
         let filter = filter(args)?;
-        let catalog = app.block_on(repository.catalog_for(references, &filter))?;
+        let references: Vec<&str> = references.iter().map(|text| restic::own_id(text)).collect();
+        let catalog = app.block_on(repository.catalog_for(&references, &filter))?;
         Ok(Self::of(repository, args, &filter, catalog))
     }
 
