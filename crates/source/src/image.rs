@@ -16,6 +16,7 @@ pub mod qemu;
 mod qmp;
 pub mod raw;
 mod rising;
+mod stops;
 mod thin;
 mod tool;
 pub mod tracked;
@@ -32,7 +33,8 @@ use thiserror::Error;
 pub use map::{ChangedMap, read_map};
 pub use nbd::NbdImage;
 pub use raw::RawImage;
-pub use tracked::{Ending, Names, Tracked};
+pub use stops::Stops;
+pub use tracked::{Ending, Names, Opening, Tracked};
 pub use uri::NbdUri;
 
 /// Bytes that can be read at any offset. They do not change while a backup runs.
@@ -45,6 +47,15 @@ pub trait Image: Send {
     /// # Errors
     /// Any error ends the backup without a version.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Fills several buffers with the bytes at their offsets. Where reads have to wait, that is
+    /// faster than one after another.
+    ///
+    /// # Errors
+    /// Any error ends the backup without a version.
+    fn read_parts(&self, parts: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        parts.iter_mut().try_for_each(|(offset, buffer)| self.read_at(*offset, buffer))
+    }
 
     /// All was read. An error if the image changed meanwhile.
     ///

@@ -48,6 +48,11 @@ impl Joined {
         }
     }
 
+    /// Whether it covers what was added and nothing else.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.gap_min <= 1
+    }
+
     /// The ranges: rising, apart from each other.
     pub(crate) fn into_ranges(self) -> Vec<Range<u64>> {
         self.ranges

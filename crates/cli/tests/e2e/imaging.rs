@@ -14,7 +14,7 @@ use larder_nbd::{Export, MemoryExport, Server, Single};
 use larder_testkit::data;
 use serde_json::Value;
 
-use crate::support::{Play, Ran, schema};
+use crate::support::{Play, Ran, damage, schema};
 
 const MIB: usize = 1 << 20;
 
@@ -110,6 +110,54 @@ fn a_raw_image_with_maps_is_read_where_it_changed() {
     let back = play.path("back").join(disk.strip_prefix("/").expect("absolute"));
     assert!(std::fs::read(&back).expect("restored") == bytes);
     assert!(back.metadata().expect("there").blocks() * 512 < 20 * MIB as u64, "holes are restored");
+}
+
+/// Maps that are not those of the image, or not of what its series has, cost a whole read.
+#[test]
+fn maps_of_something_else_are_not_used() {
+    let play = Play::with_repository();
+    let disk = play.path("disk.img");
+    let bytes = sparse_file(&disk);
+    let source = disk.to_str().expect("a text");
+    let first = summary(&imaged(&play, &[source]).ok());
+    let problem = |summary: &Value| summary["map_problem"].as_str().unwrap_or_default().to_owned();
+    // One of a larger image.
+    play.write("map", format!("0 512\n{} 4096\n", 64 * MIB - 512));
+    let beyond = summary(&imaged(&play, &[source, "--changed-map", "map", "--changed-since", "latest"]).ok());
+    assert!(beyond["map"] == "unusable" && dumped(&play, &beyond) == bytes, "{beyond}");
+    assert!(problem(&beyond).contains("behind the end of the image"), "{beyond}");
+    // `latest` is that of the series, whatever else is in the repository.
+    play.larder(["backup", "--series", "other", "--image", source]).ok();
+    play.write("map", "0 512\n");
+    let of_series = summary(&imaged(&play, &[source, "--changed-map", "map", "--changed-since", "latest"]).ok());
+    assert_eq!(of_series["map"], "used", "{of_series}");
+    // A repaired snapshot lacks data, which no map names.
+    for container in damage::named(&play.repository(), "data/").iter().take(1) {
+        damage::remove(&play.repository(), container);
+    }
+    for snapshot in [&first, &beyond] {
+        play.larder(["forget", id(snapshot)]).ok();
+    }
+    play.larder(["repair", "snapshots", "--series", "vm"]);
+    let repaired = imaged(&play, &[source, "--changed-map", "map", "--changed-since", "latest"]);
+    let repaired = summary(&repaired);
+    assert!(repaired["map"] == "unusable" && dumped(&play, &repaired) == bytes, "{repaired}");
+    assert!(problem(&repaired).contains("was repaired"), "{repaired}");
+}
+
+/// A signal while an image is opened ends the backup in order.
+#[test]
+fn an_image_that_does_not_open_can_be_interrupted() {
+    let play = Play::with_repository();
+    // A control socket that another program uses.
+    let listener = std::os::unix::net::UnixListener::bind(play.path("qmp")).expect("bound");
+    let source = format!("qemu:vda@{}", play.path("qmp").display());
+    let child = play.spawn(&mut play.command(["backup", "--image", &source]));
+    let (_stream, _) = listener.accept().expect("it connects");
+    Command::new("kill").arg("-INT").arg(child.id().to_string()).status().expect("kill runs");
+    let ran = Ran::from(child.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, 130, "{}", ran.stderr);
+    assert!(ran.stderr.contains("interrupted while the image was opened"), "{}", ran.stderr);
 }
 
 #[test]

@@ -161,18 +161,26 @@ impl ImageReader {
     }
 
     /// Fills the buffer with the data at `at` of the stream.
-    pub(super) fn read_at(&self, mut at: u64, mut buffer: &mut [u8]) -> io::Result<()> {
-        while !buffer.is_empty() {
-            let (offset, left) = self.runs.place(at);
-            let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+    pub(super) fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.read_parts([(at, buffer)])
+    }
+
+    /// Fills several buffers with the data at their places in the stream.
+    pub(super) fn read_parts<'a>(&self, wanted: impl IntoIterator<Item = (u64, &'a mut [u8])>) -> io::Result<()> {
+        let mut parts = Vec::new();
+        for (mut at, mut buffer) in wanted {
+            while !buffer.is_empty() {
+                let (offset, left) = self.runs.place(at);
+                let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+                if count == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let (part, rest) = buffer.split_at_mut(count);
+                parts.push((offset, part));
+                (at, buffer) = (at + count as u64, rest);
             }
-            let (part, rest) = buffer.split_at_mut(count);
-            self.image.read_at(offset, part)?;
-            (at, buffer) = (at + count as u64, rest);
         }
-        Ok(())
+        self.image.read_parts(&mut parts)
     }
 }
 

@@ -28,6 +28,9 @@ const SEGMENTS_MIN: u64 = 64;
 const ONE_IN: u64 = 100;
 /// Bytes of a segment, roughly.
 const SEGMENT_BYTES: u64 = 2 << 20;
+/// Bytes that are read at once, and a segment more at most. Servers of images answer several
+/// requests at the same time.
+const BATCH_BYTES: u64 = 8 << 20;
 
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,18 +57,38 @@ pub(super) fn is_full(every: Option<NonZeroU32>, since_full: usize) -> bool {
     every.is_some_and(|every| since_full.saturating_add(1) >= every.get() as usize)
 }
 
+/// A segment of the base, as far as it is in a stretch.
+struct Part {
+    /// Its number, and the offset of its first byte.
+    segment: (u32, u64),
+    /// The part of it, in the base.
+    common: Range<u64>,
+    /// The beginning of that part in the image.
+    image: u64,
+    /// The MAC of all of it.
+    proof: Option<[u8; 16]>,
+}
+
+/// Parts that are read at once.
+#[derive(Default)]
+struct Batch {
+    parts: Vec<Part>,
+    bytes: u64,
+    buffer: Vec<u8>,
+}
+
 impl MapCheck<'_> {
     /// Compares everything that the map leaves out.
     pub(super) fn full(&mut self) -> Result<Checked, BackupError> {
-        let mut checked = Checked::default();
-        let mut buffer = Vec::new();
+        let (mut checked, mut batch) = (Checked::default(), Batch::default());
         for stretch in self.stretches {
             let whole = stretch.base_range();
             let mut at = whole.start;
             while at < whole.end && checked.wrong.is_none() {
-                at = self.segment(stretch, at, &mut buffer, &mut checked)?;
+                at = self.add(stretch, at, &mut batch, &mut checked)?;
             }
         }
+        self.compare(&mut batch, &mut checked)?;
         Ok(checked)
     }
 
@@ -84,7 +107,7 @@ impl MapCheck<'_> {
         for _ in 0..count {
             places.insert(draw()? % total);
         }
-        let (mut checked, mut buffer) = (Checked::default(), Vec::new());
+        let (mut checked, mut batch) = (Checked::default(), Batch::default());
         let (mut before, mut stretches, mut done) = (0, self.stretches.iter().peekable(), 0);
         for place in places {
             while let Some(stretch) = stretches.peek() {
@@ -99,24 +122,22 @@ impl MapCheck<'_> {
             let at = stretch.base + (place - before);
             // The segment around the place may have been compared for the one before.
             if at >= done && checked.wrong.is_none() {
-                done = self.segment(stretch, at, &mut buffer, &mut checked)?;
+                done = self.add(stretch, at, &mut batch, &mut checked)?;
             }
         }
+        self.compare(&mut batch, &mut checked)?;
         Ok(checked)
     }
 
-    /// Compares the part in a stretch of the segment that holds a byte of the base; returns where
-    /// the segment ends.
-    fn segment(
+    /// Adds the part in a stretch of the segment that holds a byte of the base; returns where the
+    /// segment ends. A full batch is compared.
+    fn add(
         &mut self,
         stretch: &Stretch,
         at: u64,
-        buffer: &mut Vec<u8>,
+        batch: &mut Batch,
         checked: &mut Checked,
     ) -> Result<u64, BackupError> {
-        if self.cancel.is_cancelled() {
-            return Err(BackupError::Interrupted);
-        }
         let found = match self.base.segment_at(at)? {
             Some((number, start)) => self.base.segment_ref(number)?.map(|(segment, _)| (number, start, segment)),
             None => None,
@@ -124,23 +145,53 @@ impl MapCheck<'_> {
         let Some((number, start, segment)) = found else { return Ok(stretch.base_range().end) };
         let whole = start..start + segment.bytes;
         let common = whole.start.max(stretch.base)..whole.end.min(stretch.base_range().end);
-        buffer.resize((common.end - common.start) as usize, 0);
-        let image = stretch.to_image(common.start);
-        let read = self.image.read_at(image, buffer);
-        read.map_err(|source| BackupError::Input { path: self.path.to_owned(), source })?;
-        checked.bytes += buffer.len() as u64;
-        let is_proved = match (&self.cutting.run_mac, mac_of(&segment, common == whole)) {
-            (Some(mac), Some(proof)) => {
-                let mut mac = mac.clone();
-                mac.update(buffer);
-                mac.finish() == proof
-            }
-            _ => false,
-        };
-        if !is_proved && let Some(at) = self.difference(number, start, &common, buffer)? {
-            checked.wrong = Some(stretch.to_image(at));
+        let proof = mac_of(&segment, common == whole);
+        batch.bytes += common.end - common.start;
+        batch.parts.push(Part { segment: (number, start), image: stretch.to_image(common.start), common, proof });
+        if batch.bytes >= BATCH_BYTES {
+            self.compare(batch, checked)?;
         }
         Ok(whole.end)
+    }
+
+    /// Reads the parts of a batch, and compares them up to the first that differs.
+    fn compare(&mut self, batch: &mut Batch, checked: &mut Checked) -> Result<(), BackupError> {
+        if self.cancel.is_cancelled() {
+            return Err(BackupError::Interrupted);
+        }
+        let parts = std::mem::take(&mut batch.parts);
+        batch.buffer.resize(std::mem::take(&mut batch.bytes) as usize, 0);
+        let (mut wanted, mut rest) = (Vec::new(), &mut batch.buffer[..]);
+        for part in &parts {
+            let (own, others) = rest.split_at_mut((part.common.end - part.common.start) as usize);
+            wanted.push((part.image, own));
+            rest = others;
+        }
+        let read = self.image.read_parts(wanted);
+        read.map_err(|source| BackupError::Input { path: self.path.to_owned(), source })?;
+        checked.bytes += batch.buffer.len() as u64;
+        let mut rest = &batch.buffer[..];
+        for part in &parts {
+            let (bytes, others) = rest.split_at((part.common.end - part.common.start) as usize);
+            rest = others;
+            let is_proved = match (&self.cutting.run_mac, part.proof) {
+                (Some(mac), Some(proof)) => {
+                    let mut mac = mac.clone();
+                    mac.update(bytes);
+                    mac.finish() == proof
+                }
+                _ => false,
+            };
+            if is_proved {
+                continue;
+            }
+            let (number, start) = part.segment;
+            if let Some(at) = self.difference(number, start, &part.common, bytes)? {
+                checked.wrong = Some(part.image + (at - part.common.start));
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The place in the base of the first chunk of a segment that is within `common` and not in its

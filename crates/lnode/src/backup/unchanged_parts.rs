@@ -113,6 +113,10 @@ fn expect_base(
     if !is_followed {
         return Ok(Err("the snapshot that the changes follow lacks data"));
     }
+    // A repair counts what it could not save. The changes are those since the original.
+    if summary.statistics.errors > 0 {
+        return Ok(Err("the snapshot that the changes follow was repaired, or is not complete"));
+    }
     if summary.source != SourceKind::Stream {
         return Ok(Err("the snapshot that the changes follow is no image"));
     }

@@ -18,6 +18,8 @@ use crate::wire::{Socket, Wire};
 
 /// Replies to one option that are read.
 const REPLIES_MAX: usize = 100_000;
+/// Bytes of the replies to one option that are read.
+const REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// What client and server agreed on.
 #[derive(Debug)]
@@ -113,14 +115,15 @@ impl<'a> Greeted<'a> {
     /// The same, with the refusal as it is.
     fn try_ask(&self, option: &ClientOption) -> Result<Result<Vec<OptionReply>, (Refusal, String)>, ClientError> {
         self.send(&option.encode())?;
-        let mut replies = Vec::new();
-        while replies.len() < REPLIES_MAX {
+        let (mut replies, mut bytes) = (Vec::new(), 0);
+        while replies.len() < REPLIES_MAX && bytes < REPLY_BYTES_MAX {
             let header = OptionReplyHeader::decode(&self.take::<OPTION_REPLY_HEADER_LEN>()?)?;
             if header.option != option.code() {
                 return Err(Malformed("a reply to another option").into());
             }
             let mut data = vec![0; header.length as usize];
             self.fill(&mut data)?;
+            bytes += data.len();
             match OptionReply::decode(header.kind, &data)? {
                 OptionReply::Ack => return Ok(Ok(replies)),
                 OptionReply::Refused(refusal, message) => return Ok(Err((refusal, message))),
@@ -162,9 +165,12 @@ impl<'a> Greeted<'a> {
             let queries = Queries { name: options.export.clone(), queries: options.contexts.clone() };
             // A server without contexts refuses the option: then none is selected.
             for reply in self.try_ask(&ClientOption::SetContexts(queries))?.unwrap_or_default() {
-                if let OptionReply::Context { id, name } = reply {
-                    contexts.push((id, name));
+                let OptionReply::Context { id, name } = reply else { continue };
+                // Each answer may have extents of all of them, so their number has a limit.
+                if contexts.len() == options.contexts.len() {
+                    return Err(Malformed("more contexts than were asked for").into());
                 }
+                contexts.push((id, name));
             }
         }
         let wish = Wish { name: options.export.clone(), infos: vec![info::DESCRIPTION, info::BLOCK_SIZE] };

@@ -81,6 +81,8 @@ pub struct Client {
     pending: Arc<Pending>,
     sending: Mutex<()>,
     agreed: Agreed,
+    /// Numbers of the contexts that were selected.
+    context_ids: Arc<[u32]>,
     structured: bool,
     timeout: Duration,
     receiver: Option<JoinHandle<()>>,
@@ -137,6 +139,7 @@ impl Client {
             wire,
             pending,
             sending: Mutex::default(),
+            context_ids: agreed.contexts.iter().map(|(id, _)| *id).collect(),
             structured: agreed.structured,
             agreed,
             timeout: options.timeout,
@@ -205,7 +208,7 @@ impl Client {
     pub fn submit(&self, mut request: Request, data: &[u8]) -> Result<Ticket, ClientError> {
         let expected = match request.command {
             Command::Read => Expected::Data { offset: request.offset, length: request.length },
-            Command::BlockStatus => Expected::Extents { length: request.length },
+            Command::BlockStatus => Expected::Extents { length: request.length, contexts: self.context_ids.clone() },
             _ => Expected::Nothing,
         };
         request.handle = self.pending.add(expected, self.structured)?;

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::mem;
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -17,15 +18,25 @@ use crate::wire::Wire;
 
 /// Longest payload of a chunk without data in bytes: extents, or an error.
 const PAYLOAD_MAX: usize = 1 << 20;
+/// Parts of the data of one answer that may be apart from each other: a server that sends each
+/// second byte first must not cost memory or time.
+const PARTS_MAX: usize = 4096;
 /// Bytes that are read at once.
 const AHEAD: usize = 16 << 10;
 
 /// The answer that a request expects.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Expected {
     Nothing,
-    Data { offset: u64, length: u32 },
-    Extents { length: u32 },
+    Data {
+        offset: u64,
+        length: u32,
+    },
+    /// Each of these contexts may come once.
+    Extents {
+        length: u32,
+        contexts: Arc<[u32]>,
+    },
 }
 
 /// The answer to a request.
@@ -226,10 +237,15 @@ impl Slot {
         if before > at || self.covered.get(next).is_some_and(|(start, _)| *start < end) {
             return Err(malformed("data that came twice"));
         }
-        if next > 0 && before == at {
-            self.covered[next - 1].1 = end;
-        } else {
-            self.covered.insert(next, (at, end));
+        let touches_next = self.covered.get(next).is_some_and(|(start, _)| *start == end);
+        match (next > 0 && before == at, touches_next) {
+            (true, true) => self.covered[next - 1].1 = self.covered.remove(next).1,
+            (true, false) => self.covered[next - 1].1 = end,
+            (false, true) => self.covered[next].0 = at,
+            (false, false) if self.covered.len() == PARTS_MAX => {
+                return Err(malformed("data in too many parts"));
+            }
+            (false, false) => self.covered.insert(next, (at, end)),
         }
         if self.answer.data.is_empty() {
             self.answer.data = vec![0; asked as usize];
@@ -247,12 +263,15 @@ impl Slot {
                 self.cover(offset, u64::from(length))?;
             }
             Chunk::BlockStatus { context, extents } => {
-                let Expected::Extents { length } = self.expected else {
+                let Expected::Extents { length, contexts } = &self.expected else {
                     return Err(malformed("extents that were not asked for"));
                 };
+                if !contexts.contains(&context) {
+                    return Err(malformed("extents of a context that was not selected"));
+                }
                 let (_, but_last) = extents.split_last().unwrap_or((&Extent { length: 0, flags: 0 }, &[]));
                 let sum: u64 = but_last.iter().map(|extent| extent.length).sum();
-                if sum >= u64::from(length) || self.answer.extents.iter().any(|(known, _)| *known == context) {
+                if sum >= u64::from(*length) || self.answer.extents.iter().any(|(known, _)| *known == context) {
                     return Err(malformed("extents beyond the request"));
                 }
                 self.answer.extents.push((context, extents));

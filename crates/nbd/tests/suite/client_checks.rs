@@ -47,7 +47,8 @@ fn lying(
             }
             let mut request = [0; REQUEST_LEN];
             theirs.read_exact(&mut request).unwrap();
-            theirs.write_all(&answer(Request::decode(&request).unwrap())).unwrap();
+            // A client that has seen enough closes.
+            let _ = theirs.write_all(&answer(Request::decode(&request).unwrap()));
             let _ = theirs.read_to_end(&mut Vec::new());
         });
         let options = Options { contexts: vec!["a:b".into()], structured, ..Options::default() };
@@ -170,6 +171,47 @@ fn extents_must_belong_to_the_request() {
     assert!(lying(true, status, |request| answer(request, 5, &[1000, 1])).is_err(), "an extent outside");
     assert!(lying(true, status, |request| answer(request, 6, &[1000])).is_err(), "another context");
     assert!(lying(true, status, |request| chunk(request, true, Chunk::None)).is_err(), "nothing");
+    // Extents that nobody asked for would cost memory without end.
+    let more = |request: Request| {
+        let other = Chunk::BlockStatus { context: 6, extents: extents(&[1000]) };
+        [chunk(request, false, other), answer(request, 5, &[1000])].concat()
+    };
+    assert!(lying(true, status, more).is_err(), "one more context");
+}
+
+#[test]
+fn data_in_very_many_parts_ends_the_session() {
+    let read = |client: &Client| client.read(0, 10_000);
+    // Each second byte, and then the others.
+    let scattered = lying(true, read, |request| {
+        let places = (0..10_000).step_by(2).chain((1..10_000).step_by(2));
+        places.flat_map(|at| data(request, at == 9999, at, &[7])).collect()
+    });
+    assert!(matches!(scattered, Err(ClientError::Closed(why)) if why.contains("too many parts")));
+    let backwards =
+        lying(true, read, |request| (0..10_000).rev().flat_map(|at| data(request, at == 0, at, &[at as u8])).collect());
+    assert_eq!(backwards.unwrap(), (0..10_000).map(|at| at as u8).collect::<Vec<_>>());
+}
+
+#[test]
+fn more_contexts_than_were_asked_for_are_refused() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let server = thread::spawn(move || {
+        theirs.write_all(&codec::greeting()).unwrap();
+        let mut bytes = Vec::new();
+        OptionReply::Ack.encode(code::STRUCTURED_REPLY, &mut bytes);
+        for id in 0..3 {
+            OptionReply::Context { id, name: format!("a:{id}") }.encode(code::SET_META_CONTEXT, &mut bytes);
+        }
+        OptionReply::Ack.encode(code::SET_META_CONTEXT, &mut bytes);
+        theirs.write_all(&bytes).unwrap();
+        let _ = theirs.read_to_end(&mut Vec::new());
+    });
+    let refused =
+        Client::over_unix(ours, &Options { contexts: vec!["a:0".into(), "a:1".into()], ..Options::default() });
+    assert!(matches!(refused, Err(ClientError::Malformed(_))));
+    drop(refused);
+    server.join().unwrap();
 }
 
 #[test]

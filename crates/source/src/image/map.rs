@@ -19,20 +19,38 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 
+use super::ImageError;
 use super::rising::{Rising, Wrong};
-use super::{ImageError, thin};
+use super::thin::{self, Thin};
 
 /// Longest line (bytes).
 const LINE_MAX: u64 = 64 << 10;
 
 /// A map of changes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedMap {
     /// The snapshot that it is counted from, as the file names it.
     pub since: Option<String>,
     /// Ranges that may differ: rising, apart from each other. They cover at least those of the
     /// file, which may be joined if there are very many.
     pub ranges: Vec<Range<u64>>,
+    /// Bytes that ranges are multiples of, if the form says so, else 1. The last range may end
+    /// behind the image by less.
+    pub block: u64,
+}
+
+impl Default for ChangedMap {
+    fn default() -> Self {
+        Self { since: None, ranges: Vec::new(), block: 1 }
+    }
+}
+
+impl ChangedMap {
+    /// Whether all ranges are in an image of `size` bytes. Else it is the map of another one.
+    pub fn is_within(&self, size: u64) -> bool {
+        let end = self.ranges.last().map_or(0, |range| range.end);
+        end <= size.checked_next_multiple_of(self.block).unwrap_or(u64::MAX)
+    }
 }
 
 /// Reads a map of changes.
@@ -53,7 +71,10 @@ fn parse(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
         }
     };
     match first {
-        Some(b'<') => Ok(ChangedMap { since: None, ranges: thin::parse(file)? }),
+        Some(b'<') => {
+            let Thin { block, ranges } = thin::parse(file)?;
+            Ok(ChangedMap { since: None, ranges, block })
+        }
         Some(b'[') => array(file),
         Some(_) => lines(file),
         // What a program leaves that failed.
@@ -98,7 +119,7 @@ fn lines(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
             return Err(wrong(&"it does not end, so the file may be cut off"));
         }
     }
-    Ok(ChangedMap { since, ranges: rising.into_ranges() })
+    Ok(ChangedMap { since, ranges: rising.into_ranges(), block: 1 })
 }
 
 /// A line of the form without JSON.
@@ -137,7 +158,7 @@ fn array(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
     let mut json = serde_json::Deserializer::from_reader(file);
     let rising = json.deserialize_seq(Rows).and_then(|rising| json.end().map(|()| rising));
     let rising = rising.map_err(|error| if error.is_io() { Wrong::Io(error.into()) } else { Wrong::text(error) })?;
-    Ok(ChangedMap { since: None, ranges: rising.into_ranges() })
+    Ok(ChangedMap { since: None, ranges: rising.into_ranges(), block: 1 })
 }
 
 #[cfg(test)]
@@ -166,7 +187,7 @@ mod tests {
             "\n[{\"offset\":0,\"length\":512,\"exists\":\"true\"},{\"offset\":65536,\"length\":65536,\"exists\":\"false\"},\n\
              {\"offset\":18446744073709551614,\"length\":1}]\n",
         ] {
-            assert_eq!(parsed(text), ChangedMap { since: None, ranges: expected.clone() }, "{text}");
+            assert_eq!(parsed(text), ChangedMap { since: None, ranges: expected.clone(), block: 1 }, "{text}");
         }
         for failed in ["", " \n", "0 512\n65536 655", "since 1a"] {
             refused(failed);
@@ -176,8 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn a_map_of_a_larger_image_is_known() {
+        let map = parsed("0 10\n90 10\n");
+        assert!(map.is_within(100) && map.is_within(u64::MAX) && !map.is_within(99) && !map.is_within(0));
+        // Blocks of a volume may end behind it, by less than one.
+        let thin =
+            parsed("<superblock data_block_size=\"2\"><diff><different begin=\"1\" length=\"1\"/></diff></superblock>");
+        assert!(thin.is_within(2048) && thin.is_within(1025) && !thin.is_within(1024));
+        assert!(parsed("[]").is_within(0));
+    }
+
+    #[test]
     fn a_map_may_name_its_snapshot() {
-        let expected = ChangedMap { since: Some("1a2b".to_owned()), ranges: std::iter::once(1..3).collect() };
+        let expected = ChangedMap { since: Some("1a2b".to_owned()), ranges: std::iter::once(1..3).collect(), block: 1 };
         assert_eq!(parsed("since 1a2b\n1 2\n"), expected);
         assert_eq!(parsed("{\"since\":\"1a2b\"}\n{\"offset\":1,\"length\":2}"), expected);
     }

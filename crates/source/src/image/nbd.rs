@@ -1,17 +1,19 @@
 //! Images behind a server of network block devices.
 //!
 //! The context `base:allocation` says where zeros are. They are asked for in windows, when a read
-//! comes there, and not sent. Contexts of dirty bitmaps are maps of changes.
+//! comes there, and not sent. A caller that was told all of them does not read there, and nothing
+//! is asked again. Contexts of dirty bitmaps are maps of changes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 
 use larder_format::entry::Extent;
 use larder_nbd::BASE_ALLOCATION;
-use larder_nbd::client::{Client, ClientError, Options, Stopper};
+use larder_nbd::client::{Client, ClientError, Options, Ticket};
 use larder_nbd::codec::Malformed;
 
+use super::stops::Stops;
 use super::uri::NbdUri;
 use super::{Image, ImageError};
 use crate::extents::runs_of;
@@ -21,6 +23,11 @@ use crate::joined::{Joined, RANGES_MAX};
 const PIECE: u64 = 256 << 10;
 /// Bytes that one question about a context covers.
 const WINDOW: u64 = 1 << 30;
+/// Bytes that the answers about a context cover on average, at least. A server with shorter ones
+/// would be asked without end.
+const ANSWER_MEAN: u64 = 512;
+/// Answers that may be shorter.
+const ANSWERS_FREE: u64 = 1 << 16;
 
 /// An open device of a server.
 pub struct NbdImage {
@@ -31,6 +38,8 @@ pub struct NbdImage {
     /// Stretches of the part that was asked about last: its beginning, and for each the end, and
     /// whether it is zeros.
     known: RefCell<(u64, Vec<(u64, bool)>)>,
+    /// Whether the caller knows all zeros, so that reads need not ask for them again.
+    tells_zeros: Cell<bool>,
 }
 
 impl std::fmt::Debug for NbdImage {
@@ -41,12 +50,12 @@ impl std::fmt::Debug for NbdImage {
 
 impl NbdImage {
     /// Connects to a server, and selects these contexts of dirty bitmaps.
-    pub fn connect(uri: &NbdUri, contexts: &[String]) -> Result<Self, ImageError> {
+    pub fn connect(uri: &NbdUri, contexts: &[String], stops: &Stops) -> Result<Self, ImageError> {
         let options = Self::options(uri.export(), contexts);
         let what = uri.to_string();
         let failed = |source| ImageError::Nbd { what: what.clone(), source };
         let device = uri.connect(|address| Client::connect(address, &options))?.map_err(failed)?;
-        Ok(Self::over(device, what))
+        Ok(Self::over(device, what, stops))
     }
 
     /// What a client has to ask for, so that [`Self::over`] knows the zeros and the contexts.
@@ -55,20 +64,16 @@ impl NbdImage {
         Options { export: export.to_owned(), contexts, ..Options::default() }
     }
 
-    /// The device of a client that exists. `what` names it in messages.
-    pub fn over(device: Client, what: impl Into<String>) -> Self {
+    /// The device of a client that exists. `what` names it in messages. `stops` ends its reads.
+    pub fn over(device: Client, what: impl Into<String>, stops: &Stops) -> Self {
+        stops.add(device.stopper());
         let has_allocation = device.contexts().any(|context| context == BASE_ALLOCATION);
-        Self { device, what: what.into(), has_allocation, known: RefCell::default() }
+        Self { device, what: what.into(), has_allocation, known: RefCell::default(), tells_zeros: Cell::new(false) }
     }
 
     /// Whether the server has a context that was selected.
     pub fn has_context(&self, context: &str) -> bool {
         self.device.contexts().any(|known| known == context)
-    }
-
-    /// Ends the connection from another thread.
-    pub fn stopper(&self) -> Stopper {
-        self.device.stopper()
     }
 
     /// The runs that hold data; everything between them is zeros. `None`: the server does not know,
@@ -83,6 +88,7 @@ impl NbdImage {
                 runs.push(range);
             }
         })?;
+        self.tells_zeros.set(runs.is_exact());
         Ok(runs_of(runs, self.device.size()))
     }
 
@@ -100,9 +106,13 @@ impl NbdImage {
 
     /// Shows the whole device as a context has it, in rising order.
     fn each_extent(&self, context: &str, mut show: impl FnMut(Range<u64>, u32)) -> Result<(), ImageError> {
-        let mut at = 0;
+        let (mut at, mut answers) = (0, 0_u64);
         let failed = |source| ImageError::Nbd { what: self.what.clone(), source };
         while at < self.device.size() {
+            if answers > ANSWERS_FREE + at / ANSWER_MEAN {
+                return Err(failed(Malformed("its extents are too short").into()));
+            }
+            answers += 1;
             let asked = self.window(at);
             let extents = self.device.block_status(context, asked.start, (asked.end - asked.start) as u32);
             let (before, mut end) = (at, asked.start);
@@ -133,7 +143,7 @@ impl NbdImage {
 
     /// Whether a place is zeros, and the end of the stretch that it is in.
     fn stretch(&self, offset: u64) -> Result<(u64, bool), ClientError> {
-        if !self.has_allocation {
+        if !self.has_allocation || self.tells_zeros.get() {
             return Ok((self.device.size(), false));
         }
         let mut known = self.known.borrow_mut();
@@ -150,6 +160,12 @@ impl NbdImage {
         let at = known.1.partition_point(|(end, _)| *end <= offset);
         // An answer that ends before the place is of no use.
         Ok(known.1.get(at).copied().unwrap_or((self.device.size(), false)))
+    }
+
+    /// Reads something, whatever is known to be there.
+    pub(super) fn probe(&self) -> Result<(), ClientError> {
+        let length = self.align().min(self.device.size());
+        if length == 0 { Ok(()) } else { self.device.read(0, length as u32).map(drop) }
     }
 
     fn fill(&self, mut offset: u64, mut buffer: &mut [u8]) -> Result<(), ClientError> {
@@ -169,7 +185,13 @@ impl NbdImage {
 
     /// Reads with several requests at once.
     fn read(&self, offset: u64, part: &mut [u8]) -> Result<(), ClientError> {
-        let (align, end) = (self.align(), offset + part.len() as u64);
+        let asked = self.ask(offset, part.len())?;
+        self.take(asked, offset, part)
+    }
+
+    /// Sends the requests for a part. Each of them has its offset.
+    fn ask(&self, offset: u64, length: usize) -> Result<Vec<(u64, Ticket)>, ClientError> {
+        let (align, end) = (self.align(), offset + length as u64);
         let piece = PIECE.min(u64::from(self.device.block_sizes().maximum)).max(align);
         let piece = piece - piece % align;
         let mut asked = Vec::new();
@@ -180,6 +202,12 @@ impl NbdImage {
             asked.push((at, self.device.submit_read(at, (to - at) as u32)?));
             at = to;
         }
+        Ok(asked)
+    }
+
+    /// Takes the answers to the requests for a part.
+    fn take(&self, asked: Vec<(u64, Ticket)>, offset: u64, part: &mut [u8]) -> Result<(), ClientError> {
+        let end = offset + part.len() as u64;
         for (at, ticket) in asked {
             let data = self.device.wait(ticket)?;
             let (from, to) = (at.max(offset), (at + data.len() as u64).min(end));
@@ -197,6 +225,20 @@ impl Image for NbdImage {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.fill(offset, buffer).map_err(io::Error::other)
+    }
+
+    /// All requests are sent before the first answer is waited for. So the sum of the parts is the
+    /// memory that the answers need.
+    fn read_parts(&self, parts: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        if self.has_allocation && !self.tells_zeros.get() {
+            return parts.iter_mut().try_for_each(|(offset, buffer)| self.read_at(*offset, buffer));
+        }
+        let asked = parts.iter().map(|(offset, buffer)| self.ask(*offset, buffer.len()));
+        let asked = asked.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
+        for ((offset, buffer), asked) in parts.iter_mut().zip(asked) {
+            self.take(asked, *offset, buffer).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 }
 
@@ -289,11 +331,11 @@ mod tests {
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             server.serve_unix(theirs).unwrap();
             let client = Client::over_unix(ours, &NbdImage::options("disk", &[BITMAP.to_owned()])).unwrap();
-            let image = NbdImage::over(client, "a test");
+            let image = NbdImage::over(client, "a test", &Stops::default());
             prop_assert_eq!(image.size(), size as u64);
-            for (place, length) in reads {
+            for (place, length) in &reads {
                 let from = place.index(size);
-                let mut read = vec![1; length.min(size - from)];
+                let mut read = vec![1; (*length).min(size - from)];
                 image.read_at(from as u64, &mut read).unwrap();
                 prop_assert!(read == expected[from..from + read.len()]);
             }
@@ -302,6 +344,16 @@ mod tests {
                 ranges.iter().any(|range| range.start <= at && at + (1 << 16) <= range.end)
             };
             let extents = image.extents().unwrap();
+            // Several at once, in any order, and with zeros that the caller knows by now.
+            let mut buffers: Vec<_> = reads.iter().map(|(place, length)| {
+                let from = place.index(size);
+                (from, vec![1; (*length).min(size - from)])
+            }).collect();
+            let mut parts: Vec<_> = buffers.iter_mut().map(|(from, read)| (*from as u64, &mut read[..])).collect();
+            image.read_parts(&mut parts).unwrap();
+            for (from, read) in &buffers {
+                prop_assert!(*read == expected[*from..from + read.len()]);
+            }
             let runs = extents.map(|runs| runs.iter().map(|run| run.offset..run.offset + run.length).collect::<Vec<_>>());
             let changes = image.changes(BITMAP).unwrap();
             prop_assert!(image.has_context(BITMAP) && !image.has_context("qemu:dirty-bitmap:other"));
@@ -349,8 +401,8 @@ mod tests {
             let server = Server::new(Arc::new(Single::new("disk", Arc::new(Huge(size)))), Default::default());
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
             server.serve_unix(theirs).expect("served");
-            let image =
-                Client::over_unix(ours, &NbdImage::options("", &[])).map(|client| NbdImage::over(client, "a test"));
+            let image = Client::over_unix(ours, &NbdImage::options("", &[]))
+                .map(|client| NbdImage::over(client, "a test", &Stops::default()));
             // A client may refuse such a size.
             let Ok(image) = image else { continue };
             let mut end = [0; 5000];
@@ -366,11 +418,12 @@ mod tests {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
         server.serve_unix(theirs).expect("served");
         let client = Client::over_unix(ours, &NbdImage::options("", &[BITMAP.to_owned()])).expect("connected");
-        let image = NbdImage::over(client, "a test");
+        let stops = Stops::default();
+        let image = NbdImage::over(client, "a test", &stops);
         assert!(!image.has_context(BITMAP));
         assert!(matches!(image.changes(BITMAP), Err(ImageError::Nbd { .. })));
         // A connection that was ended from elsewhere does not wait.
-        image.stopper().stop();
+        stops.stop();
         assert!(image.read_at(0, &mut [0; 10]).is_err());
     }
 }

@@ -10,16 +10,18 @@ use larder_nbd::client::Client;
 use serde::Deserialize;
 
 use super::nbd::NbdImage;
+use super::stops::Stops;
 use super::tool::{QemuNbd, run};
-use super::tracked::{Bitmap, Ending, Names, Tracked};
+use super::tracked::{Bitmap, Ending, Names, Opening, Tracked};
 use super::{Changes, ImageError};
 
 const QEMU_IMG: &str = "qemu-img";
 
-/// Opens an image. `folder` is private to this process. Without `keeps`, no bitmap is created or
-/// removed.
-pub fn open(path: &Path, names: Names, folder: &Path, keeps: bool) -> Result<Tracked, ImageError> {
+/// Opens an image. The folder is private to this process.
+pub fn open(path: &Path, opening: Opening<'_>) -> Result<Tracked, ImageError> {
+    let Opening { names, folder, keeps, stops } = opening;
     let bitmaps = bitmaps(path, &names)?;
+    stops.check(QEMU_IMG)?;
     let (mut remarks, mut own) = (Vec::new(), None);
     if keeps {
         let name = names.of(names.job());
@@ -34,11 +36,14 @@ pub fn open(path: &Path, names: Names, folder: &Path, keeps: bool) -> Result<Tra
     }
     let old = bitmaps.iter().map(|bitmap| bitmap.name.clone()).collect();
     let mut ending = Box::new(AtRest { path: path.to_owned(), own, old, server: None, keeps });
-    match serve(path, &bitmaps, folder, &mut ending.server) {
+    match serve(path, &bitmaps, folder, stops, &mut ending.server) {
         Ok((image, changes)) => {
-            let (extents, stopper) = (image.extents(), image.stopper());
+            let extents = image.extents();
             match extents {
-                Ok(extents) => Ok(Tracked { image: Box::new(image), extents, changes, remarks, stopper, ending }),
+                Ok(extents) => {
+                    let notes = Vec::new();
+                    Ok(Tracked { image: Box::new(image), extents, changes, remarks, notes, ending })
+                }
                 Err(error) => {
                     drop(image);
                     ending.failed();
@@ -58,6 +63,7 @@ fn serve(
     path: &Path,
     bitmaps: &[Bitmap],
     folder: &Path,
+    stops: &Stops,
     server: &mut Option<QemuNbd>,
 ) -> Result<(NbdImage, Vec<Changes>), ImageError> {
     let usable: Vec<_> = bitmaps.iter().filter(|bitmap| bitmap.is_whole).collect();
@@ -73,7 +79,7 @@ fn serve(
     let what = path.display().to_string();
     let connected = Client::over_unix(stream, &NbdImage::options("", &contexts));
     let image = match connected.map_err(|source| ImageError::Nbd { what: what.clone(), source }) {
-        Ok(device) => NbdImage::over(device, what),
+        Ok(device) => NbdImage::over(device, what, stops),
         Err(error) => return Err(child.explain(error)),
     };
     *server = Some(child);

@@ -1,15 +1,16 @@
-//! The control protocol of QEMU (QMP): a line of JSON is a command, and one is its answer. Events
-//! come between them, and are left out.
+//! The control protocol of QEMU (QMP): a line of JSON is a command, and one with the same number is
+//! its answer. Events and other lines come between them, and are left out.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ImageError;
+use super::stops::Stops;
 
 /// Longest line (bytes): machines with many disks describe them in one.
 const LINE_MAX: u64 = 64 << 20;
@@ -18,9 +19,16 @@ const EVENTS_MAX: usize = 100_000;
 /// How long a command may take. A transaction waits for requests of the guest.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
+/// How often a wait looks whether it is to end.
+const TICK: Duration = Duration::from_millis(200);
+
 /// A connection to a running QEMU, or to `qemu-storage-daemon`.
 pub(super) struct Qmp {
     stream: BufReader<UnixStream>,
+    /// The beginning of a line.
+    line: Vec<u8>,
+    /// The number of the last command.
+    number: u64,
     /// For messages.
     what: String,
 }
@@ -33,6 +41,8 @@ struct Line {
     #[serde(rename = "return")]
     answer: Option<Value>,
     error: Option<Refused>,
+    /// The number of the command that it answers.
+    id: Option<u64>,
 }
 
 /// An error of a command.
@@ -42,19 +52,20 @@ pub(super) struct Refused {
 }
 
 impl Qmp {
-    /// Connects, and agrees on the protocol.
-    pub(super) fn connect(socket: &Path) -> Result<Self, ImageError> {
+    /// Connects, and agrees on the protocol. Another program may have the socket, and this can take
+    /// long; `stops` ends it.
+    pub(super) fn connect(socket: &Path, stops: &Stops) -> Result<Self, ImageError> {
         let what = format!("QEMU at {}", socket.display());
         let failed = |error: io::Error| ImageError::Tool { program: what.clone(), why: error.to_string() };
         let stream = UnixStream::connect(socket).map_err(failed)?;
-        stream.set_read_timeout(Some(ANSWER_MAX)).map_err(failed)?;
+        stream.set_read_timeout(Some(TICK)).map_err(failed)?;
         stream.set_write_timeout(Some(ANSWER_MAX)).map_err(failed)?;
-        Self::over(stream, what)
+        Self::over(stream, what, stops)
     }
 
-    fn over(stream: UnixStream, what: String) -> Result<Self, ImageError> {
-        let mut qmp = Self { stream: BufReader::new(stream), what };
-        if qmp.line()?.greeting.is_none() {
+    fn over(stream: UnixStream, what: String, stops: &Stops) -> Result<Self, ImageError> {
+        let mut qmp = Self { stream: BufReader::new(stream), line: Vec::new(), number: 0, what };
+        if qmp.line(|qmp| stops.check(&qmp.what))?.greeting.is_none() {
             return Err(qmp.failed("it does not speak QMP"));
         }
         qmp.ask("qmp_capabilities", json!({}))?;
@@ -73,29 +84,43 @@ impl Qmp {
 
     /// The same, with a refusal as it is.
     pub(super) fn try_ask(&mut self, command: &str, arguments: Value) -> Result<Result<Value, Refused>, ImageError> {
-        let mut line = json!({"execute": command, "arguments": arguments}).to_string();
+        self.number += 1;
+        let mut line = json!({"execute": command, "arguments": arguments, "id": self.number}).to_string();
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes()).map_err(|error| self.failed(error))?;
         for _ in 0..EVENTS_MAX {
-            match self.line()? {
-                Line { error: Some(refused), .. } => return Ok(Err(refused)),
-                Line { answer: Some(answer), .. } => return Ok(Ok(answer)),
+            match self.line(|_| Ok(()))? {
+                Line { error: Some(refused), id: Some(id), .. } if id == self.number => return Ok(Err(refused)),
+                Line { answer: Some(answer), id: Some(id), .. } if id == self.number => return Ok(Ok(answer)),
+                // It did not understand the line.
+                Line { error: Some(refused), id: None, .. } => return Err(self.failed(refused.desc)),
+                // An event, or the late answer to a command that is not waited for any more.
                 _ => {}
             }
         }
         Err(self.failed("it does not answer"))
     }
 
-    fn line(&mut self) -> Result<Line, ImageError> {
-        let mut line = Vec::new();
-        let read = self.stream.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
-        let read = read.map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => {
-                self.failed("it does not answer; is another program connected to this socket?")
+    /// The next line. `goes_on` may end the wait for it.
+    fn line(&mut self, goes_on: impl Fn(&Self) -> Result<(), ImageError>) -> Result<Line, ImageError> {
+        let begun = Instant::now();
+        loop {
+            let left = LINE_MAX.saturating_sub(self.line.len() as u64);
+            // A part of a line stays for the next time.
+            let read = self.stream.by_ref().take(left).read_until(b'\n', &mut self.line);
+            match read {
+                Ok(_) => break,
+                Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Err(self.failed(error));
+                }
+                Err(_) if begun.elapsed() >= ANSWER_MAX => {
+                    return Err(self.failed("it does not answer; is another program connected to this socket?"));
+                }
+                Err(_) => goes_on(self)?,
             }
-            _ => self.failed(error),
-        })?;
-        if read == 0 {
+        }
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
             return Err(self.failed("it closed the connection"));
         }
         serde_json::from_slice(&line).map_err(|error| self.failed(error))
@@ -116,17 +141,30 @@ mod tests {
     }
 
     fn over(lines: &'static str) -> Result<Qmp, ImageError> {
-        Qmp::over(server(lines), "a test".to_owned())
+        Qmp::over(server(lines), "a test".to_owned(), &Stops::default())
     }
 
     #[test]
     fn answers_and_refusals_are_told_apart_and_events_are_left_out() {
         let mut qmp = over(
-            "{\"QMP\": {}}\r\n{\"return\": {}}\r\n{\"event\": \"STOP\"}\r\n{\"return\": [1]}\r\n{\"error\": {\"class\": \"x\", \"desc\": \"no\"}}\n",
+            "{\"QMP\": {}}\r\n{\"return\": {}, \"id\": 1}\r\n{\"event\": \"STOP\"}\r\n\
+             {\"return\": [7], \"id\": 1}\r\n{\"return\": [1], \"id\": 2}\r\n\
+             {\"error\": {\"class\": \"x\", \"desc\": \"late\"}, \"id\": 2}\r\n\
+             {\"error\": {\"class\": \"x\", \"desc\": \"no\"}, \"id\": 3}\n",
         )
         .expect("it speaks");
         assert_eq!(qmp.ask("a", json!({})).expect("answered"), json!([1]));
         assert_eq!(qmp.ask("b", json!({})).expect_err("refused").to_string(), "a test: b: no");
+    }
+
+    #[test]
+    fn a_wait_for_the_greeting_can_be_stopped() {
+        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        ours.set_read_timeout(Some(Duration::from_millis(1))).expect("set");
+        let stops = Stops::default();
+        stops.stop();
+        let error = Qmp::over(ours, "a test".to_owned(), &stops).err().expect("stopped").to_string();
+        assert!(error.contains("interrupted"), "{error}");
     }
 
     #[test]
@@ -135,6 +173,7 @@ mod tests {
             ("{}\n", "does not speak QMP"),
             ("HTTP/1.1 400\n", "expected value"),
             ("{\"QMP\": {}}\n{\"error\": {\"desc\": \"busy\"}}\n", "busy"),
+            ("{\"QMP\": {}}\n{\"error\": {\"desc\": \"busy\"}, \"id\": 1}\n", "busy"),
             ("{\"QMP\": {}}\n{\"return\"", "EOF"),
         ] {
             let error = over(lines).err().expect("refused").to_string();

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::time::SystemTime;
 
 use larder_format::entry::Extent;
+use rustix::fs::{Advice, fadvise};
 
 use super::{Image, ImageError};
 use crate::extents::data_extents;
@@ -65,6 +67,14 @@ impl Image for RawImage {
         self.file.read_exact_at(buffer, offset)
     }
 
+    fn read_parts(&self, parts: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        for (offset, buffer) in parts.iter() {
+            // Only a hint: the disk may work on all of them at once.
+            let _ = fadvise(&self.file, *offset, NonZeroU64::new(buffer.len() as u64), Advice::WillNeed);
+        }
+        parts.iter_mut().try_for_each(|(offset, buffer)| self.read_at(*offset, buffer))
+    }
+
     fn finish(&self) -> io::Result<()> {
         if self.written == written(&self.file)? {
             return Ok(());
@@ -94,6 +104,9 @@ mod tests {
         let mut all = vec![1; 10 << 20];
         image.read_at(0, &mut all).expect("reads");
         assert!(all == std::fs::read(&path).expect("reads"));
+        let (mut one, mut other) = (vec![1; 3 << 20], [1; 13]);
+        image.read_parts(&mut [(4 << 20, &mut one), (5 << 20, &mut other)]).expect("reads");
+        assert!(one == all[4 << 20..7 << 20] && other == *b"in the middle");
         let extents = image.extents().expect("holes");
         assert!(extents.iter().map(|run| run.length).sum::<u64>() < 1 << 20, "{extents:?}");
         assert!(extents.iter().any(|run| run.offset <= 5 << 20 && run.offset + run.length > (5 << 20) + 13));

@@ -22,10 +22,20 @@ use super::rising::{Rising, Wrong};
 /// Longest element (bytes).
 const ELEMENT_MAX: u64 = 64 << 10;
 
+/// What differs.
+#[derive(Debug)]
+pub(super) struct Thin {
+    /// Bytes of a block.
+    pub(super) block: u64,
+    /// Ranges of bytes; whole blocks.
+    pub(super) ranges: Vec<Range<u64>>,
+}
+
 /// Reads the ranges of bytes that differ.
-pub(super) fn parse(file: &mut impl BufRead) -> Result<Vec<Range<u64>>, Wrong> {
+pub(super) fn parse(file: &mut impl BufRead) -> Result<Thin, Wrong> {
     let mut rising = Rising::new();
     let (mut block, mut depth, mut is_whole) = (None, Vec::<String>::new(), false);
+    let mut has_diff = false;
     let mut text = Vec::new();
     loop {
         text.clear();
@@ -54,7 +64,7 @@ pub(super) fn parse(file: &mut impl BufRead) -> Result<Vec<Range<u64>>, Wrong> {
         let name = inside.split_ascii_whitespace().next().unwrap_or_default();
         match (name, &*depth) {
             ("superblock", []) => block = Some(sectors(inside)?),
-            ("diff", [root]) if root == "superblock" => {}
+            ("diff", [root]) if root == "superblock" && !has_diff => has_diff = true,
             ("same" | "different" | "left_only" | "right_only", [root, diff])
                 if root == "superblock" && diff == "diff" =>
             {
@@ -74,7 +84,12 @@ pub(super) fn parse(file: &mut impl BufRead) -> Result<Vec<Range<u64>>, Wrong> {
             depth.push(name.to_owned());
         }
     }
-    if is_whole { Ok(rising.into_ranges()) } else { Err(Wrong::text("it ends too early")) }
+    match (is_whole, has_diff) {
+        (true, true) => Ok(Thin { block: block.unwrap_or(1), ranges: rising.into_ranges() }),
+        // As of a program that found one of the volumes only.
+        (true, false) => Err(Wrong::text("it has no <diff>")),
+        (false, _) => Err(Wrong::text("it ends too early")),
+    }
 }
 
 /// Bytes of a block.
@@ -118,8 +133,9 @@ mod tests {
     #[test]
     fn all_but_same_blocks_are_changes() {
         let block = 128 * 512;
-        let ranges = parse(&mut WHOLE.as_bytes()).expect("a map");
-        assert_eq!(ranges, [8 * block..11 * block, 20 * block..21 * block]);
+        let thin = parse(&mut WHOLE.as_bytes()).expect("a map");
+        assert_eq!(thin.block, block);
+        assert_eq!(thin.ranges, [8 * block..11 * block, 20 * block..21 * block]);
     }
 
     /// Goal: a file that was cut off, or that is something else, does not make changes vanish.
@@ -129,6 +145,8 @@ mod tests {
             assert!(parse(&mut &WHOLE.as_bytes()[..from]).is_err(), "{}", &WHOLE[..from]);
         }
         assert_eq!(refused("<superblock data_block_size=\"128\">"), "it ends too early");
+        assert_eq!(refused("<superblock data_block_size=\"128\"></superblock>"), "it has no <diff>");
+        assert_eq!(refused("<superblock data_block_size=\"128\"/>"), "it ends too early");
         for (from, to, why) in [
             ("<different", "<changed", "<changed> is not expected"),
             ("data_block_size=\"128\"", "", "no number data_block_size"),
@@ -137,6 +155,7 @@ mod tests {
             ("begin=\"8\"", "begin=\"18446744073709551615\"", "beyond any image"),
             ("begin=\"10\"", "begin=\"7\"", "have to rise"),
             ("</diff>", "</same>", "ends nothing"),
+            ("</diff>", "</diff><diff>", "<diff> is not expected"),
             ("</superblock>\n", "</superblock><superblock data_block_size=\"1\"/>", "more behind its end"),
             ("<diff left=\"1\" right=\"2\">", "text <diff>", "is no element"),
         ] {

@@ -10,8 +10,11 @@
 //! a bitmap is left that has all changes since the last version. A bitmap of a version that never
 //! came to be is of no use, and the next backup removes it.
 
+use std::path::Path;
+
 use larder_format::ids::JobId;
 
+use super::stops::Stops;
 use super::{Changes, Image};
 
 /// An image of which QEMU notes the changes.
@@ -24,10 +27,23 @@ pub struct Tracked {
     pub changes: Vec<Changes>,
     /// What did not work as wished, for people.
     pub remarks: Vec<String>,
-    /// Ends reads, which fail then.
-    pub stopper: larder_nbd::client::Stopper,
+    /// What people may want to know, and need not act on.
+    pub notes: Vec<String>,
     /// What comes after the backup.
     pub ending: Box<dyn Ending>,
+}
+
+/// How an image is opened.
+#[derive(Clone)]
+pub struct Opening<'a> {
+    /// Names of its bitmaps.
+    pub names: Names,
+    /// For sockets, and for what a running QEMU writes.
+    pub folder: &'a Path,
+    /// Whether a bitmap is left for the next version, and those of earlier ones are removed.
+    pub keeps: bool,
+    /// What ends it early.
+    pub stops: &'a Stops,
 }
 
 /// What comes after a backup of an image. The image has been dropped before.
@@ -55,6 +71,11 @@ impl Names {
     /// What stands for the series.
     pub fn tag(&self) -> &str {
         &self.tag
+    }
+
+    /// The name of the folder of a running QEMU.
+    pub fn folder(&self) -> String {
+        format!("image-{}", self.tag)
     }
 
     /// The version that is about to be made.

@@ -12,7 +12,8 @@ use larder_job::{Clock, SystemClock};
 use larder_lnode::{BackupOptions, ImageInput, Input, MapOutcome, MapReport, MapTrust, WhyBase};
 use larder_source::PathText;
 use larder_source::image::{
-    Changes, Ending, Image, ImageError, Names, NbdImage, NbdUri, RawImage, Tracked, qcow2, qemu, read_map,
+    Changes, Ending, Image, ImageError, Names, NbdImage, NbdUri, Opening, RawImage, Stops, Tracked, qcow2, qemu,
+    read_map,
 };
 use larder_store::Repository;
 use larder_store::repository::{SystemEntropy, random};
@@ -112,6 +113,8 @@ struct Opened {
     image: Box<dyn Image>,
     extents: Option<Vec<larder_format::entry::Extent>>,
     changes: Vec<Changes>,
+    /// Why there are none, if there could be.
+    no_map: Option<&'static str>,
     /// What comes after the backup of an image whose changes are noted.
     ending: Option<Box<dyn Ending>>,
 }
@@ -130,8 +133,14 @@ pub(super) fn run(
     let path = clean_path(&shown)?;
     let options =
         BackupOptions { job: Some(job), ..options(app, repository, args, host, series, vec![shown], layout)? };
-    let Opened { image, extents, changes, ending } = open(app, repository, args, wanted, &options.series, job)?;
-    let has_no_map = ending.is_some() && changes.is_empty() && !args.force;
+    let stops = stops(app);
+    let opened = open(app, repository, args, wanted, &options.series, job, &stops);
+    // What fails because it was stopped is an interruption.
+    let Opened { image, extents, changes, no_map, ending } = opened.map_err(|failure| match stops.is_stopped() {
+        true => Failure::new(Exit::Interrupted, "interrupted while the image was opened"),
+        false => failure,
+    })?;
+    let no_map = no_map.filter(|_| !args.force);
     let changes = if args.force { Vec::new() } else { changes };
     let trust = MapTrust::Checked(NonZeroU32::new(args.image.verify_every));
     let input = Input::Image(ImageInput { path, image, extents, changes, trust });
@@ -143,13 +152,25 @@ pub(super) fn run(
     }
     let mut performed = performed?;
     let has_predecessor = performed.report.bases.iter().any(|base| matches!(base.why, WhyBase::Newest | WhyBase::Own));
-    if has_no_map && has_predecessor {
-        let why = "the image has no whole bitmap of an earlier snapshot of this series";
+    if let (Some(why), true) = (no_map, has_predecessor) {
         app.out.remark(&format!("note: the whole image was read, because {why}"));
         performed.report.map = Some(MapReport { outcome: MapOutcome::Unusable(why), checked_bytes: 0 });
     }
     performed.tell(app, serde_json::Map::new())?;
     Ok(performed.exit())
+}
+
+/// Ends what an image waits for when the backup is interrupted. From now on, the first signal does
+/// not end the process: a disk of QEMU is to be left as it was.
+fn stops(app: &App) -> Stops {
+    let stops = Stops::default();
+    let stopping = stops.clone();
+    app.interrupts.on_cancel(move || stopping.stop());
+    app.interrupts.job_begins();
+    if app.interrupts.is_cancelled() {
+        stops.stop();
+    }
+    stops
 }
 
 fn open(
@@ -159,6 +180,7 @@ fn open(
     wanted: &Wanted,
     series: &str,
     job: JobId,
+    stops: &Stops,
 ) -> Result<Opened, Failure> {
     match wanted {
         Wanted::Raw(path, is_sure) => {
@@ -169,33 +191,32 @@ fn open(
                 return Err(Failure::usage(format!("{path} looks like a qcow2 image"))
                     .advise(format!("say qcow2:{path} to store its disk, or raw:{path} to store the file as it is")));
             }
-            let changes = map_of(app, repository, args, image.size())?;
+            let (changes, no_map) = map_of(app, repository, args, series, image.size())?;
             let extents = image.extents().map(<[_]>::to_vec);
-            Ok(Opened { image: Box::new(image), extents, changes, ending: None })
+            Ok(Opened { image: Box::new(image), extents, changes, no_map, ending: None })
         }
         Wanted::Nbd(uri) => {
             let context = &args.image.changed_context;
             let contexts: Vec<String> = context.iter().cloned().collect();
-            let image = NbdImage::connect(uri, &contexts)?;
-            let stopper = image.stopper();
-            app.interrupts.on_cancel(move || stopper.stop());
-            let changes = match (context, since(app, repository, &args.image)?) {
+            let image = NbdImage::connect(uri, &contexts, stops)?;
+            let (changes, no_map) = match (context, since(app, repository, &args.image, series)?) {
                 (Some(context), Some(since)) => {
                     if !image.has_context(context) {
                         return Err(Failure::new(Exit::Failed, format!("the server has no context {context}"))
                             .advise("`nbdinfo --list` shows its contexts; without --changed-context, all is read"));
                     }
-                    vec![Changes { since, size: image.size(), ranges: image.changes(context)? }]
+                    (vec![Changes { since, size: image.size(), ranges: image.changes(context)? }], None)
                 }
-                _ => map_of(app, repository, args, image.size())?,
+                _ => map_of(app, repository, args, series, image.size())?,
             };
             let extents = image.extents()?;
-            Ok(Opened { image: Box::new(image), extents, changes, ending: None })
+            Ok(Opened { image: Box::new(image), extents, changes, no_map, ending: None })
         }
         Wanted::Qcow2(path) => {
             let path = PathBuf::from(OsString::from_vec(environment::absolute(&path.clone().into_os_string())?));
             let folder = private_folder()?;
-            let tracked = qcow2::open(&path, names(repository, series, job), &folder, !args.dry_run);
+            let names = names(repository, series, job);
+            let tracked = qcow2::open(&path, Opening { names, folder: &folder, keeps: !args.dry_run, stops });
             // Only its socket was there.
             let _ = std::fs::remove_dir(&folder);
             Ok(tracking(app, tracked?))
@@ -203,7 +224,8 @@ fn open(
         Wanted::Qemu(device, socket) => {
             let names = names(repository, series, job);
             let folder = scratch(app, &args.image, &names)?;
-            Ok(tracking(app, qemu::open(socket, device, names, &folder, !args.dry_run)?))
+            let opening = Opening { names, folder: &folder, keeps: !args.dry_run, stops };
+            Ok(tracking(app, qemu::open(socket, device, opening)?))
         }
     }
 }
@@ -218,7 +240,7 @@ fn names(repository: &Repository, series: &str, job: JobId) -> Names {
 /// there is found.
 fn scratch(app: &App, args: &ImageArgs, names: &Names) -> Result<PathBuf, Failure> {
     let parent = args.image_scratch.clone().or_else(|| app.scratch()).unwrap_or_else(std::env::temp_dir);
-    let folder = parent.join(format!("image-{}", names.tag()));
+    let folder = parent.join(names.folder());
     let failed = |error: std::io::Error| {
         Failure::of(Exit::Failed, &error).while_doing(&format!("cannot create the folder {}", folder.display()))
     };
@@ -236,23 +258,28 @@ fn scratch(app: &App, args: &ImageArgs, names: &Names) -> Result<PathBuf, Failur
 }
 
 fn tracking(app: &App, tracked: Tracked) -> Opened {
-    let Tracked { image, extents, changes, remarks, stopper, ending } = tracked;
+    let Tracked { image, extents, changes, remarks, notes, ending } = tracked;
     remarks.iter().for_each(|remark| app.out.warn(remark));
-    app.interrupts.on_cancel(move || stopper.stop());
-    Opened { image, extents, changes, ending: Some(ending) }
+    notes.iter().for_each(|note| app.out.remark(&format!("note: {note}")));
+    let why = "the image has no whole bitmap of an earlier snapshot of this series";
+    let no_map = changes.is_empty().then_some(why);
+    Opened { image, extents, changes, no_map, ending: Some(ending) }
 }
 
+/// A map, or why a given one cannot be used.
+type Mapped = (Vec<Changes>, Option<&'static str>);
+
 /// The map in a file.
-fn map_of(app: &App, repository: &Repository, args: &BackupArgs, size: u64) -> Result<Vec<Changes>, Failure> {
-    let asked = since(app, repository, &args.image)?;
+fn map_of(app: &App, repository: &Repository, args: &BackupArgs, series: &str, size: u64) -> Result<Mapped, Failure> {
+    let asked = since(app, repository, &args.image, series)?;
     let Some(file) = &args.image.changed_map else {
         return match asked {
-            None => Ok(Vec::new()),
+            None => Ok((Vec::new(), None)),
             Some(_) => Err(Failure::usage("--changed-since needs --changed-map or --changed-context")),
         };
     };
     let map = read_map(file)?;
-    let named = map.since.map(|text| snapshot(app, repository, OsStr::new(&text))).transpose()?;
+    let named = map.since.as_ref().map(|text| snapshot(app, repository, OsStr::new(text), series)).transpose()?;
     if let (Some(asked), Some(named)) = (asked, named)
         && asked != named
     {
@@ -260,7 +287,13 @@ fn map_of(app: &App, repository: &Repository, args: &BackupArgs, size: u64) -> R
         return Err(Failure::usage(why).advise("use the map of the named snapshot, or leave out --changed-since"));
     }
     let since = asked.or(named).ok_or_else(|| unnamed(file))?;
-    Ok(vec![Changes { since, size, ranges: map.ranges }])
+    if !map.is_within(size) {
+        return Ok((
+            Vec::new(),
+            Some("the map names changes behind the end of the image, so it is that of another one"),
+        ));
+    }
+    Ok((vec![Changes { since, size, ranges: map.ranges }], None))
 }
 
 fn unnamed(file: &Path) -> Failure {
@@ -271,13 +304,13 @@ fn unnamed(file: &Path) -> Failure {
     .advise("name the snapshot with --changed-since")
 }
 
-fn since(app: &App, repository: &Repository, args: &ImageArgs) -> Result<Option<JobId>, Failure> {
-    args.changed_since.as_deref().map(|text| snapshot(app, repository, text)).transpose()
+fn since(app: &App, repository: &Repository, args: &ImageArgs, series: &str) -> Result<Option<JobId>, Failure> {
+    args.changed_since.as_deref().map(|text| snapshot(app, repository, text, series)).transpose()
 }
 
-/// The snapshot that a text names. A whole id may be that of one that is gone: then nothing is
-/// taken over.
-fn snapshot(app: &App, repository: &Repository, text: &OsStr) -> Result<JobId, Failure> {
+/// The snapshot that a text names; `latest` is that of the series. A whole id may be that of one
+/// that is gone: then nothing is taken over.
+fn snapshot(app: &App, repository: &Repository, text: &OsStr, series: &str) -> Result<JobId, Failure> {
     if let Some(id) = text.to_str().and_then(|text| text.parse().ok()) {
         return Ok(id);
     }
@@ -285,7 +318,8 @@ fn snapshot(app: &App, repository: &Repository, text: &OsStr) -> Result<JobId, F
     if reference.path.is_some() {
         return Err(Failure::usage("changes are counted from a snapshot, without a path"));
     }
-    let versions = Versions::load_named(app, repository, &FilterArgs::default(), &[&reference.snapshot])?;
+    let filter = FilterArgs { series: vec![series.to_owned()], ..FilterArgs::default() };
+    let versions = Versions::load_named(app, repository, &filter, &[&reference.snapshot])?;
     versions.find(app, &reference.snapshot).map(|version| version.id())
 }
 

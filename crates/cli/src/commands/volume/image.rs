@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use larder_source::image::{Image, NbdImage};
+use larder_source::image::{Image, NbdImage, Stops};
 use larder_volume::Store;
 
 use super::control::Client;
@@ -40,5 +40,5 @@ pub(super) fn served(store: &Path, export: &str, size: u64) -> Result<NbdImage, 
     if device.size() != size {
         return Err(Failure::new(Exit::Failed, format!("the server has another snapshot {export}")));
     }
-    Ok(NbdImage::over(device, "the server of the store"))
+    Ok(NbdImage::over(device, "the server of the store", &Stops::default()))
 }
