@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::FromArgMatches;
-use larder_profile::config::{Config, Profile, Variables, load};
+use larder_profile::config::{Config, Profile, Variables, load, notifications};
 use larder_profile::document::ConfigError;
 use larder_profile::nearest::did_you_mean;
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ use crate::environment;
 use crate::failure::Failure;
 use crate::password::Password;
 
-pub(crate) use check::check_all;
+pub(crate) use check::{check_all, repositories};
 pub(crate) use compose::{Wanted, step};
 pub(crate) use definitions::{Definitions, Shape, shape};
 pub(crate) use layers::{chosen, layers};
@@ -54,6 +54,9 @@ pub(crate) struct Configured {
     pub(crate) secret: Secret,
     /// Options for all verbs that were typed, for the steps of a run.
     pub(crate) typed: Vec<OsString>,
+    /// Why the configuration cannot be used. Only `run` goes on then, to tell those who wait for a
+    /// message.
+    pub(crate) mistake: Option<String>,
 }
 
 /// Why a command line is refused.
@@ -104,10 +107,25 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<(Cli, Configured), Refused> {
         let failure = Failure::usage(error.to_string());
         if is_asked_for { failure } else { failure.advise("`--config /dev/null` goes without the file") }
     };
-    let config = Arc::new(read(&path).map_err(|error| failed(&error))?);
-    definitions.check_names(&config).map_err(|error| failed(&error))?;
+    let is_run = typed.verb == ["run"];
+    let mistaken = |config: Arc<Config>, error: &ConfigError| {
+        let mistake = Some(error.to_string());
+        Ok((strict(argv)?, Configured { config: Some(config), mistake, ..Configured::default() }))
+    };
+    let config = match read(&path) {
+        Ok(config) => Arc::new(config),
+        Err(error) if is_run => return mistaken(Arc::new(messages_only(&path)), &error),
+        Err(error) => return Err(failed(&error).into()),
+    };
     let wanted = Wanted::of(&config, &typed)?;
-    let arguments = compose::arguments(&definitions, &config, &wanted, &typed, &off).map_err(|error| failed(&error))?;
+    let arguments = definitions
+        .check_names(&config)
+        .and_then(|()| compose::arguments(&definitions, &config, &wanted, &typed, &off));
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(error) if is_run => return mistaken(config.clone(), &error),
+        Err(error) => return Err(failed(&error).into()),
+    };
     let mut cli = strict(&arguments)?;
     let configured = wanted.configured(&config, &mut cli.global)?;
     Ok((cli, Configured { typed: compose::typed_globals(&definitions, &typed), ..configured }))
@@ -121,9 +139,18 @@ pub(crate) fn no_file(why: impl Into<String>) -> Failure {
 
 /// Reads the configuration.
 pub(crate) fn read(path: &Path) -> Result<Config, ConfigError> {
+    with_variables(path, load)
+}
+
+/// A configuration that has the messages of one with a mistake, and nothing else.
+fn messages_only(path: &Path) -> Config {
+    Config { notify: with_variables(path, notifications), ..Config::default() }
+}
+
+fn with_variables<T>(path: &Path, read: impl FnOnce(&Path, &Variables<'_>) -> T) -> T {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let env = |name: &str| std::env::var(name).ok();
-    load(&path, &Variables { hostname: &environment::host(), env: &env })
+    read(&path, &Variables { hostname: &environment::host(), env: &env })
 }
 
 /// The configuration file, and whether somebody named it.

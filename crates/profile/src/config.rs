@@ -17,7 +17,7 @@ use crate::document::{ConfigError, Entry, Place};
 use crate::hooks::Hook;
 use crate::nearest::did_you_mean;
 
-pub use read::load;
+pub use read::{load, notifications};
 pub use section::{PROFILE_KEYS, REPOSITORY_KEYS};
 pub use variables::Variables;
 
@@ -100,6 +100,35 @@ pub struct Hooks {
     pub failed: Vec<Hook>,
     /// In both cases, last.
     pub finally: Vec<Hook>,
+    /// The events that the file names, also those with an empty list. The others are inherited.
+    pub named: Vec<String>,
+}
+
+impl Hooks {
+    /// The hooks of an event; `None` if there is no such event.
+    pub fn of_mut(&mut self, event: &str) -> Option<&mut Vec<Hook>> {
+        match event {
+            "before" => Some(&mut self.before),
+            "after" => Some(&mut self.after),
+            "failed" => Some(&mut self.failed),
+            "finally" => Some(&mut self.finally),
+            _ => None,
+        }
+    }
+
+    /// Takes over the hooks of events that it does not name itself.
+    fn inherit(&mut self, above: &Self) {
+        let mut above = above.clone();
+        for event in std::mem::take(&mut above.named) {
+            if self.named.contains(&event) {
+                continue;
+            }
+            if let (Some(own), Some(others)) = (self.of_mut(&event), above.of_mut(&event)) {
+                *own = std::mem::take(others);
+            }
+            self.named.push(event);
+        }
+    }
 }
 
 /// A set of files, its repositories and their policies.
@@ -191,7 +220,7 @@ pub struct Notify {
 }
 
 /// The whole configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Config {
     /// The files, the main one first.
     pub files: Vec<PathBuf>,
@@ -289,11 +318,9 @@ fn inherited(config: &Config, profile: &Profile) -> Result<Profile, ConfigError>
         take(&mut whole.relax, &above.relax);
         whole.schedule = whole.schedule.take().or_else(|| above.schedule.clone());
         whole.random_delay = whole.random_delay.or(above.random_delay);
-        if whole.hooks == Hooks::default() {
-            whole.hooks = above.hooks.clone();
-        }
+        whole.hooks.inherit(&above.hooks);
         for (verb, hooks) in &above.verb_hooks {
-            whole.verb_hooks.entry(verb.clone()).or_insert_with(|| hooks.clone());
+            whole.verb_hooks.entry(verb.clone()).or_default().inherit(hooks);
         }
         whole.options.extend(above.options.iter().cloned());
         next = above.inherit.as_ref();

@@ -67,8 +67,13 @@ impl Journal {
         Self { path: folder.join("runs.jsonl") }
     }
 
-    /// All lines, the oldest first. Lines that cannot be read are left out, and so is everything if
-    /// there is no file.
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    /// All lines, in the order in which they were added. Lines that cannot be read are left out.
+    /// Without a file there are none.
     ///
     /// # Errors
     /// The file cannot be read.

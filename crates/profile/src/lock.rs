@@ -1,4 +1,5 @@
-//! The lock that keeps two runs of a profile apart on one machine.
+//! Locks that keep two runs of a profile apart on one machine, and two of the maintenance of a
+//! repository.
 //!
 //! It is an `flock` on a file, so it ends with its process in every case. The file says who has it.
 
@@ -9,9 +10,18 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// The lock of a profile. A drop releases it.
+/// What a lock is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locked<'a> {
+    /// Runs of a profile.
+    Profile(&'a str),
+    /// Maintenance of a repository, by its name in the configuration.
+    Maintenance(&'a str),
+}
+
+/// A lock. A drop releases it.
 #[derive(Debug)]
-pub struct ProfileLock {
+pub struct RunLock {
     _file: File,
 }
 
@@ -28,18 +38,21 @@ pub struct Holder {
 #[derive(Debug)]
 pub enum Attempt {
     /// This process has the lock.
-    Locked(ProfileLock),
+    Locked(RunLock),
     /// Another run has it.
     Held(Holder),
 }
 
-impl ProfileLock {
-    /// Takes the lock of a profile in a folder, if no other run has it.
+impl RunLock {
+    /// Takes a lock in a folder, if no other run has it.
     ///
     /// # Errors
     /// The file cannot be made or written.
-    pub fn take(folder: &Path, profile: &str, now_ms: u64) -> io::Result<Attempt> {
-        let path = folder.join(format!("profile-{profile}.lock"));
+    pub fn take(folder: &Path, what: Locked<'_>, now_ms: u64) -> io::Result<Attempt> {
+        let path = folder.join(match what {
+            Locked::Profile(name) => format!("profile-{name}.lock"),
+            Locked::Maintenance(name) => format!("maintenance-{name}.lock"),
+        });
         let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -68,11 +81,13 @@ mod tests {
     #[test]
     fn one_run_of_a_profile_at_a_time() {
         let folder = tempfile::tempdir().expect("a folder");
-        let take = |profile: &str, now| ProfileLock::take(folder.path(), profile, now).expect("files can be made");
+        let take_any = |what: Locked<'_>, now| RunLock::take(folder.path(), what, now).expect("files can be made");
+        let take = |profile: &str, now| take_any(Locked::Profile(profile), now);
         let Attempt::Locked(first) = take("home", 5) else { panic!("nobody has it") };
         let Attempt::Held(holder) = take("home", 6) else { panic!("it is held") };
         assert_eq!(holder, Holder { process: Some(std::process::id()), since_ms: Some(5) });
         assert!(matches!(take("other", 7), Attempt::Locked(_)));
+        assert!(matches!(take_any(Locked::Maintenance("home"), 7), Attempt::Locked(_)));
         drop(first);
         assert!(matches!(take("home", 8), Attempt::Locked(_)));
     }

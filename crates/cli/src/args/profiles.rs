@@ -143,6 +143,10 @@ pub(crate) struct ShowScheduleArgs {
     /// Names of profiles [default: all]
     #[arg(value_name = "PROFILE")]
     pub(crate) profiles: Vec<String>,
+
+    /// Where it is installed
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
 }
 
 /// What to remove.

@@ -7,6 +7,7 @@
 mod hooked;
 mod maintenance;
 mod metrics;
+mod mistake;
 mod notify;
 mod preflight;
 mod report;
@@ -18,14 +19,14 @@ use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use larder_job::{Clock, SystemClock};
-use larder_profile::config::{Config, Profile, Repository};
+use larder_profile::config::{Config, Profile};
 use larder_profile::journal::{Journal, Line, RUN};
-use larder_profile::lock::{Attempt, Holder, ProfileLock};
+use larder_profile::lock::{Attempt, Holder, Locked, RunLock};
 
 use super::config;
 use crate::app::App;
 use crate::args::RunArgs;
-use crate::configured::{self, Definitions, check_all};
+use crate::configured::{self, Definitions, check_all, repositories};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -40,16 +41,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
     let config = config::of(app)?;
     let definitions = Definitions::new();
-    if let Some(mistake) = check_all(&definitions, config).into_iter().next() {
-        return Err(Failure::usage(mistake).advise("`larder config check` shows all mistakes"));
-    }
     let folder = folder(app)?;
     let journal = Journal::new(&folder);
     let now_ms = SystemClock.now_ms();
-    let chosen = chosen(app, args, config, &read(&journal)?, now_ms)?;
-    for profile in &chosen {
-        has_repository(app, config, profile)?;
-    }
+    let before = read(&journal)?;
+    let chosen = match prepared(app, args, config, &definitions, &before, now_ms) {
+        Ok(chosen) => chosen,
+        Err(failure) => {
+            if !args.dry_run {
+                let runner = Runner::new(app, config, &definitions, false, &journal, &before);
+                mistake::tell(runner, args, &failure, now_ms);
+                write_metrics(app, args, config, &journal);
+            }
+            return Err(failure);
+        }
+    };
     let (mut profiles, mut locks) = (Vec::new(), Vec::new());
     for profile in chosen {
         // A dry run disturbs nobody.
@@ -77,16 +83,42 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
     }
     let mut runner = Runner::new(app, config, &definitions, args.dry_run, &journal, &before);
     let exit = runner.run(&profiles);
-    let file = args.metrics_file.as_ref().or(config.metrics_file.as_ref().map(|file| &file.value));
-    if let Some(file) = file.filter(|_| !args.dry_run) {
-        // A file that cannot be written is no reason to call a backup failed.
-        let text = metrics::render(&read(&journal)?);
-        if let Err(error) = metrics::write(file, &text) {
-            app.out.warn(&format!("the metrics file {} cannot be written: {error}", file.display()));
-        }
+    if !args.dry_run {
+        write_metrics(app, args, config, &journal);
     }
     drop(locks);
     exit
+}
+
+/// The profiles to run, of a configuration without a mistake.
+fn prepared<'a>(
+    app: &App,
+    args: &RunArgs,
+    config: &'a Config,
+    definitions: &Definitions,
+    before: &[Line],
+    now_ms: u64,
+) -> Result<Vec<&'a Profile>, Failure> {
+    let mistake = app.configured.mistake.clone();
+    if let Some(mistake) = mistake.or_else(|| check_all(definitions, config).into_iter().next()) {
+        return Err(Failure::usage(mistake).advise("`larder config check` shows all mistakes"));
+    }
+    let chosen = chosen(app, args, config, before, now_ms)?;
+    for profile in &chosen {
+        has_repository(app, config, profile)?;
+    }
+    Ok(chosen)
+}
+
+/// A file that cannot be written is no reason to call a backup failed.
+fn write_metrics(app: &App, args: &RunArgs, config: &Config, journal: &Journal) {
+    let file = args.metrics_file.as_ref().or(config.metrics_file.as_ref().map(|file| &file.value));
+    let Some(file) = file else { return };
+    let lines = journal.read();
+    let written = lines.and_then(|lines| metrics::write(file, &metrics::render(&lines, SystemClock.now_ms())));
+    if let Err(error) = written {
+        app.out.warn(&format!("the metrics file {} cannot be written: {error}", file.display()));
+    }
 }
 
 /// The folder for locks and the journal, which is made.
@@ -164,14 +196,6 @@ fn delay_ms(profile: &Profile) -> u64 {
     hash % most.max(1)
 }
 
-/// The repositories of a profile.
-pub(super) fn repositories<'a>(config: &'a Config, profile: &Profile) -> Vec<&'a Repository> {
-    match (&*profile.repositories, &*config.repositories) {
-        ([], [only]) => vec![only],
-        (names, _) => names.iter().filter_map(|name| config.repository(&name.value)).collect(),
-    }
-}
-
 fn has_repository(app: &App, config: &Config, profile: &Profile) -> Result<(), Failure> {
     let all = repositories(config, profile);
     match &app.configured.repository {
@@ -191,15 +215,10 @@ fn has_repository(app: &App, config: &Config, profile: &Profile) -> Result<(), F
 }
 
 /// Takes the lock of a profile.
-fn lock(
-    app: &App,
-    folder: &std::path::Path,
-    profile: &Profile,
-    wait: Option<Duration>,
-) -> Result<ProfileLock, Failure> {
+fn lock(app: &App, folder: &std::path::Path, profile: &Profile, wait: Option<Duration>) -> Result<RunLock, Failure> {
     let started = Instant::now();
     loop {
-        let attempt = ProfileLock::take(folder, &profile.name, SystemClock.now_ms()).map_err(|error| {
+        let attempt = RunLock::take(folder, Locked::Profile(&profile.name), SystemClock.now_ms()).map_err(|error| {
             Failure::of(Exit::Failed, &error).while_doing(&format!("cannot lock the profile {}", profile.name))
         })?;
         match attempt {

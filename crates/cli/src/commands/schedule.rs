@@ -12,7 +12,7 @@ use larder_profile::config::{Config, Profile};
 use super::config;
 use crate::app::App;
 use crate::args::{InstallArgs, RemoveArgs, ScheduleArgs, ScheduleCommand, StarterName, WhereArgs};
-use crate::configured::{self, Definitions, check_all};
+use crate::configured::{self, Definitions, check_all, chosen as chosen_options, layers, repositories};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::safe;
@@ -79,9 +79,35 @@ fn remove(app: &App, args: &RemoveArgs) -> Result<(), Failure> {
     }
 }
 
+/// What is installed for a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Missing,
+    Current,
+    /// The configuration or the program changed since.
+    Differs,
+}
+
+/// Arguments that give a password.
+const SECRETS: [&str; 4] = ["key_file", "password_file", "password_command", "insecure_no_password"];
+
 /// Nobody is there to type a password.
 fn asks_nobody(config: &Config, profile: &Profile) -> Result<(), Failure> {
-    let repositories = super::run::repositories(config, profile);
+    let repositories = repositories(config, profile);
+    let definitions = Definitions::new();
+    for repository in &repositories {
+        let chosen =
+            chosen_options(&definitions, &layers(config, Some(profile), Some(repository)), &["backup".to_owned()]);
+        let has_secret =
+            chosen.is_ok_and(|chosen| chosen.iter().any(|option| SECRETS.contains(&option.arg.get_id().as_str())));
+        if !has_secret {
+            let why = format!(
+                "{}: the repository {} has no credential, and runs of the profile {} on schedule cannot ask for a password",
+                repository.place, repository.name, profile.name
+            );
+            return Err(Failure::usage(why).advise("use a credential with password-file, password-command or key-file"));
+        }
+    }
     let credentials = repositories.iter().filter_map(|repository| config.credential_of(repository));
     match credentials.into_iter().find(|credential| credential.options.is_empty()) {
         Some(asks) => {

@@ -1,11 +1,11 @@
 //! Everything that can be wrong in a configuration, found without any repository.
 
-use larder_profile::config::Config;
+use larder_profile::config::{Config, Profile, Repository};
 use larder_profile::document::ConfigError;
 use larder_profile::nearest::did_you_mean;
 use larder_profile::systemd;
 
-use super::compose::{location, sources};
+use super::compose::{location, series_of, sources};
 use super::definitions::{Definitions, arguments, tables};
 use super::layers::{chosen, layers};
 
@@ -37,6 +37,41 @@ pub(crate) fn check_all(definitions: &Definitions, config: &Config) -> Vec<Strin
             }
         }
     }
+    found.extend(shared_series(definitions, config));
     found.extend(config.repositories.iter().filter_map(|repository| Some(location(repository).err()?.message)));
     found
+}
+
+/// Profiles whose backups would follow each other in one series, on one repository. Each would
+/// apply its policy to the snapshots of the other.
+fn shared_series(definitions: &Definitions, config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut known: Vec<(&str, String, &Profile)> = Vec::new();
+    for profile in &config.profiles {
+        for repository in repositories(config, profile) {
+            let layers = layers(config, Some(profile), Some(repository));
+            // Mistakes in values are reported already.
+            let Ok((series, place)) = series_of(definitions, &layers, profile, None) else { continue };
+            let is_same = |other: &&(&str, String, &Profile)| other.0 == repository.name && other.1 == series;
+            if let Some((_, _, other)) = known.iter().find(is_same) {
+                let place = place.as_ref().unwrap_or(&profile.place);
+                let why = format!(
+                    "the profiles {} and {} have the series {series} on {}, and each would forget snapshots of the other; name another series",
+                    other.name, profile.name, repository.name
+                );
+                found.push(ConfigError::at(place, why).to_string());
+                break;
+            }
+            known.push((&repository.name, series, profile));
+        }
+    }
+    found
+}
+
+/// The repositories of a profile. The only one needs no name.
+pub(crate) fn repositories<'a>(config: &'a Config, profile: &Profile) -> Vec<&'a Repository> {
+    match (&*profile.repositories, &*config.repositories) {
+        ([], [only]) => vec![only],
+        (names, _) => names.iter().filter_map(|name| config.repository(&name.value)).collect(),
+    }
 }

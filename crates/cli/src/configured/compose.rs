@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use larder_profile::config::{Config, Profile, Repository};
-use larder_profile::document::ConfigError;
+use larder_profile::document::{ConfigError, Place};
 use larder_store::Location;
 
 use super::definitions::{Definitions, Shape, shape};
@@ -281,17 +281,31 @@ fn series_argument(
     if !is_wanted {
         return Ok(None);
     }
+    let typed_host = typed.value("host").filter(|_| verb == "backup").map(|host| host.to_string_lossy().into_owned());
+    let (series, _) = series_of(definitions, layers, profile, typed_host)?;
+    Ok(Some(format!("--series={series}").into()))
+}
+
+/// The series of the backups of a profile, and the place where the file names it.
+pub(super) fn series_of(
+    definitions: &Definitions,
+    layers: &[super::layers::Source<'_>],
+    profile: &Profile,
+    typed_host: Option<String>,
+) -> Result<(String, Option<Place>), ConfigError> {
     let of_backup = chosen(definitions, layers, &["backup".to_owned()])?;
     let value_of = |id: &str| {
         let chosen = of_backup.iter().find(|chosen| chosen.arg.get_id() == id)?;
         let word = chosen.arguments.first()?.to_str()?;
-        word.split_once('=').map(|(_, value)| value.to_owned())
+        Some((word.split_once('=')?.1.to_owned(), chosen.places.first().cloned()))
     };
-    let typed_host = typed.value("host").filter(|_| verb == "backup").map(|host| host.to_string_lossy().into_owned());
+    if let Some(series) = value_of("series") {
+        return Ok(series);
+    }
+    let of_file = || value_of("host").map(|(host, _)| host);
     let of_variable = || environment::variable("LARDER_HOST")?.into_string().ok();
-    let host = || typed_host.or_else(|| value_of("host")).or_else(of_variable).unwrap_or_else(environment::host);
-    let series = value_of("series").unwrap_or_else(|| format!("{}:{}", host(), profile.name));
-    Ok(Some(format!("--series={series}").into()))
+    let host = typed_host.or_else(of_file).or_else(of_variable).unwrap_or_else(environment::host);
+    Ok((format!("{host}:{}", profile.name), None))
 }
 
 /// What a profile backs up.

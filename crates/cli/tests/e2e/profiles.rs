@@ -157,6 +157,12 @@ fn mistakes_of_the_configuration_are_named() {
     ] {
         assert!(ran.stderr.contains(says), "{says:?} is not in {}", ran.stderr);
     }
+    // Two profiles in one series would forget snapshots of each other.
+    let two = "[profiles.home.backup]\nseries = \"testhost:two\"\n[profiles.two]\nrepositories = [\"nas\"]\n";
+    it.rewrite(&format!("{SIMPLE}{two}"));
+    it.larder(&["config", "check"]).code(2).says("the profiles home and two have the series testhost:two on nas");
+    it.rewrite(&format!("{SIMPLE}{two}[profiles.two.backup]\nseries = \"x\"\n"));
+    it.larder(&["config", "check"]).ok();
     // A command that does not need the file can go without it.
     it.rewrite("versionx = 1\n");
     it.larder(&["snapshots", "-r", "/none"]).code(2);
@@ -386,6 +392,80 @@ fn an_interrupted_run_ends_with_its_last_hooks() {
     // The next run is not hindered.
     it.play.write("go", "");
     it.larder(&["run", "home"]).ok();
+}
+
+/// A reader that went away ends the steps, and not the hooks and messages.
+#[test]
+fn a_closed_output_prevents_no_hook_and_no_message() {
+    let hooks = "[profiles.home.hooks]\nfinally = \"echo finally >> @/told\"\n[profiles.home.backup.hooks]\n\
+                 finally = \"echo backup $LARDER_EXIT_CODE >> @/told\"\n[notify.me]\nkind = \"command\"\n\
+                 run = \"echo $LARDER_EVENT $LARDER_EXIT_CODE >> @/told\"\n";
+    let it = simple(hooks);
+    let mut command = it.command(&["run", "home", "--verbose"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let ended = command.stdout(writer).stderr(Stdio::null()).status().expect("it runs");
+    assert_eq!(ended.code(), Some(141));
+    assert_eq!(it.text("told"), "backup 141\nfinally\nfailure 141\n");
+}
+
+/// A configuration that nobody can run is a failure that people are told about.
+#[test]
+fn mistakes_of_the_configuration_are_told() {
+    let notify = "[notify.me]\nkind = \"command\"\nrun = \"echo $LARDER_EVENT $LARDER_PROFILE >> @/told\"\n\
+                  on = [\"failure\", \"recovery\"]\n[metrics]\nfile = \"@/larder.prom\"\n";
+    let it = simple(notify);
+    let sound = format!("{SIMPLE}schedule = \"monthly\"\n{notify}");
+    // A value that the program refuses, a key that it does not know, and a wrong file.
+    it.rewrite(&format!("{sound}[profiles.home.forget]\nkeep-daily = \"x\"\n"));
+    it.larder(&["run", "home"]).code(2).says("keep-daily");
+    assert!(
+        it.text("larder.prom").contains("larder_run_exit_code{profile=\"home\",repository=\"\",command=\"run\"} 2")
+    );
+    it.rewrite(&format!("{sound}[profiles.home.forget]\nkeep-dailyx = 5\n"));
+    it.larder(&["run", "home"]).code(2).says("keep-dailyx");
+    it.rewrite(&format!("{sound}[profiles.odd]\nschedule = \"sometimes\"\n"));
+    it.larder(&["run", "home"]).code(2).says("is no schedule");
+    it.larder(&["run", "nobody"]).code(2);
+    assert_eq!(it.text("told"), "failure home\nfailure home\nfailure home\nfailure nobody\n");
+    // A dry run tells nobody, and neither do other verbs. What is due is told once a day.
+    it.larder(&["run", "home", "--dry-run"]).code(2);
+    it.larder(&["-r", "nas", "snapshots"]).code(2);
+    it.larder(&["run", "--due"]).code(2);
+    it.larder(&["run", "--due"]).code(2);
+    assert_eq!(it.text("told").lines().skip(4).collect::<Vec<_>>(), ["failure configuration"]);
+    it.rewrite(&sound);
+    it.larder(&["run", "home"]).ok();
+    assert!(it.text("told").ends_with("recovery home\n"), "{}", it.text("told"));
+}
+
+/// Two runs that are due together maintain a repository once.
+#[test]
+fn maintenance_is_run_once() {
+    let more = "[repositories.nas.optimize]\nevery = \"1d\"\n[profiles.two]\nsources = [\"@/source\"]\n\
+                repositories = [\"nas\"]\n";
+    let it = simple(more);
+    // Somebody maintains it: this test.
+    it.larder(&["run", "home"]).ok();
+    let runs = it.play.path("state/runs");
+    let journal = runs.join("runs.jsonl");
+    let text = std::fs::read_to_string(&journal).expect("a journal");
+    let without: Vec<_> = text.lines().filter(|line| !line.contains("\"optimize\"")).collect();
+    std::fs::write(&journal, without.join("\n") + "\n").expect("written");
+    let lock = std::fs::File::options().write(true).open(runs.join("maintenance-nas.lock")).expect("a lock");
+    lock.lock().expect("free");
+    let child = it.play.spawn(&mut it.command(&["run", "two", "--json"]));
+    let started = Instant::now();
+    while !std::fs::read_to_string(&journal).expect("a journal").contains("\"two\"") {
+        assert!(started.elapsed() < Duration::from_secs(60), "the backup ends");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The other run has done it meanwhile.
+    std::fs::write(&journal, text).expect("written");
+    lock.unlock().expect("held");
+    let ran = Ran::from(child.wait_with_output().expect("it ends")).ok();
+    let steps = summary(&ran)["steps"].as_array().expect("steps").len();
+    assert_eq!(steps, 1, "{}", ran.text());
 }
 
 /// Runs that were missed, killed or interrupted are due, and others are not.

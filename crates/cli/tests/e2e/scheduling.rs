@@ -89,8 +89,55 @@ fn files_can_be_printed_and_nothing_else_happens() {
     it.larder(&["schedule", "install", "--print"])
         .code(2)
         .says("the profile home on schedule cannot ask for a password");
+    it.rewrite(&format!("{}{SCHEDULED}", SIMPLE.replace("credential = \"home\"", "")));
+    it.larder(&["schedule", "install", "--print"]).code(2).says("the repository nas has no credential");
     let shown = it.larder(&["schedule", "show"]).ok().text();
     assert!(shown.contains("(+30m)") && shown.contains("never") && shown.contains("no schedule"), "{shown}");
+}
+
+/// Files that are older than the configuration are named.
+#[test]
+fn installed_files_are_compared_with_the_configuration() {
+    for with in ["systemd", "cron"] {
+        let it = scheduled();
+        let folder = it.play.path("files").display().to_string();
+        let place = ["--with", with, "--directory", &folder];
+        let installed = |it: &Configured| {
+            let ran = it.larder(&[&["schedule", "show", "--json"], &place[..]].concat()).ok();
+            ran.json_lines().iter().for_each(|line| schema::check("schedule_state", line));
+            let lines = ran.json_lines().into_iter().filter(|line| line["message_type"] == "schedule_state");
+            lines.map(|line| line["installed"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(installed(&it), ["no".into(), "no".into(), serde_json::Value::Null]);
+        it.larder(&[&["schedule", "install"], &place[..]].concat()).ok();
+        assert_eq!(installed(&it), ["yes".into(), "yes".into(), serde_json::Value::Null]);
+        if with == "systemd" {
+            it.rewrite(&format!("{SIMPLE}{}", SCHEDULED.replace("02:30", "04:30")));
+        } else {
+            let line = text(&it, "files/larder").replace("run --due", "run --all");
+            it.play.write("files/larder", line);
+        }
+        assert_eq!(installed(&it)[0], "differs");
+        it.larder(&[&["schedule", "show"], &place[..]].concat()).ok().says("differs from the configuration");
+    }
+}
+
+/// A clock that was ahead hides no later run.
+#[test]
+fn runs_in_the_future_are_named() {
+    let it = scheduled();
+    let line = |start_ms: u64, code| {
+        format!(
+            "{{\"start_ms\":{start_ms},\"seconds\":1.0,\"profile\":\"home\",\"command\":\"run\",\"exit_code\":{code}}}\n"
+        )
+    };
+    let ahead = 32_503_680_000_000;
+    it.play.write("state/runs/runs.jsonl", line(ahead, 0));
+    let shown = it.larder(&["schedule", "show"]).ok().says("is in the future: a clock was wrong").text();
+    assert!(!shown.contains("3000"), "{shown}");
+    it.play.write("state/runs/runs.jsonl", line(ahead, 0) + &line(1_700_000_000_000, 15));
+    let shown = it.larder(&["schedule", "show", "home", "--json"]).ok().json();
+    assert_eq!((&shown["exit_code"], shown["last_run"].as_str().map(|time| &time[..4])), (&15.into(), Some("2023")));
 }
 
 /// systemd reads the units, when it is here.

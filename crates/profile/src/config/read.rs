@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::variables::Variables;
-use super::{Config, Located, Options, link, section};
+use super::{Config, Located, Notify, link, section};
 use crate::document::{ConfigError, Table, parse};
 
 /// Larger than any configuration, in bytes.
@@ -18,15 +18,7 @@ const SIZE_MAX: u64 = 1 << 20;
 /// # Errors
 /// A file cannot be read, others may write it, or it has a mistake.
 pub fn load(path: &Path, variables: &Variables<'_>) -> Result<Config, ConfigError> {
-    let mut config = Config {
-        files: Vec::new(),
-        credentials: Vec::new(),
-        repositories: Vec::new(),
-        defaults: Options::default(),
-        profiles: Vec::new(),
-        notify: Vec::new(),
-        metrics_file: None,
-    };
+    let mut config = Config::default();
     let mut main = document(path)?;
     config.files.push(path.to_owned());
     let includes = includes(&mut main, path)?;
@@ -41,6 +33,19 @@ pub fn load(path: &Path, variables: &Variables<'_>) -> Result<Config, ConfigErro
     }
     link(&mut config)?;
     Ok(config)
+}
+
+/// The notifications of a configuration that [`load`] refuses, as far as they can be read. The
+/// people who wait for a message are told about the mistake so.
+pub fn notifications(path: &Path, variables: &Variables<'_>) -> Vec<Notify> {
+    let Ok(mut main) = document(path) else { return Vec::new() };
+    let mut found = section::sound_notifications(&mut main, variables);
+    for file in includes(&mut main, path).unwrap_or_default() {
+        if let Ok(mut table) = document(&file) {
+            found.extend(section::sound_notifications(&mut table, variables));
+        }
+    }
+    found
 }
 
 fn document(path: &Path) -> Result<Table, ConfigError> {

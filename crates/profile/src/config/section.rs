@@ -31,6 +31,17 @@ const PLACE_OPTIONS: [&str; 5] = ["repo", "repository-file", "config", "profile"
 const TOP: [&str; 8] =
     ["version", "include", "credentials", "repositories", "defaults", "profiles", "notify", "metrics"];
 
+/// The notifications of a document that have no mistake, whatever else is wrong.
+pub(super) fn sound_notifications(table: &mut Table, variables: &Variables<'_>) -> Vec<Notify> {
+    let Some(entry) = table.take("notify") else { return Vec::new() };
+    let Value::Table(table) = entry.node.value else { return Vec::new() };
+    let sections = table.entries.into_iter().filter_map(|entry| {
+        let name = entry.key.clone();
+        notify(Section::of(entry, format!("notify.{name}"), variables).ok()?, &name).ok()
+    });
+    sections.collect()
+}
+
 /// Reads a whole document. Only the main file has defaults and metrics.
 pub(super) fn read(
     table: Table,
@@ -231,21 +242,16 @@ fn hooks(entry: Entry, above: &str) -> Result<Hooks, ConfigError> {
     };
     let mut hooks = Hooks::default();
     for entry in table.entries {
-        let list = match entry.key.as_str() {
-            "before" => &mut hooks.before,
-            "after" => &mut hooks.after,
-            "failed" => &mut hooks.failed,
-            "finally" => &mut hooks.finally,
-            other => {
-                let near = did_you_mean(other, ["before", "after", "failed", "finally"]);
-                let why = format!("[{above}.hooks] has no \"{other}\"{near}");
-                return Err(ConfigError::at(&entry.place, why));
-            }
+        let Some(list) = hooks.of_mut(&entry.key) else {
+            let near = did_you_mean(&entry.key, ["before", "after", "failed", "finally"]);
+            let why = format!("[{above}.hooks] has no \"{}\"{near}", entry.key);
+            return Err(ConfigError::at(&entry.place, why));
         };
         *list = match entry.node.value {
             Value::List(nodes) => nodes.into_iter().map(hook).collect::<Result<_, _>>()?,
             value => vec![hook(Node { place: entry.node.place, value })?],
         };
+        hooks.named.push(entry.key);
     }
     Ok(hooks)
 }

@@ -129,6 +129,48 @@ fn profiles_inherit() {
     assert!(b.schedule.is_some() && b.options.len() == 2);
 }
 
+/// Each event of hooks is inherited by itself.
+#[test]
+fn hooks_are_inherited_event_by_event() {
+    let config = loaded(&format!(
+        "{REPOSITORIES}[profiles.base.hooks]\nbefore = \"a\"\nfailed = \"tell\"\nfinally = \"b\"\n\
+         [profiles.base.backup.hooks]\nbefore = \"c\"\nfinally = \"d\"\n\
+         [profiles.b]\ninherit = \"base\"\n[profiles.b.hooks]\nbefore = \"e\"\nfinally = []\n\
+         [profiles.b.backup.hooks]\nfinally = \"f\"\n[profiles.c]\ninherit = \"b\"\n"
+    ))
+    .expect("a configuration");
+    for name in ["b", "c"] {
+        let profile = config.profile(name).expect("it is there");
+        let lines = |hooks: &[crate::hooks::Hook]| {
+            let lines = hooks.iter().map(|hook| match &hook.program {
+                Program::Shell(line) => line.clone(),
+                other => panic!("{other:?}"),
+            });
+            lines.collect::<Vec<_>>()
+        };
+        let of_all = [&profile.hooks.before, &profile.hooks.failed, &profile.hooks.finally].map(|hooks| lines(hooks));
+        assert_eq!(of_all, [vec!["e".to_owned()], vec!["tell".to_owned()], vec![]], "{name}");
+        let of_backup = &profile.verb_hooks["backup"];
+        assert_eq!((lines(&of_backup.before), lines(&of_backup.finally)), (vec!["c".to_owned()], vec!["f".to_owned()]));
+    }
+}
+
+/// Those who wait for a message are known, whatever else is wrong.
+#[test]
+fn notifications_of_a_file_with_a_mistake_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("larder.toml");
+    let text = "[profiles.x]\nschedule = \"sometimes\"\n[notify.bad]\nkind = \"mail\"\n\
+                [notify.me]\nkind = \"command\"\nrun = \"true\"\n";
+    std::fs::write(&path, text).expect("written");
+    assert!(load_file(&path).is_err());
+    let found = super::notifications(&path, &Variables { hostname: "box", env: &|_| None });
+    assert_eq!(found.iter().map(|notify| &*notify.name).collect::<Vec<_>>(), ["me"]);
+    // Its program would run as the reader.
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).expect("ours");
+    assert!(super::notifications(&path, &Variables { hostname: "box", env: &|_| None }).is_empty());
+}
+
 #[test]
 fn other_files_are_included_and_names_are_defined_once() {
     let folder = tempfile::tempdir().expect("a folder");

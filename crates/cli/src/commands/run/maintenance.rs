@@ -5,9 +5,10 @@ use std::time::Duration;
 use larder_job::{Clock, SystemClock};
 use larder_profile::config::Repository;
 use larder_profile::duration;
+use larder_profile::lock::{Attempt, Locked, RunLock};
 
+use super::LOOK_EVERY;
 use super::runner::Runner;
-use crate::failure::Failure;
 
 /// The verbs in their order.
 const VERBS: [&str; 2] = ["optimize", "check"];
@@ -16,15 +17,27 @@ const VERBS: [&str; 2] = ["optimize", "check"];
 const TOLERANCE_MAX: Duration = Duration::from_secs(3600);
 
 impl Runner<'_> {
-    /// Runs what is due on a repository.
-    pub(super) fn maintain(&mut self, repository: &Repository) -> Result<(), Failure> {
+    /// Runs what is due on a repository. Another run may be at it: this one waits, and then finds
+    /// it done.
+    pub(super) fn maintain(&mut self, repository: &Repository) {
+        if repository.every.is_empty() {
+            return;
+        }
+        let lock = if self.dry_run { None } else { self.maintenance_lock(repository) };
+        if self.is_stopped() {
+            return;
+        }
+        let lines = match &lock {
+            Some(_) => self.journal.read().unwrap_or_default(),
+            None => self.before.to_vec(),
+        };
         for verb in VERBS {
             let Some(every) = repository.every.get(verb) else { continue };
             if self.is_stopped() {
-                return Ok(());
+                return;
             }
             let now_ms = SystemClock.now_ms();
-            let of_verb = self.before.iter().filter(|line| {
+            let of_verb = lines.iter().filter(|line| {
                 line.command == verb && line.repository.as_ref() == Some(&repository.name) && line.is_success()
             });
             // A time in the future is one of a wrong clock.
@@ -36,12 +49,37 @@ impl Runner<'_> {
                 continue;
             }
             if self.dry_run && verb == "check" {
-                self.app.out.info(format!("== check on {} would run", repository.name))?;
+                // An output that nobody reads is found when the run is reported.
+                drop(self.app.out.info(format!("== check on {} would run", repository.name)));
                 continue;
             }
-            self.step(None, repository, verb)?;
+            self.step(None, repository, verb);
         }
-        Ok(())
+    }
+
+    /// Waits for the lock of a repository's maintenance. `None`: it cannot be taken, and two runs
+    /// may do the same.
+    fn maintenance_lock(&self, repository: &Repository) -> Option<RunLock> {
+        let what = Locked::Maintenance(&repository.name);
+        let mut is_told = false;
+        while !self.is_stopped() {
+            match RunLock::take(self.journal.folder(), what, SystemClock.now_ms()) {
+                Ok(Attempt::Locked(lock)) => return Some(lock),
+                Ok(Attempt::Held(holder)) if !is_told => {
+                    let process = holder.process.map_or_else(String::new, |process| format!(" (process {process})"));
+                    let name = &repository.name;
+                    self.app.out.remark(&format!("another run{process} maintains {name}; waiting for its end"));
+                    is_told = true;
+                }
+                Ok(Attempt::Held(_)) => std::thread::sleep(LOOK_EVERY),
+                Err(error) => {
+                    let name = &repository.name;
+                    self.app.out.warn(&format!("the maintenance of {name} cannot be locked: {error}"));
+                    return None;
+                }
+            }
+        }
+        None
     }
 }
 

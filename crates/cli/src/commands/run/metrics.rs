@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use larder_profile::journal::Line;
+use larder_profile::journal::{Line, RUN};
 
 use crate::commands::metrics_text::{Kind, MetricsText, labels};
 
@@ -24,11 +24,13 @@ const BACKUP: [(&str, &str, &str); 7] = [
 /// A profile, a repository and a verb; the first two may be empty.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
-/// All metrics. `lines` have the oldest first.
-pub(super) fn render(lines: &[Line]) -> String {
+/// All metrics. `lines` have the oldest first. Times in the future are those of a wrong clock, and
+/// count as now.
+pub(super) fn render(lines: &[Line], now_ms: u64) -> String {
     let (mut last, mut success): (BTreeMap<Key<'_>, &Line>, BTreeMap<Key<'_>, &Line>) = Default::default();
     let mut newest: BTreeMap<Key<'_>, &Line> = BTreeMap::new();
-    for line in lines {
+    // Runs of a configuration that could not be read are those of no profile.
+    for line in lines.iter().filter(|line| line.profile.is_some() || line.command != RUN) {
         let key = (
             line.profile.as_deref().unwrap_or_default(),
             line.repository.as_deref().unwrap_or_default(),
@@ -56,10 +58,19 @@ pub(super) fn render(lines: &[Line]) -> String {
     gauge("run_success", "1 if the last run ended with exit code 0 or 3.", &of_runs(&last, &is_success));
     gauge("run_exit_code", "Exit code of the last run.", &of_runs(&last, &|line| f64::from(line.exit_code)));
     gauge("run_duration_seconds", "Time that the last run took.", &of_runs(&last, &|line| line.seconds));
-    let start = |line: &Line| line.start_ms as f64 / 1000.0;
+    let start = |line: &Line| line.start_ms.min(now_ms) as f64 / 1000.0;
     gauge("run_last_start_timestamp_seconds", "When the last run began.", &of_runs(&last, &start));
-    let end = |line: &Line| line.end_ms() as f64 / 1000.0;
-    gauge("run_last_success_timestamp_seconds", "When the last successful run ended.", &of_runs(&success, &end));
+    let end = |line: &Line| line.end_ms().min(now_ms) as f64 / 1000.0;
+    // 0 before the first success: an alert on its age must not wait for a sample.
+    let succeeded: Vec<_> = last
+        .keys()
+        .map(|key| {
+            let (profile, repository, command) = key;
+            let time = success.get(key).map_or(0.0, |line| end(line));
+            (labels(&[("profile", profile), ("repository", repository), ("command", command)]), time)
+        })
+        .collect();
+    gauge("run_last_success_timestamp_seconds", "When the last successful run ended; 0: never.", &succeeded);
     let of_snapshots: Vec<_> = newest
         .iter()
         .map(|((profile, repository, _), line)| {
@@ -75,10 +86,11 @@ pub(super) fn render(lines: &[Line]) -> String {
         });
         gauge(name, help, &samples.collect::<Vec<_>>());
     }
-    let checks = success.iter().filter(|((.., command), _)| *command == "check");
+    let checks = last.keys().filter(|(.., command)| *command == "check");
     let of_checks: Vec<_> =
-        checks.map(|((_, repository, _), line)| (labels(&[("repository", repository)]), end(line))).collect();
-    gauge("check_last_success_timestamp_seconds", "When the last check without a finding ended.", &of_checks);
+        checks.map(|key| (labels(&[("repository", key.1)]), success.get(key).map_or(0.0, |line| end(line)))).collect();
+    let help = "When the last check without a finding ended; 0: never.";
+    gauge("check_last_success_timestamp_seconds", help, &of_checks);
     let unused = last.iter().filter_map(|((_, repository, _), line)| {
         Some((labels(&[("repository", repository)]), number(line, "unused_bytes")?))
     });
@@ -129,7 +141,7 @@ mod tests {
     /// The last success stays when a later run fails.
     #[test]
     fn the_last_run_and_the_last_success_are_told_apart() {
-        let text = render(&[line(1000, "backup", 0), line(5000, "check", 0), line(9000, "backup", 15)]);
+        let text = render(&[line(1000, "backup", 0), line(5000, "check", 0), line(9000, "backup", 15)], 99_000);
         for sample in [
             "larder_run_success{profile=\"home\",repository=\"nas\",command=\"backup\"} 0",
             "larder_run_exit_code{profile=\"home\",repository=\"nas\",command=\"backup\"} 15",
@@ -147,6 +159,22 @@ mod tests {
         let types = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
         assert_eq!(helps.len(), types);
         assert!(!text.contains("backup_errors"), "nothing is said about unknown numbers");
+    }
+
+    /// Alerts on the age of the last success also work for what never succeeded, and when a clock
+    /// was ahead.
+    #[test]
+    fn what_never_succeeded_has_samples() {
+        let text = render(&[line(1000, "backup", 15), line(1000, "check", 13), line(90_000, "optimize", 0)], 50_000);
+        for sample in [
+            "larder_run_exit_code{profile=\"home\",repository=\"nas\",command=\"backup\"} 15",
+            "larder_run_last_start_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"backup\"} 1",
+            "larder_run_last_success_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"backup\"} 0",
+            "larder_check_last_success_timestamp_seconds{repository=\"nas\"} 0",
+            "larder_run_last_success_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"optimize\"} 50",
+        ] {
+            assert!(text.lines().any(|found| found == sample), "{sample} is not in\n{text}");
+        }
     }
 
     #[test]

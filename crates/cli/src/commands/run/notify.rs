@@ -42,8 +42,10 @@ pub(super) fn events(exit: Exit, was_failure: bool) -> Vec<Event> {
 /// Whether the last run of one of the profiles failed.
 pub(super) fn was_failure(before: &[Line], profiles: &[&str]) -> bool {
     profiles.iter().any(|profile| {
-        let of_profile = before.iter().filter(|line| line.command == RUN && line.profile.as_deref() == Some(profile));
-        of_profile.max_by_key(|line| line.start_ms).is_some_and(|line| !line.is_success())
+        let mut of_profile =
+            before.iter().filter(|line| line.command == RUN && line.profile.as_deref() == Some(profile));
+        // The order of the lines and not their times: a clock may have been wrong.
+        of_profile.next_back().is_some_and(|line| !line.is_success())
     })
 }
 
@@ -166,6 +168,24 @@ mod tests {
         assert_eq!(events(Exit::Partly, false), [Event::Warning]);
         assert_eq!(events(Exit::Damage, true), [Event::Failure]);
         assert_eq!(events(Exit::Done, true), [Event::Success, Event::Recovery]);
+    }
+
+    /// A clock that was ahead does not make an old result the last one.
+    #[test]
+    fn the_last_line_is_the_last_run() {
+        let line = |start_ms, exit_code| Line {
+            start_ms,
+            seconds: 1.0,
+            profile: Some("home".to_owned()),
+            repository: None,
+            command: RUN.to_owned(),
+            exit_code,
+            snapshot_id: None,
+            numbers: serde_json::Map::new(),
+        };
+        assert!(!was_failure(&[line(9000, 1), line(5, 0)], &["home"]));
+        assert!(was_failure(&[line(9000, 0), line(5, 1)], &["home"]));
+        assert!(!was_failure(&[line(5, 1)], &["other"]));
     }
 
     #[test]

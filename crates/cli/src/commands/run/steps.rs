@@ -10,15 +10,15 @@ use serde_json::Map;
 
 use super::hooked::Told;
 use super::notify;
-use super::repositories;
 use super::runner::{Runner, StepEnd};
 use crate::commands;
-use crate::configured::{Wanted, chosen, layers, step};
+use crate::configured::{Wanted, chosen, layers, repositories, step};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
 impl<'a> Runner<'a> {
-    /// Runs profiles, then the maintenance of their repositories.
+    /// Runs profiles, then the maintenance of their repositories. Hooks and messages come in any
+    /// case, also when nobody reads the output any more: that ends the steps only.
     pub(super) fn run(&mut self, profiles: &[&Profile]) -> Result<Exit, Failure> {
         let started = Instant::now();
         let names: Vec<_> = profiles.iter().map(|profile| profile.name.as_str()).collect();
@@ -36,12 +36,12 @@ impl<'a> Runner<'a> {
         self.app.interrupts.job_begins();
         for profile in profiles {
             if !self.is_stopped() {
-                self.profile(profile)?;
+                self.profile(profile);
             }
         }
         for repository in used {
             if !self.is_stopped() {
-                self.maintain(repository)?;
+                self.maintain(repository);
             }
         }
         let exit = self.exit_of(0);
@@ -64,7 +64,7 @@ impl<'a> Runner<'a> {
         all.filter(|repository| named.is_none_or(|named| repository.name == *named)).collect()
     }
 
-    fn profile(&mut self, profile: &Profile) -> Result<(), Failure> {
+    fn profile(&mut self, profile: &Profile) {
         let (start_ms, started, first) = (SystemClock.now_ms(), Instant::now(), self.ends.len());
         let told = Told { profile: profile.name.clone(), command: "run".to_owned(), ..Told::default() };
         match self.before(&profile.hooks, &told) {
@@ -74,9 +74,9 @@ impl<'a> Runner<'a> {
                     if self.is_stopped() {
                         break;
                     }
-                    let is_saved = self.with_hooks(profile, repository, "backup")?;
+                    let is_saved = self.with_hooks(profile, repository, "backup");
                     if is_saved && !self.is_stopped() && self.has_policy(profile, repository) {
-                        self.with_hooks(profile, repository, "forget")?;
+                        self.with_hooks(profile, repository, "forget");
                     }
                 }
             }
@@ -90,7 +90,7 @@ impl<'a> Runner<'a> {
             exit = self.exit_of(first);
         }
         if self.dry_run {
-            return Ok(());
+            return;
         }
         self.write_line(&Line {
             start_ms,
@@ -102,7 +102,6 @@ impl<'a> Runner<'a> {
             snapshot_id: None,
             numbers: Map::new(),
         });
-        Ok(())
     }
 
     /// Whether a policy says what to keep.
@@ -113,12 +112,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs a verb of a profile between its hooks. Says whether it succeeded.
-    fn with_hooks(
-        &mut self,
-        profile: &Profile,
-        repository: &Repository,
-        command: &'static str,
-    ) -> Result<bool, Failure> {
+    fn with_hooks(&mut self, profile: &Profile, repository: &Repository, command: &'static str) -> bool {
         let none = larder_profile::config::Hooks::default();
         let hooks = profile.verb_hooks.get(command).unwrap_or(&none);
         let (profile_name, repository_name) = (profile.name.clone(), Some(repository.name.clone()));
@@ -127,7 +121,7 @@ impl<'a> Runner<'a> {
         let first = self.ends.len();
         match self.before(hooks, &told) {
             Err(failure) => self.note_failure(profile, Some(repository), command, failure),
-            Ok(()) => self.step(Some(profile), repository, command)?,
+            Ok(()) => self.step(Some(profile), repository, command),
         }
         let told = match self.ends.last() {
             Some(end) => told.after(end),
@@ -136,16 +130,11 @@ impl<'a> Runner<'a> {
         if let Err(failure) = self.afterwards(hooks, &told) {
             self.note_failure(profile, Some(repository), command, failure);
         }
-        Ok(matches!(self.exit_of(first), Exit::Done | Exit::Partly))
+        matches!(self.exit_of(first), Exit::Done | Exit::Partly)
     }
 
     /// Runs one verb, and notes its end.
-    pub(super) fn step(
-        &mut self,
-        profile: Option<&Profile>,
-        repository: &Repository,
-        command: &'static str,
-    ) -> Result<(), Failure> {
+    pub(super) fn step(&mut self, profile: Option<&Profile>, repository: &Repository, command: &'static str) {
         let labels = self.labels(profile, Some(repository), command);
         let (start_ms, started) = (SystemClock.now_ms(), Instant::now());
         let out = self.app.out.of_step(labels);
@@ -155,13 +144,10 @@ impl<'a> Runner<'a> {
             None => {
                 let on = format!("{command} on {}", repository.name);
                 let of = profile.map_or_else(String::new, |profile| format!("{}: ", profile.name));
-                self.app.out.info(format!("== {of}{on}"))?;
-                let result = self.verb(profile, repository, command, &out);
-                if let Err(failure) = &result {
-                    self.app.out.flush()?;
-                    out.failure(failure);
-                }
-                result
+                let told = self.app.out.info(format!("== {of}{on}"));
+                let result = told.and_then(|()| self.verb(profile, repository, command, &out));
+                let result = result.map_err(|failure| self.app.out.flush().err().unwrap_or(failure));
+                result.inspect_err(|failure| out.failure(failure))
             }
         };
         let (exit, error) = match result {
@@ -185,7 +171,6 @@ impl<'a> Runner<'a> {
             self.write_line(&end.line());
         }
         self.ends.push(end);
-        Ok(())
     }
 
     fn verb(
@@ -231,7 +216,7 @@ impl<'a> Runner<'a> {
     }
 
     /// A line that cannot be written stops no backup.
-    fn write_line(&self, line: &Line) {
+    pub(super) fn write_line(&self, line: &Line) {
         if let Err(error) = self.journal.add(std::slice::from_ref(line)) {
             self.app.out.warn(&format!("the journal of runs cannot be written: {error}"));
         }

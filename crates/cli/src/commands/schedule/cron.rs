@@ -7,7 +7,7 @@ use larder_profile::config::Config;
 use larder_profile::cron::{BEGIN, lines, without};
 use serde_json::json;
 
-use super::{call, config_file, is_system, program, write};
+use super::{State, call, config_file, is_system, program, write};
 use crate::app::App;
 use crate::args::{InstallArgs, RemoveArgs, WhereArgs};
 use crate::exit::Exit;
@@ -30,6 +30,30 @@ fn crontab() -> Result<String, Failure> {
     }
 }
 
+/// Whether the line is installed as it would be written now.
+pub(super) fn state(config: &Config, place: &WhereArgs) -> Result<State, Failure> {
+    let file = file(place);
+    let wanted = lines(&program()?, &config_file(config), file.as_ref().map(|_| "root"));
+    let installed = match &file {
+        Some(file) => std::fs::read_to_string(file).unwrap_or_default(),
+        // Without the program there is no line.
+        None => crontab().unwrap_or_default(),
+    };
+    Ok(match () {
+        () if !installed.lines().any(|line| line == BEGIN) => State::Missing,
+        () if installed.contains(&wanted) => State::Current,
+        () => State::Differs,
+    })
+}
+
+/// Whether a program that reads `/etc/cron.d` is installed. The cron of BusyBox does not read it.
+fn reads_cron_d() -> bool {
+    let found = |folder: &str, name: &str| std::fs::canonicalize(PathBuf::from(folder).join(name)).ok();
+    let folders = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin"];
+    let programs = folders.iter().flat_map(|folder| ["cron", "crond", "fcron"].map(|name| found(folder, name)));
+    programs.flatten().any(|path| path.file_name().is_some_and(|name| name != "busybox"))
+}
+
 pub(super) fn install(app: &App, config: &Config, args: &InstallArgs) -> Result<(), Failure> {
     let file = file(&args.place);
     let text = lines(&program()?, &config_file(config), file.as_ref().map(|_| "root"));
@@ -41,7 +65,14 @@ pub(super) fn install(app: &App, config: &Config, args: &InstallArgs) -> Result<
         return app.out.line(format!("# {place}\n{text}"));
     }
     match file {
-        Some(file) => write(&file, &text)?,
+        Some(file) => {
+            write(&file, &text)?;
+            if args.place.directory.is_none() && !reads_cron_d() {
+                app.out.warn(
+                    "no cron that reads /etc/cron.d was found, so nothing will run: install one, or let another program call `larder run --due` every quarter of an hour",
+                );
+            }
+        }
         None => drop(call("crontab", &["-"], Some(&format!("{}{text}", without(&crontab()?))))?),
     }
     app.out.info(format!("wrote {place}"))

@@ -5,13 +5,14 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use larder_job::{Clock, SystemClock};
 use larder_profile::calendar::Schedule;
-use larder_profile::config::Profile;
+use larder_profile::config::{Config, Profile};
 use larder_profile::duration;
 use larder_profile::journal::{Journal, Line, RUN};
 use serde_json::json;
 
+use super::{State, cron, starter, systemd};
 use crate::app::App;
-use crate::args::ShowScheduleArgs;
+use crate::args::{ShowScheduleArgs, StarterName, WhereArgs};
 use crate::commands::{config, run};
 use crate::configured;
 use crate::environment;
@@ -46,20 +47,44 @@ pub(super) fn show(app: &App, args: &ShowScheduleArgs) -> Result<(), Failure> {
     ];
     let mut table = Table::new(&columns);
     for profile in profiles {
-        let of_profile =
+        let mut of_profile =
             lines.iter().filter(|line| line.command == RUN && line.profile.as_ref() == Some(&profile.name));
-        let last = of_profile.clone().max_by_key(|line| line.start_ms);
-        let success = of_profile.filter(|line| line.is_success()).max_by_key(|line| line.start_ms);
+        // The order of the lines and not their times: a clock may have been wrong.
+        let last = of_profile.clone().next_back();
+        let success = of_profile.rfind(|line| line.is_success());
+        if let Some(line) = last.filter(|line| line.start_ms > now_ms) {
+            let (name, time) = (&profile.name, time::show(line.start_ms));
+            app.out
+                .warn(&format!("the last run of {name} is noted at {time}, which is in the future: a clock was wrong"));
+        }
+        // What ended has ended.
+        let past = |time_ms: u64| time_ms.min(now_ms);
         let next = profile.schedule.as_ref().and_then(|schedule| schedule.value.next(now_ms, &zone));
+        let installed = match &profile.schedule {
+            Some(_) => state(app, config, profile, &args.place)?,
+            None => None,
+        };
+        if installed == Some(State::Differs) {
+            let name = &profile.name;
+            app.out.warn(&format!(
+                "what is installed for {name} differs from the configuration: run `larder schedule install`"
+            ));
+        }
         if app.out.is_json() {
+            let installed = installed.map(|state| match state {
+                State::Missing => "no",
+                State::Current => "yes",
+                State::Differs => "differs",
+            });
             app.out.json(&json!({
                 "message_type": "schedule_state",
+                "installed": installed,
                 "profile": profile.name,
                 "schedule": profile.schedule.as_ref().map(|schedule| schedule.value.systemd()),
                 "next_run": next.map(time::rfc3339),
                 "random_delay_seconds": profile.random_delay.map(|delay| delay.as_secs()),
-                "last_run": last.map(|line| time::rfc3339(line.start_ms)),
-                "last_success": success.map(|line| time::rfc3339(line.end_ms())),
+                "last_run": last.map(|line| time::rfc3339(past(line.start_ms))),
+                "last_success": success.map(|line| time::rfc3339(past(line.end_ms()))),
                 "exit_code": last.map(|line| line.exit_code),
                 "seconds": last.map(|line| line.seconds),
             }))?;
@@ -73,17 +98,28 @@ pub(super) fn show(app: &App, args: &ShowScheduleArgs) -> Result<(), Failure> {
             (None, Some(_)) => "systemd knows".to_owned(),
             (None, None) => "no schedule".to_owned(),
         };
+        let next = if installed == Some(State::Missing) { format!("{next}, not installed") } else { next };
         let taken = |line: &Line| time::show_duration(Duration::try_from_secs_f64(line.seconds).unwrap_or_default());
         table.row(vec![
             profile.name.clone(),
             next,
-            last.map_or_else(|| "never".to_owned(), |line| time::show(line.start_ms)),
-            success.map_or_else(|| "never".to_owned(), |line| time::show(line.end_ms())),
+            last.map_or_else(|| "never".to_owned(), |line| time::show(past(line.start_ms))),
+            success.map_or_else(|| "never".to_owned(), |line| time::show(past(line.end_ms()))),
             last.map(taken).unwrap_or_default(),
             last.map(result).unwrap_or_default(),
         ]);
     }
     if app.out.is_json() { Ok(()) } else { app.out.table(table) }
+}
+
+/// What is installed for a profile; `None` if it cannot be known.
+fn state(app: &App, config: &Config, profile: &Profile, place: &WhereArgs) -> Result<Option<State>, Failure> {
+    match starter(place) {
+        StarterName::Systemd => systemd::state(app, config, profile, place).map(Some),
+        // Only systemd runs these.
+        StarterName::Cron if is_raw(profile) => Ok(None),
+        StarterName::Cron => cron::state(config, place).map(Some),
+    }
 }
 
 /// How a run ended, in few words.

@@ -7,9 +7,10 @@ use larder_profile::systemd::{MARK, PREFIX, Unit};
 use larder_store::Location;
 use serde_json::json;
 
-use super::{call, config_file, is_system, program, write};
+use super::{State, call, config_file, is_system, program, write};
 use crate::app::App;
 use crate::args::{InstallArgs, RemoveArgs, WhereArgs};
+use crate::configured::repositories;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -32,8 +33,9 @@ fn systemctl(words: &[&str]) -> Result<String, Failure> {
     call("systemctl", &[user, words].concat(), None)
 }
 
-pub(super) fn install(app: &App, config: &Config, profiles: &[&Profile], args: &InstallArgs) -> Result<(), Failure> {
-    let (program, file, folder) = (program()?, config_file(config), folder(&args.place)?);
+/// The unit files of profiles: names and texts.
+fn files(app: &App, config: &Config, profiles: &[&Profile]) -> Result<Vec<(String, String)>, Failure> {
+    let (program, file) = (program()?, config_file(config));
     let units = profiles.iter().filter_map(|profile| {
         let schedule = &profile.schedule.as_ref()?.value;
         Some((*profile, schedule, sources(profile), writable(app, config, profile)))
@@ -56,6 +58,25 @@ pub(super) fn install(app: &App, config: &Config, profiles: &[&Profile], args: &
         files.push((format!("{}.service", unit.name()), unit.service()));
         files.push((format!("{}.timer", unit.name()), unit.timer()));
     }
+    Ok(files)
+}
+
+/// Whether the units of a profile are installed as they would be written now.
+pub(super) fn state(app: &App, config: &Config, profile: &Profile, place: &WhereArgs) -> Result<State, Failure> {
+    let folder = folder(place)?;
+    let files = files(app, config, &[profile])?;
+    let texts = files.iter().map(|(name, text)| (std::fs::read_to_string(folder.join(name)).ok(), text));
+    let texts: Vec<_> = texts.collect();
+    Ok(match () {
+        () if texts.iter().all(|(installed, _)| installed.is_none()) => State::Missing,
+        () if texts.iter().all(|(installed, text)| installed.as_ref() == Some(*text)) => State::Current,
+        () => State::Differs,
+    })
+}
+
+pub(super) fn install(app: &App, config: &Config, profiles: &[&Profile], args: &InstallArgs) -> Result<(), Failure> {
+    let folder = folder(&args.place)?;
+    let files = files(app, config, profiles)?;
     verify(&files)?;
     if args.print {
         return print(app, &folder, &files);
@@ -68,7 +89,7 @@ pub(super) fn install(app: &App, config: &Config, profiles: &[&Profile], args: &
         return Ok(());
     }
     systemctl(&["daemon-reload"])?;
-    for (profile, ..) in &units {
+    for profile in profiles {
         systemctl(&["enable", "--now", &format!("{PREFIX}{}.timer", profile.name)])?;
         app.out.info(format!("enabled {PREFIX}{}.timer", profile.name))?;
     }
@@ -127,7 +148,7 @@ fn sources(profile: &Profile) -> Vec<PathBuf> {
 
 /// The folders that runs of a profile write to: local repositories, logs and metrics.
 fn writable(app: &App, config: &Config, profile: &Profile) -> Vec<PathBuf> {
-    let repositories = crate::commands::run::repositories(config, profile);
+    let repositories = repositories(config, profile);
     let local = repositories.iter().filter_map(|repository| match repository.location.value.parse() {
         Ok(Location::Local(path)) => Some(path),
         _ => None,
