@@ -126,8 +126,6 @@ pub enum Defragmented {
     Done {
         /// Its number.
         generation: u32,
-        /// The task that wrote its copies.
-        task: JobId,
         /// Chunks that were copied.
         chunks: u64,
         /// Their bytes, uncompressed.
@@ -452,7 +450,6 @@ impl Defragmenter {
         let moves = std::mem::take(&mut rewritten.moves);
         let done = Defragmented::Done {
             generation,
-            task: job,
             chunks: rewritten.moved_chunks,
             bytes: rewritten.moved_bytes,
             stored_bytes: written.stored_bytes,

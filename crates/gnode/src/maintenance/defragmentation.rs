@@ -1,6 +1,6 @@
 //! The step of a round that rewrites newest versions, until none is left to rewrite.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use larder_format::ErrorKind;
 use larder_format::container::CONTAINER_TARGET;
@@ -64,8 +64,6 @@ pub struct DefragmentReport {
     pub has_left: bool,
     /// The generations that it created.
     pub generations: Vec<(Pin, u32)>,
-    /// The tasks that created them.
-    pub tasks: BTreeSet<JobId>,
 }
 
 impl DefragmentReport {
@@ -173,14 +171,12 @@ impl<'a> Defragmentation<'a> {
             match defragmenter.compact(plan) {
                 Ok(Defragmented::Done {
                     generation,
-                    task,
                     bytes: copied,
                     stored_bytes: stored,
                     shared_bytes: shared,
                     ..
                 }) => {
                     report.generations.push((pin_of(&plan.version), generation));
-                    report.tasks.insert(task);
                     (bytes, stored_bytes, shared_bytes) = (copied, stored, shared);
                 }
                 Ok(Defragmented::Overtaken) => {

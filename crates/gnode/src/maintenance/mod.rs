@@ -24,7 +24,6 @@ mod defragmentation;
 mod options;
 mod report;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use larder_format::ErrorKind;
@@ -34,7 +33,7 @@ use larder_job::JobContext;
 use crate::defragment::DefragmentError;
 use crate::error::PassError;
 use crate::pass::cost::Requests;
-use crate::pass::{Outcome, PassOptions, PassReport, run as run_pass};
+use crate::pass::{Outcome, PassReport, run as run_pass};
 use crate::refused::{Refused, forget_refused};
 use crate::retries::until_won;
 use crate::tables::remembering;
@@ -96,15 +95,15 @@ pub fn run(
     }
     let mut report = PassReport::without_pass();
     if options.wants_pass() {
-        let pass = |copied, own: &BTreeSet<JobId>| {
-            let attempt = async || pass_once(&remembering, options, &deadline, copied, own).await;
+        let pass = |copied| {
+            let attempt = async || pass_once(&remembering, options, &deadline, copied).await;
             context.executor.block_on(until_won(attempt, is_lost))
         };
-        report = pass(defragmentation.report.bytes, &defragmentation.report.tasks)?;
+        report = pass(defragmentation.report.bytes)?;
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
         if is_news && options.rewrites_newest() && defragmentation.run()? {
             let copied = defragmentation.report.bytes + report.reclaimed.copied_bytes.0;
-            report = report.followed_by(pass(copied, &defragmentation.report.tasks)?);
+            report = report.followed_by(pass(copied)?);
         }
     }
     let requests = store.stats();
@@ -125,13 +124,11 @@ async fn pass_once(
     options: &MaintenanceOptions,
     deadline: &Deadline<'_>,
     copied: u64,
-    own: &BTreeSet<JobId>,
 ) -> Result<PassReport, PassError> {
     if deadline.is_over() {
         return Ok(PassReport::stopped());
     }
-    let options = PassOptions { verified: own.clone(), ..options.pass_after(copied, deadline.left()) };
-    match run_pass(context, &options).await {
+    match run_pass(context, &options.pass_after(copied, deadline.left())).await {
         // Its time was over before it published anything.
         Err(PassError::Interrupted) if !context.cancel.is_cancelled() => Ok(PassReport::stopped()),
         result => result,

@@ -1,10 +1,8 @@
 //! How a pass is made.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use larder_format::ids::JobId;
 use larder_lifecycle::arrange::ArrangeOptions;
 use larder_store::jobs::RENEW_EVERY;
 
@@ -47,9 +45,6 @@ pub struct PassOptions {
     pub arrange: Option<ArrangeOptions>,
     /// Threads for checking and copying chunks of retired containers.
     pub threads: NonZeroUsize,
-    /// Tasks of this process that have ended with a commit. They compared each chunk with its
-    /// fingerprint before they stored it, so their containers are not read for that again.
-    pub verified: BTreeSet<JobId>,
 }
 
 /// A day: a machine that sleeps over night continues in the morning.
@@ -77,7 +72,6 @@ impl Default for PassOptions {
             reclaim: Some(ReclaimOptions::default()),
             arrange: Some(ArrangeOptions::default()),
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX),
-            verified: BTreeSet::new(),
         }
     }
 }

@@ -47,7 +47,6 @@ impl TaskInput<'_> {
             retention: self.retention_view(),
             walks: is_exact.then(|| self.known_versions.walked(self.head.rebuilt.is_some())),
             search: self.search,
-            verified: self.options.verified.clone(),
         })
     }
 

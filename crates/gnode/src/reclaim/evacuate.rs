@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use futures::StreamExt;
 use larder_format::ChunkRef;
 use larder_format::container::ContainerIndex;
-use larder_format::ids::{ContainerId, JobId};
+use larder_format::ids::ContainerId;
 use larder_format::index_tables::ChunkPlace;
 use larder_index::{Containers, Draft, IndexPass, LookupOptions};
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, damaged_container};
@@ -65,8 +65,7 @@ pub(super) fn evacuate(
     mut chunk_fates: ChunkFates,
     copier: &mut ChunkCopier,
 ) -> Result<Ended, ReclaimError> {
-    let (batch, evacuated) = (Batch::default(), Evacuated::default());
-    let mut evacuation = Evacuation { pass, draft, verified: &work.verified, copier, batch, evacuated };
+    let mut evacuation = Evacuation { pass, draft, copier, batch: Batch::default(), evacuated: Evacuated::default() };
     let mut follows = BTreeSet::new();
     let repository = &pass.io.repository;
     let reads = selection.containers.iter().map(|(number, candidate)| async move {
@@ -136,8 +135,6 @@ struct Batch {
 struct Evacuation<'a> {
     pass: &'a IndexPass,
     draft: &'a Draft<'a>,
-    /// Tasks whose chunks were verified a moment ago.
-    verified: &'a BTreeSet<JobId>,
     copier: &'a mut ChunkCopier,
     batch: Batch,
     evacuated: Evacuated,
@@ -200,9 +197,7 @@ impl Evacuation<'_> {
             };
             let Some(mut there) = found(of_one, &index) else { return Ok(Some(id)) };
             there.dedup();
-            if !self.verified.contains(&id.job) {
-                all.append(&mut there);
-            }
+            all.append(&mut there);
         }
         drop(reads);
         Ok(self.copier.unreadable_among(&all)?.pop_first())

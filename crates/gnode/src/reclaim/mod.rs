@@ -20,8 +20,7 @@
 //!
 //! Invariants
 //! * A chunk that a retained version needs has a copy at every moment. That copy was read and had
-//!   its fingerprint, or this round stored it after the bytes had it. The index keeps its container
-//!   as long as the version.
+//!   its fingerprint, and the index keeps its container as long as the version.
 //! * A record of a retired container forwards only to containers that exist and were not retired
 //!   (`OneHop`).
 //! * A container that cannot be read is neither retired nor a redirect target.
@@ -35,7 +34,7 @@ mod mark;
 mod select;
 mod tables;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use larder_format::ErrorKind;
 use larder_format::compress::Compression;
@@ -238,8 +237,6 @@ pub(crate) struct Work {
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
     /// Whether it is time for that search, for notes in the next index.
     pub(crate) search: Search,
-    /// Tasks whose containers have chunks that this process has verified.
-    pub(crate) verified: BTreeSet<JobId>,
 }
 
 /// The containers that are worth retiring. Changes nothing.

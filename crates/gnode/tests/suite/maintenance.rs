@@ -68,40 +68,6 @@ fn unused_containers(scene: &Scene) -> usize {
     scene.garbage().iter().filter(|name| larder_format::names::parse_container(name).is_some()).count()
 }
 
-/// Two versions of a series in the index: the newest uses a quarter of the first one's container.
-fn a_quarter_is_used() -> Scene {
-    let scene = Scene::new();
-    for edition in 0..2 {
-        let names: Vec<_> = (0..40).map(|file| format!("{file:02}")).collect();
-        let seed = |file: u64| if file < 10 { file } else { 1000 * edition + file };
-        let files: Vec<_> =
-            names.iter().zip(0..).map(|(name, file)| (name.as_str(), seed(file), FILE as usize)).collect();
-        scene.fill("a", &files);
-        scene.backup(&scene.context(), "a").unwrap();
-        maintain(&scene.context(), &only([Task::Collect]));
-    }
-    scene
-}
-
-#[test]
-fn a_pass_does_not_read_the_copies_of_its_own_round() {
-    let (scene, apart) = (a_quarter_is_used(), a_quarter_is_used());
-    let contents = scene.contents();
-    let round = maintain(&scene.context(), &only([Task::Defragment, Task::Dedup]));
-    let rewritten = maintain(&apart.context(), &only([Task::Defragment]));
-    let pass = maintain(&apart.context(), &only([Task::Dedup]));
-    let moved = 10 * FILE;
-    assert_eq!((round.defragmented.bytes, rewritten.defragmented.bytes), (moved, moved));
-    for report in [&round, &pass] {
-        assert!(report.pass.reclaimed.redirected_chunks > 0, "{report:?}");
-        assert_eq!(report.pass.reclaimed.copied_bytes.0, 30 * FILE);
-    }
-    // By itself, the pass cannot know who wrote them.
-    let (read, read_apart) = (round.requests.bytes_down, rewritten.requests.bytes_down + pass.requests.bytes_down);
-    assert!(read + moved <= read_apart, "{read} {read_apart}");
-    assert!(scene.contents() == contents);
-}
-
 #[test]
 fn the_pass_deletes_what_defragmentation_left_in_the_same_round() {
     let scene = two_indexed_series();

@@ -22,7 +22,7 @@ use super::notes::NoteKind;
 use super::policy::{KeptReason, Verdict, anew, decide};
 use super::sparse::{self, Layout, OldContent, Zeros};
 use super::subject::Subject;
-use super::{Inner, Target, reserve, unfinished};
+use super::{Inner, Target, unfinished};
 use crate::stat::{InodeId, Stat};
 
 /// Attempts at a place where another program makes and removes things at the same time.
@@ -91,7 +91,7 @@ impl Target {
 
     /// Begins a file whose content comes in pieces.
     pub fn begin_file(&self, entry: &Entry) -> Result<FileDecision, TargetError> {
-        let layout = Layout::of(entry)?;
+        Layout::of(entry)?;
         Ok(match self.inner.begin(entry)? {
             Begun::UpToDate => FileDecision::UpToDate,
             Begun::Kept(reason) => FileDecision::Kept(reason),
@@ -99,10 +99,6 @@ impl Target {
             Begun::InPlace { fd, found } => FileDecision::Write(FileWriter::over(self, entry, fd, &found)),
             Begun::Fresh { folder, fd } => {
                 let made = Stat::of(&fd).map_err(TargetError::step("look at", &entry.path))?;
-                if !self.options().sparse {
-                    reserve::reserve(fd.as_fd(), layout)
-                        .map_err(TargetError::step("reserve space for", &entry.path))?;
-                }
                 let mut writer = FileWriter::new(self, entry, Some(made.id));
                 writer.attributes = attributes_in(&folder);
                 self.inner.files.insert(&writer.slot, fd);

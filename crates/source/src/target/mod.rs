@@ -47,7 +47,6 @@ mod owner;
 mod pending;
 mod policy;
 mod remove;
-mod reserve;
 mod sparse;
 mod subject;
 mod unfinished;

@@ -50,33 +50,6 @@ fn pieces_come_in_any_order_from_many_threads() {
     assert_eq!((mode(&place.path("big")), mtime(&place.path("big"))), (0o644, THEN));
 }
 
-/// Space that is only reserved must not look like content: the size stays what was written.
-#[test]
-fn space_of_a_large_new_file_is_reserved_and_its_size_is_not() {
-    let place = Place::new();
-    let is_ext4 = rustix::fs::statfs(place.path("")).expect("there").f_type as u64 == 0xef53;
-    let mut sparse = TargetOptions::default();
-    sparse.sparse = true;
-    let of = |size: usize| file(format!("f{size}"), size);
-    for (options, size, reserves) in [
-        (TargetOptions::default(), 8 << 20, is_ext4),
-        (TargetOptions::default(), 1 << 20, false),
-        (sparse, (8 << 20) + 1, false),
-    ] {
-        let (target, entry, content) = (place.target(options), of(size), bytes(size, 3));
-        let writer = begin(&target, &entry);
-        let begun = std::fs::metadata(place.path(&format!("f{size}"))).expect("there");
-        assert_eq!(begun.len(), 0);
-        assert_eq!(begun.blocks() * 512 >= size as u64, reserves, "{size}");
-        // From the end: what lies before it is a hole, as far as anybody can tell.
-        for at in (0..size).step_by(1 << 16).rev() {
-            writer.write_at(at as u64, &content[at..size.min(at + (1 << 16))]).expect("written");
-        }
-        writer.finish(&entry).expect("finished");
-        assert_eq!(read(&place.path(&format!("f{size}"))), content);
-    }
-}
-
 #[test]
 fn thousands_of_files_are_begun_at_once_with_few_descriptors() {
     let place = Place::new();
