@@ -124,14 +124,14 @@ struct Running {
 impl Ending for Running {
     fn committed(self: Box<Self>) -> Vec<String> {
         let mut session = self.session.lock();
-        session.end();
-        session.remove(self.old.clone())
+        let left = session.end();
+        left.into_iter().chain(session.remove(self.old.clone())).collect()
     }
 
     fn failed(self: Box<Self>) -> Vec<String> {
         let mut session = self.session.lock();
-        session.end();
-        session.remove_own()
+        let left = session.end();
+        left.into_iter().chain(session.remove_own()).collect()
     }
 }
 

@@ -131,12 +131,12 @@ impl Session {
         let file = self.scratch_file(&scratch);
         let fleece = json!({"driver": "qcow2", "node-name": self.ours.fleece, "file": file, "backing": disk.node});
         self.qmp.ask("blockdev-add", fleece)?;
-        let mut actions = self.copying(disk, old);
-        actions.push(action(
-            "blockdev-backup",
-            json!({"job-id": self.ours.job, "device": disk.node, "target": self.ours.fleece, "sync": "none"}),
-        ));
-        self.qmp.ask("transaction", json!({"actions": actions}))?;
+        let job = json!({"job-id": self.ours.job, "device": disk.node, "target": self.ours.fleece, "sync": "none"});
+        self.qmp.ask("blockdev-backup", job)?;
+        // After that moment, too. In one transaction, a disk with a thread of its own could be
+        // written between its actions.
+        let copying = self.copying(disk, old);
+        self.qmp.ask("transaction", json!({"actions": copying}))?;
         Ok(Some(format!(
             "this QEMU cannot put a filter in front of {} ({refused}): if the scratch folder fills up, writes of the guest fail, and not only the backup",
             disk.node
@@ -238,8 +238,8 @@ impl Session {
     }
 
     /// Removes the frozen disk, and all that belongs to it, also of a killed backup of this series.
-    /// It is no error if some of it is not there.
-    pub(super) fn end(&mut self) {
+    /// It is no error if some of it is not there. Says what QEMU has not let go of.
+    pub(super) fn end(&mut self) -> Option<String> {
         let found = nodes(&mut self.qmp).unwrap_or_default();
         let scratch = found.iter().find(|node| node.is(&self.ours.file)).and_then(|node| node.file.as_deref());
         let mut folders = vec![self.folder.clone()];
@@ -265,6 +265,22 @@ impl Session {
                 self.tell("block-dirty-bitmap-remove", json!({"node": node.name, "name": copy}));
             }
         }
+        let ours = [&self.ours.filter, &self.ours.view, &self.ours.fleece];
+        let is_ours = |node: &Node| ours.iter().any(|name| node.is(name));
+        // An unnamed file would fill the disk unseen, so it stays while QEMU may use it.
+        let folder = self.folder.display().to_string();
+        match nodes(&mut self.qmp) {
+            Ok(nodes) if !nodes.iter().any(is_ours) => {}
+            Ok(_) => {
+                let node = &self.ours.filter;
+                return Some(format!(
+                    "QEMU still keeps old content in {folder}: remove the nodes above {node}, and back up again"
+                ));
+            }
+            Err(_) => {
+                return Some(format!("QEMU does not answer any more; the next backup of the series removes {folder}"));
+            }
+        }
         for folder in &folders {
             let _ = std::fs::remove_file(folder.join(SCRATCH));
             let _ = std::fs::remove_file(folder.join(SOCKET));
@@ -273,6 +289,7 @@ impl Session {
         for other in folders.iter().skip(1) {
             let _ = std::fs::remove_dir(other);
         }
+        None
     }
 
     /// The disk behind the filter of a killed backup. `None` if it is not known for sure: a device
