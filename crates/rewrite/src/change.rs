@@ -19,6 +19,7 @@ use larder_source::Excludes;
 use larder_store::catalog::Version;
 use larder_writer::Destination;
 
+use crate::check::{CheckOptions, Examined, ReadData, examine};
 use crate::derived::{Derivation, DeriveOptions, Derived, derive};
 use crate::error::RepairError;
 use crate::rewriting::{Rewriting, Rewritten, whole_blocks};
@@ -123,10 +124,17 @@ pub fn change(
     Ok(ChangedVersion { outcome, left_out: changing.left_out })
 }
 
-/// Whether a version is there, whole as far as its manifest tells, and not forgotten: asked of the
-/// store and never of a cache.
+/// Whether a version is there, whole but for its contents, and not forgotten: its metadata is read
+/// and nothing comes from a cache. Whether it is forgotten is asked last.
 pub fn stands(context: &JobContext, version: Pin) -> Result<bool, RepairError> {
-    let repository = &context.repository;
+    let repository = &context.repository.through(context.repository.store().without_cache());
+    let context = &context.through(repository);
+    let wanted = CheckOptions { read_data: ReadData::None, versions: vec![version.job] };
+    let Examined { report, readable, .. } = examine(context, &wanted)?;
+    let is_whole = readable.iter().any(|found| pin_of(found) == version);
+    if !is_whole || report.damages.iter().flat_map(|damage| &damage.affected).any(|found| found.id == version.job) {
+        return Ok(false);
+    }
     let register = context.executor.block_on(async {
         match repository.is_retained(version).await? {
             true => repository.read_register(version, 0).await,

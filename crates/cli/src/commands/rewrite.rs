@@ -212,6 +212,9 @@ impl Rewriting<'_> {
         match self.left_out().entries {
             0 => {}
             _ if self.args.dry_run => {}
+            _ if self.args.forget && !self.failures.is_empty() => {
+                out.info("some old snapshots stay, and with them what was left out")?;
+            }
             _ if self.args.forget => {
                 out.info(UNTIL)?;
                 if self.rewritten.iter().any(|(version, _)| version.summary.layout == Layout::Lifecycle) {

@@ -45,6 +45,8 @@ fn the_type_of_a_message_comes_first() {
         &["check", "--read-data"],
         &["pin", "latest"],
         &["unpin", "latest"],
+        &["tag", "--add", "u", "latest"],
+        &["rewrite", "latest", "--exclude", "absent", "--new-host", "other", "--dry-run"],
         &["series", "list"],
         &["series", "set", "--default", "--layout", "standard"],
         &["series", "show", "--default"],

@@ -38,6 +38,7 @@ fn taken_out(layout: &str) {
         // This one stays in the container of the first snapshot, which the newest and older ones share.
         play.write("source/stable", tree::noise(77, 30_000));
         play.write("source/z", format!("version {version}\n").repeat(3000));
+        play.settle();
         play.backup(["source", "--series", "s", "--tag", "kept", "--layout", layout]);
     }
     assert!(stores(&play, "repository", SECRET));

@@ -108,7 +108,7 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
-    let catalog = context.executor.block_on(context.repository.catalog())?;
+    let (catalog, _) = context.executor.block_on(context.repository.tagged_catalog())?;
     let (shared, all) = (catalog.shared_ids(), catalog.versions);
     let mut affected: BTreeMap<JobId, String> = BTreeMap::new();
     for version in report.damages.iter().flat_map(|damage| &damage.affected) {
@@ -126,7 +126,7 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
             }
             // The damage may be that of the other one.
             Some(_) if shared.contains(&id) => SalvageOutcome::Unreadable(SHARED_ID.into()),
-            Some(version) => match saved_before(&all, id) {
+            Some(version) => match saved_before(context, &all, id) {
                 Some(saved) => SalvageOutcome::SavedBefore(saved),
                 None => save(context, version, &bad, options, &mut losses)?,
             },
@@ -167,10 +167,16 @@ pub fn replaced(
     Ok(saved.into_iter().filter(is_replaced).map(|(old, _)| old).collect())
 }
 
-/// The version that an earlier run created from this one.
-fn saved_before(all: &[Version], id: JobId) -> Option<JobId> {
+/// The version that an earlier run created from this one, with the tags that it has now. Any client
+/// of the domain could claim that a version is it, so it is signed or of this machine.
+fn saved_before(context: &JobContext, all: &[Version], id: JobId) -> Option<JobId> {
+    let old = all.iter().find(|version| version.id() == id)?;
     let is_of = |version: &&Version| {
-        version.summary.base == Some(id) && version.summary.tags.iter().any(|tag| *tag == tag_of(id))
+        let summary = &version.summary;
+        summary.base == Some(id)
+            && summary.tags.iter().any(|tag| *tag == tag_of(id))
+            && old.summary.tags.iter().all(|tag| summary.tags.contains(tag))
+            && (summary.is_signed || context.machine.made(summary))
     };
     all.iter().find(is_of).map(Version::id)
 }

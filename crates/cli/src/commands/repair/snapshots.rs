@@ -2,7 +2,7 @@
 
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
-use larder_gnode::forget::create_marks;
+use larder_gnode::forget::create_decided;
 use larder_job::JobContext;
 use larder_rewrite::repair::{
     Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage,
@@ -25,7 +25,7 @@ use crate::sizes;
 pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to repair snapshots")?;
-    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let (versions, _) = Versions::load_tagged(app, &opened.repository, &args.filter)?;
     let filter = &args.filter;
     let is_everything = args.ids.is_empty()
         && filter.host.is_empty()
@@ -54,14 +54,15 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
     if args.forget && !args.dry_run {
         let replaced = replaced(&context, &report, &options)?;
         let replaced = found.iter().filter(|version| replaced.contains(&version.id()));
-        let owned: Vec<OwnedVersion> = replaced.map(OwnedVersion::from).collect();
         let mark = Forgotten {
             time_ms: context.clock.now_ms(),
             host: environment::host(),
             reason: "what was left of it was saved".to_owned(),
         };
-        let done = app
-            .block_on(create_marks(&opened.repository, owned.into_iter().map(|owned| (owned, mark.clone())).collect()));
+        // The saved version has the tags of that time. One that got others meanwhile stays.
+        let marks =
+            replaced.map(|old| (OwnedVersion::from(old), mark.clone(), Some(old.summary.tags.clone()))).collect();
+        let done = app.block_on(create_decided(&opened.repository, marks));
         for (id, error) in done.failed {
             let failed = Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short()));
             app.out.item_error(&id.short(), "forget", &failed.message);
