@@ -147,7 +147,7 @@ async fn decide_on(
     }
     let mut judged = Vec::new();
     for (key, mut versions) in groups {
-        versions.sort_by_key(|version| std::cmp::Reverse((version.summary.time_ms, version.id())));
+        versions.sort_by_key(|version| std::cmp::Reverse(version.rank()));
         let is_confirmed = |version: &Version| !unconfirmed.contains(&pin_of(version));
         let mut sizes = match &arranged {
             Some(arranged) => {
@@ -160,7 +160,8 @@ async fn decide_on(
             .iter()
             .map(|version| Candidate {
                 id: version.id(),
-                time_ms: version.summary.time_ms,
+                // A time in the future counts as that of the start of its job, as for `latest`.
+                time_ms: version.rank().0,
                 tags: &version.summary.tags,
                 is_confirmed: is_confirmed(version),
                 is_pinned: pinned.contains_key(&pin_of(version)),
