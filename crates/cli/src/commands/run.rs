@@ -45,17 +45,20 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
     let journal = Journal::new(&folder);
     let now_ms = SystemClock.now_ms();
     let before = read(&journal)?;
-    let chosen = match prepared(app, args, config, &definitions, &before, now_ms) {
-        Ok(chosen) => chosen,
-        Err(failure) => {
-            if !args.dry_run {
-                let runner = Runner::new(app, config, &definitions, false, &journal, &before);
-                mistake::tell(runner, args, &failure, now_ms);
-                write_metrics(app, args, config, &journal);
-            }
-            return Err(failure);
+    let mistake = app.configured.mistake.clone();
+    if let Some(mistake) = mistake.or_else(|| check_all(&definitions, config).into_iter().next()) {
+        let failure = Failure::usage(mistake).advise("`larder config check` shows all mistakes");
+        if !args.dry_run {
+            let runner = Runner::new(app, config, &definitions, false, &journal, &before);
+            mistake::tell(runner, args, &failure, now_ms);
+            write_metrics(app, args, config, &journal);
         }
-    };
+        return Err(failure);
+    }
+    let chosen = chosen(app, args, config, &before, now_ms)?;
+    for profile in &chosen {
+        has_repository(app, config, profile)?;
+    }
     let (mut profiles, mut locks) = (Vec::new(), Vec::new());
     for profile in chosen {
         // A dry run disturbs nobody.
@@ -88,26 +91,6 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
     }
     drop(locks);
     exit
-}
-
-/// The profiles to run, of a configuration without a mistake.
-fn prepared<'a>(
-    app: &App,
-    args: &RunArgs,
-    config: &'a Config,
-    definitions: &Definitions,
-    before: &[Line],
-    now_ms: u64,
-) -> Result<Vec<&'a Profile>, Failure> {
-    let mistake = app.configured.mistake.clone();
-    if let Some(mistake) = mistake.or_else(|| check_all(definitions, config).into_iter().next()) {
-        return Err(Failure::usage(mistake).advise("`larder config check` shows all mistakes"));
-    }
-    let chosen = chosen(app, args, config, before, now_ms)?;
-    for profile in &chosen {
-        has_repository(app, config, profile)?;
-    }
-    Ok(chosen)
 }
 
 /// A file that cannot be written is no reason to call a backup failed.
@@ -181,7 +164,8 @@ fn is_due(profile: &Profile, before: &[Line], now_ms: u64, zone: &TimeZone) -> b
     let Some(scheduled) = schedule.value.last(now_ms.saturating_sub(delay), zone) else { return false };
     let runs = before.iter().filter(|line| line.command == RUN && line.profile.as_ref() == Some(&profile.name));
     // A time in the future is one of a wrong clock.
-    let ended = runs.filter(|line| line.exit_code != Exit::Interrupted.code() && line.start_ms <= now_ms);
+    let runs = runs.filter(|line| line.start_ms <= now_ms && !mistake::is_mistake(line));
+    let ended = runs.filter(|line| line.exit_code != Exit::Interrupted.code());
     ended.map(|line| line.start_ms).max().is_none_or(|start| start < scheduled.saturating_add(delay))
 }
 

@@ -42,27 +42,31 @@ pub(crate) fn check_all(definitions: &Definitions, config: &Config) -> Vec<Strin
     found
 }
 
-/// Profiles whose backups would follow each other in one series, on one repository. Each would
-/// apply its policy to the snapshots of the other.
+/// Profiles whose backups would follow each other in one series, on one repository, with a policy
+/// of one of them. It would apply to the snapshots of the other.
 fn shared_series(definitions: &Definitions, config: &Config) -> Vec<String> {
     let mut found = Vec::new();
-    let mut known: Vec<(&str, String, &Profile)> = Vec::new();
+    let mut known: Vec<(&str, String, &Profile, bool)> = Vec::new();
     for profile in &config.profiles {
         for repository in repositories(config, profile) {
             let layers = layers(config, Some(profile), Some(repository));
             // Mistakes in values are reported already.
             let Ok((series, place)) = series_of(definitions, &layers, profile, None) else { continue };
-            let is_same = |other: &&(&str, String, &Profile)| other.0 == repository.name && other.1 == series;
-            if let Some((_, _, other)) = known.iter().find(is_same) {
+            let options = chosen(definitions, &layers, &["forget".to_owned()]);
+            let has_policy = options.is_ok_and(|chosen| chosen.iter().any(|option| option.is_policy()));
+            let is_same = |other: &&(&str, String, &Profile, bool)| {
+                other.0 == repository.name && other.1 == series && (has_policy || other.3)
+            };
+            if let Some((_, _, other, _)) = known.iter().find(is_same) {
                 let place = place.as_ref().unwrap_or(&profile.place);
                 let why = format!(
-                    "the profiles {} and {} have the series {series} on {}, and each would forget snapshots of the other; name another series",
+                    "the profiles {} and {} have the series {series} on {}, and one would forget snapshots of the other; name another series",
                     other.name, profile.name, repository.name
                 );
                 found.push(ConfigError::at(place, why).to_string());
                 break;
             }
-            known.push((&repository.name, series, profile));
+            known.push((&repository.name, series, profile, has_policy));
         }
     }
     found

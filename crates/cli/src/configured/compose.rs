@@ -258,7 +258,7 @@ fn is_used(command: &Command, typed: &Typed, chosen: &Chosen<'_>, off: &[String]
 /// Whether this is a rule of the file that says what to keep, and the command is not about it. A
 /// policy is for profiles, whose snapshots it knows. Typed names of snapshots take its place.
 fn is_other_policy(wanted: &Wanted<'_>, typed: &Typed, chosen: &Chosen<'_>) -> bool {
-    let is_rule = typed.verb == ["forget"] && chosen.arg.get_id().as_str().starts_with("keep_");
+    let is_rule = typed.verb == ["forget"] && chosen.is_policy();
     is_rule && (wanted.profile.is_none() || typed.is_given("ids"))
 }
 

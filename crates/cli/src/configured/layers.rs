@@ -37,6 +37,13 @@ pub(crate) struct Chosen<'a> {
     is_closed: bool,
 }
 
+impl Chosen<'_> {
+    /// Whether it says what `forget` keeps.
+    pub(crate) fn is_policy(&self) -> bool {
+        self.arg.get_id().as_str().starts_with("keep_")
+    }
+}
+
 /// The tables that have a say, the nearest first.
 pub(crate) fn layers<'a>(
     config: &'a Config,

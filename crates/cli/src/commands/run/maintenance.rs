@@ -5,9 +5,9 @@ use std::time::Duration;
 use larder_job::{Clock, SystemClock};
 use larder_profile::config::Repository;
 use larder_profile::duration;
+use larder_profile::journal::Line;
 use larder_profile::lock::{Attempt, Locked, RunLock};
 
-use super::LOOK_EVERY;
 use super::runner::Runner;
 
 /// The verbs in their order.
@@ -17,33 +17,30 @@ const VERBS: [&str; 2] = ["optimize", "check"];
 const TOLERANCE_MAX: Duration = Duration::from_secs(3600);
 
 impl Runner<'_> {
-    /// Runs what is due on a repository. Another run may be at it: this one waits, and then finds
-    /// it done.
+    /// Runs what is due on a repository. Another run may be at it. Then this one leaves it to that:
+    /// a check can take hours, and profiles must not wait for it.
     pub(super) fn maintain(&mut self, repository: &Repository) {
-        if repository.every.is_empty() {
-            return;
-        }
-        let lock = if self.dry_run { None } else { self.maintenance_lock(repository) };
-        if self.is_stopped() {
-            return;
-        }
-        let lines = match &lock {
-            Some(_) => self.journal.read().unwrap_or_default(),
-            None => self.before.to_vec(),
+        let is_due_now = |lines: &[Line]| {
+            let due = |verb: &&str| {
+                let every = repository.every.get(*verb)?;
+                Some(is_due(last(lines, repository, verb), *every, SystemClock.now_ms()))
+            };
+            VERBS.iter().filter_map(due).any(|is_due| is_due)
         };
+        let mut lines = self.before.to_vec();
+        let mut lock = None;
+        if !self.dry_run && is_due_now(&lines) {
+            let Some(taken) = self.maintenance_lock(repository) else { return };
+            lock = Some(taken);
+            // Another run may have done it meanwhile.
+            lines = self.journal.read().unwrap_or(lines);
+        }
         for verb in VERBS {
             let Some(every) = repository.every.get(verb) else { continue };
             if self.is_stopped() {
                 return;
             }
-            let now_ms = SystemClock.now_ms();
-            let of_verb = lines.iter().filter(|line| {
-                line.command == verb && line.repository.as_ref() == Some(&repository.name) && line.is_success()
-            });
-            // A time in the future is one of a wrong clock.
-            let of_verb = of_verb.filter(|line| line.start_ms <= now_ms);
-            let last = of_verb.map(|line| line.start_ms).max();
-            if !is_due(last, *every, now_ms) {
+            if !is_due(last(&lines, repository, verb), *every, SystemClock.now_ms()) {
                 let text = format!("== {verb} on {} is due every {}: not yet", repository.name, duration::show(*every));
                 self.app.out.remark(&text);
                 continue;
@@ -55,32 +52,35 @@ impl Runner<'_> {
             }
             self.step(None, repository, verb);
         }
+        drop(lock);
     }
 
-    /// Waits for the lock of a repository's maintenance. `None`: it cannot be taken, and two runs
-    /// may do the same.
+    /// The lock of a repository's maintenance. `None`: another run has it, or it cannot be taken.
     fn maintenance_lock(&self, repository: &Repository) -> Option<RunLock> {
-        let what = Locked::Maintenance(&repository.name);
-        let mut is_told = false;
-        while !self.is_stopped() {
-            match RunLock::take(self.journal.folder(), what, SystemClock.now_ms()) {
-                Ok(Attempt::Locked(lock)) => return Some(lock),
-                Ok(Attempt::Held(holder)) if !is_told => {
-                    let process = holder.process.map_or_else(String::new, |process| format!(" (process {process})"));
-                    let name = &repository.name;
-                    self.app.out.remark(&format!("another run{process} maintains {name}; waiting for its end"));
-                    is_told = true;
-                }
-                Ok(Attempt::Held(_)) => std::thread::sleep(LOOK_EVERY),
-                Err(error) => {
-                    let name = &repository.name;
-                    self.app.out.warn(&format!("the maintenance of {name} cannot be locked: {error}"));
-                    return None;
-                }
+        let name = &repository.name;
+        match RunLock::take(self.journal.folder(), Locked::Maintenance(name), SystemClock.now_ms()) {
+            Ok(Attempt::Locked(lock)) => Some(lock),
+            Ok(Attempt::Held(holder)) => {
+                let process = holder.process.map_or_else(String::new, |process| format!(" (process {process})"));
+                self.app.out.remark(&format!("== another run{process} maintains {name}"));
+                None
+            }
+            Err(error) => {
+                self.app.out.warn(&format!("{name} is not maintained, because it cannot be locked: {error}"));
+                None
             }
         }
-        None
     }
+}
+
+/// When a verb last succeeded on a repository (milliseconds since the epoch).
+fn last(lines: &[Line], repository: &Repository, verb: &str) -> Option<u64> {
+    let now_ms = SystemClock.now_ms();
+    let of_verb = lines
+        .iter()
+        .filter(|line| line.command == verb && line.repository.as_ref() == Some(&repository.name) && line.is_success());
+    // A time in the future is one of a wrong clock.
+    of_verb.map(|line| line.start_ms).filter(|start| *start <= now_ms).max()
 }
 
 fn is_due(last_ms: Option<u64>, every: Duration, now_ms: u64) -> bool {

@@ -8,9 +8,10 @@ use serde_json::Map;
 
 use super::runner::{Runner, StepEnd};
 use crate::args::RunArgs;
+use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// How often `--due` reports a file that cannot be read: what is due is not known.
+/// How often `--due` reports a mistake.
 const AGAIN_MS: u64 = 24 * 3_600_000;
 
 /// Tells those who wait for a message, and notes the failure.
@@ -19,11 +20,16 @@ pub(super) fn tell(mut runner: Runner<'_>, args: &RunArgs, failure: &Failure, no
         Ok(chosen) => chosen.into_iter().map(|profile| profile.name.clone()).collect(),
         Err(_) => args.profiles.clone(),
     };
-    let is_read = !runner.config.profiles.is_empty();
-    if args.due && (if is_read { profiles.is_empty() } else { was_told(runner.before, now_ms) }) {
+    if args.due && !runner.config.profiles.is_empty() && profiles.is_empty() {
         return;
     }
-    let names: Vec<_> = if profiles.is_empty() { vec![None] } else { profiles.into_iter().map(Some).collect() };
+    let mut names: Vec<_> = if profiles.is_empty() { vec![None] } else { profiles.into_iter().map(Some).collect() };
+    if args.due {
+        names.retain(|profile| !was_told(runner.before, profile.as_deref(), now_ms));
+    }
+    if names.is_empty() {
+        return;
+    }
     for profile in &names {
         runner.write_line(&Line {
             start_ms: now_ms,
@@ -54,7 +60,12 @@ pub(super) fn tell(mut runner: Runner<'_>, args: &RunArgs, failure: &Failure, no
 }
 
 /// Whether this was noted not long ago.
-fn was_told(before: &[Line], now_ms: u64) -> bool {
-    let mut of_no_profile = before.iter().filter(|line| line.command == RUN && line.profile.is_none());
-    of_no_profile.any(|line| line.start_ms <= now_ms && now_ms - line.start_ms < AGAIN_MS)
+fn was_told(before: &[Line], profile: Option<&str>, now_ms: u64) -> bool {
+    let mut noted = before.iter().filter(|line| is_mistake(line) && line.profile.as_deref() == profile);
+    noted.any(|line| line.start_ms <= now_ms && now_ms - line.start_ms < AGAIN_MS)
+}
+
+/// Whether a line notes a mistake. No run has begun then, so what was due still is.
+pub(super) fn is_mistake(line: &Line) -> bool {
+    line.command == RUN && line.exit_code == Exit::Usage.code() && line.seconds == 0.0
 }

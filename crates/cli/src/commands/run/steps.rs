@@ -108,7 +108,7 @@ impl<'a> Runner<'a> {
     fn has_policy(&self, profile: &Profile, repository: &Repository) -> bool {
         let layers = layers(self.config, Some(profile), Some(repository));
         let chosen = chosen(self.definitions, &layers, &["forget".to_owned()]);
-        chosen.is_ok_and(|chosen| chosen.iter().any(|option| option.arg.get_id().as_str().starts_with("keep_")))
+        chosen.is_ok_and(|chosen| chosen.iter().any(|option| option.is_policy()))
     }
 
     /// Runs a verb of a profile between its hooks. Says whether it succeeded.
