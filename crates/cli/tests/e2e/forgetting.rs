@@ -33,6 +33,20 @@ fn ids_of(versions: &Value) -> Vec<String> {
     versions.iter().map(|version| version["id"].as_str().expect("text").to_owned()).collect()
 }
 
+/// `latest` counts a time in the future as the start of the job. A policy must not forget what that names.
+#[test]
+fn a_time_in_the_future_displaces_nothing_newer() {
+    let (play, ids) = versions(&["2099-01-01 10:00:00"]);
+    play.write("source/file", "made later");
+    let later = play.backup(["source", "--series", "s"]);
+    assert_eq!(play.larder(["snapshots", "latest", "--json"]).ok().json()[0]["id"], *later);
+    for policy in ["--keep-last", "--keep-daily"] {
+        let would = play.larder(["forget", policy, "1", "-n", "--json"]).ok().json();
+        assert_eq!(ids_of(&would[0]["keep"]), [&*later], "{policy}");
+        assert_eq!(ids_of(&would[0]["remove"]), [&*ids[0]], "{policy}");
+    }
+}
+
 #[test]
 fn a_policy_keeps_what_it_says_and_forgets_the_rest() {
     let (play, ids) = versions(&TIMES);
