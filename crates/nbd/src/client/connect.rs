@@ -170,6 +170,13 @@ impl<'a> Greeted<'a> {
                 if contexts.len() == options.contexts.len() {
                     return Err(Malformed("more contexts than were asked for").into());
                 }
+                // With one number for two, extents of one would count for the other.
+                if contexts.iter().any(|(other, known)| *other == id || *known == name) {
+                    return Err(Malformed("a context twice").into());
+                }
+                if !options.contexts.iter().any(|query| is_asked_by(&name, query)) {
+                    return Err(Malformed("a context that was not asked for").into());
+                }
                 contexts.push((id, name));
             }
         }
@@ -195,4 +202,9 @@ impl<'a> Greeted<'a> {
         }
         Ok(agreed)
     }
+}
+
+/// Whether a query selects a context: its name, or all of a namespace (`qemu:`).
+fn is_asked_by(context: &str, query: &str) -> bool {
+    context == query || (query.ends_with(':') && context.starts_with(query))
 }

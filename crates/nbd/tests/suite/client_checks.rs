@@ -195,13 +195,26 @@ fn data_in_very_many_parts_ends_the_session() {
 
 #[test]
 fn more_contexts_than_were_asked_for_are_refused() {
+    selected(&[(0, "a:0"), (1, "a:1"), (2, "a:2")]);
+}
+
+/// Else the extents of one would count for the other.
+#[test]
+fn contexts_that_cannot_be_told_apart_are_refused() {
+    selected(&[(3, "a:0"), (3, "a:1")]);
+    selected(&[(3, "a:0"), (4, "a:0")]);
+    selected(&[(3, "a:7")]);
+}
+
+/// A server that selects these contexts is refused.
+fn selected(contexts: &'static [(u32, &'static str)]) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
         theirs.write_all(&codec::greeting()).unwrap();
         let mut bytes = Vec::new();
         OptionReply::Ack.encode(code::STRUCTURED_REPLY, &mut bytes);
-        for id in 0..3 {
-            OptionReply::Context { id, name: format!("a:{id}") }.encode(code::SET_META_CONTEXT, &mut bytes);
+        for (id, name) in contexts {
+            OptionReply::Context { id: *id, name: (*name).into() }.encode(code::SET_META_CONTEXT, &mut bytes);
         }
         OptionReply::Ack.encode(code::SET_META_CONTEXT, &mut bytes);
         theirs.write_all(&bytes).unwrap();

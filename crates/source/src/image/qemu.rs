@@ -125,13 +125,15 @@ impl Ending for Running {
     fn committed(self: Box<Self>) -> Vec<String> {
         let mut session = self.session.lock();
         let left = session.end();
-        left.into_iter().chain(session.remove(self.old.clone())).collect()
+        let still = session.standstill();
+        left.into_iter().chain(still).chain(session.remove(self.old.clone())).collect()
     }
 
     fn failed(self: Box<Self>) -> Vec<String> {
         let mut session = self.session.lock();
         let left = session.end();
-        left.into_iter().chain(session.remove_own()).collect()
+        let still = session.standstill();
+        left.into_iter().chain(still).chain(session.remove_own()).collect()
     }
 }
 

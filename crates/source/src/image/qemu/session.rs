@@ -237,6 +237,15 @@ impl Session {
         Ok(job.is_some_and(|job| job["io-status"] == "ok" && job.get("error").is_none()))
     }
 
+    /// A remark if the guest stands still. A job that cannot keep old content fails writes of the
+    /// guest, and most guests are stopped then.
+    pub(super) fn standstill(&mut self) -> Option<String> {
+        let status = self.qmp.try_ask("query-status", json!({})).ok()?.ok()?;
+        (self.kept == Kept::Job && status["status"] == "io-error").then(|| {
+            "the guest stands still after a failed write (is the scratch folder full?); `cont` continues it".to_owned()
+        })
+    }
+
     /// Removes the frozen disk, and all that belongs to it, also of a killed backup of this series.
     /// It is no error if some of it is not there. Says what QEMU has not let go of.
     pub(super) fn end(&mut self) -> Option<String> {
