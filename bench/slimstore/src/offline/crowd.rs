@@ -19,7 +19,7 @@ pub(crate) const CHUNKS_EACH: u32 = 2048;
 /// Bytes of a chunk: they are not what is measured.
 const CHUNK: u32 = 16;
 
-/// Commits a version with the contents of another one which also uses so many containers of chunks that are nowhere else.
+/// Commits a version with the contents of another one. It also names this number of containers, whose chunks nothing else has.
 pub(crate) fn crowd(node: &Node, version: &Version, containers: u32) -> anyhow::Result<()> {
     let repository = &node.context.repository;
     let keys = repository.keys();

@@ -45,19 +45,23 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
     let journal = Journal::new(&folder);
     let now_ms = SystemClock.now_ms();
     let before = read(&journal)?;
-    let mistake = app.configured.mistake.clone();
-    if let Some(mistake) = mistake.or_else(|| check_all(&definitions, config).into_iter().next()) {
-        let failure = Failure::usage(mistake).advise("`larder config check` shows all mistakes");
+    let told = |failure: Failure| {
         if !args.dry_run {
             let runner = Runner::new(app, config, &definitions, false, &journal, &before);
             mistake::tell(runner, args, &failure, now_ms);
             write_metrics(app, args, config, &journal);
         }
-        return Err(failure);
+        failure
+    };
+    let mistake = app.configured.mistake.clone();
+    if let Some(mistake) = mistake.or_else(|| check_all(&definitions, config).into_iter().next()) {
+        return Err(told(Failure::usage(mistake).advise("`larder config check` shows all mistakes")));
     }
     let chosen = chosen(app, args, config, &before, now_ms)?;
     for profile in &chosen {
-        has_repository(app, config, profile)?;
+        // A wrong --repo is a wrong command, and no mistake of the file.
+        let is_typed = app.configured.repository.is_some() || app.global.repo.is_some();
+        has_repository(app, config, profile).map_err(|failure| if is_typed { failure } else { told(failure) })?;
     }
     let (mut profiles, mut locks) = (Vec::new(), Vec::new());
     for profile in chosen {

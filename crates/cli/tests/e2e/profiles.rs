@@ -437,6 +437,14 @@ fn mistakes_of_the_configuration_are_told() {
     it.larder(&["run", "--due"]).code(2);
     assert_eq!(it.text("told").lines().skip(3).collect::<Vec<_>>(), ["failure configuration"]);
     it.rewrite(&sound);
+    // A profile without a repository is a mistake, too.
+    it.rewrite(&format!(
+        "{}{notify}[repositories.two]\nlocation = \"@/two\"\n",
+        sound.replace("repositories = [\"nas\"]\n", "").replace(notify, "")
+    ));
+    it.larder(&["run", "home"]).code(2);
+    assert_eq!(it.text("told").lines().skip(4).collect::<Vec<_>>(), ["failure home"]);
+    it.rewrite(&sound);
     // A wrong command is no mistake of the configuration. And what a mistake has prevented is due.
     it.larder(&["run", "nobody"]).code(2);
     it.larder(&["run", "--due"]).ok();
