@@ -144,6 +144,7 @@ impl App {
             download_limit: self.global.limit_download.and_then(NonZeroU64::new),
             jitter_seed: jitter_seed(),
             tls: TlsOptions { authorities: self.global.cacert.clone(), accepts_anyone: self.global.insecure_tls },
+            sftp: self.global.storage.sftp(),
             ..StoreOptions::default()
         };
         if let Some(timeout) = self.global.timeout {

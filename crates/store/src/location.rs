@@ -10,10 +10,15 @@
 //! | `s3:host[:port]/bucket/prefix`          | the same, over HTTPS                                 |
 //! | `azure://container/prefix` (or `az://`) | Azure Blob Storage; account from `AZURE_*`           |
 //! | `gs://bucket/prefix`                    | Google Cloud Storage; credentials from `GOOGLE_*`    |
+//! | `sftp:[user@]host:path`                 | a folder of an SFTP server                           |
+//! | `sftp://[user@]host[:port]/path`        | the same; `//path` for one that is not below the home |
 //! | `memory:`                               | an empty store of this process, for trials           |
 //!
-//! Invariant: a location holds no secret. Addresses with a user, a password or a query are refused.
-//! The refusal does not repeat them, so locations can be printed and logged anywhere.
+//! Invariant: a location holds no secret. Addresses with a password or a query are refused, and
+//! those of clouds with a user. The refusal does not repeat them, so locations can be printed and
+//! logged anywhere.
+
+mod sftp;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -52,13 +57,29 @@ pub enum Location {
         /// Path of the repository in the bucket; may be empty.
         prefix: String,
     },
+    /// A folder of another machine, reached over SSH.
+    Sftp(SftpLocation),
     /// An empty store in this process's memory.
     Memory,
 }
 
+/// A folder that an SFTP server offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SftpLocation {
+    /// The user there; `None` for the one that the SSH client chooses.
+    pub user: Option<String>,
+    /// The machine, or a name from the configuration of the SSH client.
+    pub host: String,
+    /// The port; `None` for the one that the SSH client chooses.
+    pub port: Option<u16>,
+    /// The folder; without a slash at its beginning it is below the user's home.
+    pub path: String,
+}
+
 /// The forms that a location may have, for messages.
 pub const LOCATION_FORMS: &str = "/path, ./path, file:///path, s3://bucket/prefix, s3:https://host[:port]/bucket/prefix, \
-                                  azure://container/prefix, gs://bucket/prefix";
+                                  azure://container/prefix, gs://bucket/prefix, sftp:user@host:/path, \
+                                  sftp://user@host:port//path";
 
 /// A location that cannot be understood, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -162,6 +183,7 @@ fn parse(text: &str) -> Result<Location, LocationProblem> {
             parse_bucket(text, rest, "container").map(|(container, prefix)| Location::Azure { container, prefix })
         }
         "gs" => parse_bucket(text, rest, "bucket").map(|(bucket, prefix)| Location::Gcs { bucket, prefix }),
+        "sftp" => sftp::parse(text, rest).map(Location::Sftp),
         "memory" if rest.trim_matches('/').is_empty() => Ok(Location::Memory),
         _ => Err(LocationProblem::UnknownScheme { scheme: format!("{scheme}:") }),
     }
@@ -263,6 +285,7 @@ impl fmt::Display for Location {
         let (start, bucket, prefix) = match self {
             Self::Local(path) => return write_path(f, path),
             Self::Memory => return f.write_str("memory:"),
+            Self::Sftp(sftp) => return sftp.fmt(f),
             Self::S3 { endpoint: None, bucket, prefix } => ("s3://".to_owned(), bucket, prefix),
             Self::S3 { endpoint: Some(endpoint), bucket, prefix } => (format!("s3:{endpoint}/"), bucket, prefix),
             Self::Azure { container, prefix } => ("azure://".to_owned(), container, prefix),
@@ -292,6 +315,10 @@ mod tests {
         Location::S3 { endpoint: endpoint.map(str::to_owned), bucket: bucket.to_owned(), prefix: prefix.to_owned() }
     }
 
+    fn sftp(user: Option<&str>, host: &str, port: Option<u16>, path: &str) -> Location {
+        Location::Sftp(SftpLocation { user: user.map(str::to_owned), host: host.into(), port, path: path.into() })
+    }
+
     #[test]
     fn every_form_is_understood() {
         let local = |path: &str| Location::Local(PathBuf::from(path));
@@ -314,6 +341,14 @@ mod tests {
             ("local:/srv/backup", local("/srv/backup")),
             ("local:backup", local("backup")),
             ("memory:", Location::Memory),
+            ("sftp:host:/srv/b", sftp(None, "host", None, "/srv/b")),
+            ("sftp:me@host:b", sftp(Some("me"), "host", None, "b")),
+            ("sftp:me@corp.example@host:b/", sftp(Some("me@corp.example"), "host", None, "b")),
+            ("sftp:[::1]:/b", sftp(None, "::1", None, "/b")),
+            ("sftp://host/b", sftp(None, "host", None, "b")),
+            ("sftp://me@host:2222//srv/b", sftp(Some("me"), "host", Some(2222), "/srv/b")),
+            ("sftp://[fe80::1]:22//b", sftp(None, "fe80::1", Some(22), "/b")),
+            ("sftp:host:/", sftp(None, "host", None, "/")),
         ] {
             assert_eq!(text.parse(), Ok(location), "{text}");
         }
@@ -323,7 +358,18 @@ mod tests {
     fn what_cannot_be_a_location_is_named_with_the_accepted_forms() {
         for (text, says) in [
             ("", "empty"),
-            ("sftp:user@host:/x", "\"sftp:\" are not known"),
+            ("rclone:remote:x", "\"rclone:\" are not known"),
+            ("sftp:host", "no path"),
+            ("sftp:host:", "no path"),
+            ("sftp://host", "no path"),
+            ("sftp://host/", "no path"),
+            ("sftp::/x", "no host"),
+            ("sftp:@host:/x", "bad user"),
+            ("sftp:-oProxyCommand=x:/x", "bad host"),
+            ("sftp:-l@host:/x", "bad user"),
+            ("sftp://host:0/x", "bad port"),
+            ("sftp://[::1/x", "bad host"),
+            ("sftp:host:~/x", "only a shell replaces"),
             ("https://host/bucket", "\"https:\" are not known"),
             ("s3:", "no host"),
             ("local:", "no path"),
@@ -355,6 +401,8 @@ mod tests {
             "s3://AKIA:hunter2@bucket/p",
             "azure://box/p?sig=hunter2",
             "s3:https://host/bucket/p?X-Amz-Signature=hunter2",
+            "sftp:me:hunter2@host:/x",
+            "sftp://me:hunter2@host/x",
         ] {
             let error = text.parse::<Location>().expect_err(text);
             assert_eq!(error.problem, LocationProblem::Secret);
@@ -377,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_accepted_is_shown_as_it_is_read(text in "(s3:|s3://|azure://|gs://|file://|http://|/|\\./)?[a-z0-9./:@?~ %-]{0,24}") {
+        fn anything_accepted_is_shown_as_it_is_read(text in "(s3:|s3://|sftp:|sftp://|azure://|gs://|file://|http://|/|\\./)?[a-z0-9./:@?~ %-]{0,24}") {
             if let Ok(location) = text.parse::<Location>() {
                 // A path that is no text (`file:///%a0`) cannot be shown exactly: the shown form is
                 // for people.

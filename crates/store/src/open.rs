@@ -27,6 +27,7 @@ use crate::local::LocalFolder;
 use crate::location::Location;
 use crate::options::StoreOptions;
 use crate::remote::{ListOrder, Remote};
+use crate::sftp::Sftp;
 
 pub use post::{Post, post};
 
@@ -150,6 +151,10 @@ pub(crate) fn transport(
             let path = std::path::absolute(path).map_err(|error| invalid(error.into()))?;
             Ok(Arc::new(LocalFolder::new(&path)))
         }
+        Location::Sftp(server) => match Sftp::new(server, &options.sftp, options.jitter_seed) {
+            Ok(sftp) => Ok(Arc::new(sftp)),
+            Err(problem) => Err(invalid(problem.into())),
+        },
         Location::Memory => Ok(remote(Arc::new(InMemory::new()), "")),
         Location::S3 { endpoint, bucket, prefix } => {
             let builder =

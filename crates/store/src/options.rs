@@ -29,8 +29,11 @@ pub struct StoreOptions {
     pub cache: Option<CacheOptions>,
     /// Whom to trust beside the system's authorities.
     pub tls: TlsOptions,
-    /// Varies the pauses between attempts from one process to the next. Draw it at random; equal
-    /// seeds are safe, only less polite to a store that many clients retry at.
+    /// How to connect to SFTP servers.
+    pub sftp: SftpOptions,
+    /// Varies the pauses between attempts from one process to the next, and names its staging files
+    /// on SFTP servers. Draw it at random. Equal seeds are safe, but such clients disturb one
+    /// another.
     pub jitter_seed: u64,
 }
 
@@ -46,6 +49,7 @@ impl Default for StoreOptions {
             download_limit: None,
             cache: None,
             tls: TlsOptions::default(),
+            sftp: SftpOptions::default(),
             jitter_seed: 0,
         }
     }
@@ -59,6 +63,23 @@ pub struct TlsOptions {
     /// Accept every certificate: anybody on the way can read credentials and requests. Contents are
     /// sealed anyway.
     pub accepts_anyone: bool,
+}
+
+/// How an SFTP server is reached. The names are restic's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SftpOptions {
+    /// A command for the shell that speaks SFTP on its standard streams, in the place of `ssh`.
+    pub command: Option<String>,
+    /// Further arguments for `ssh`, as the shell splits them.
+    pub args: Option<String>,
+    /// Connections at most. Default: 4.
+    pub connections: NonZeroUsize,
+}
+
+impl Default for SftpOptions {
+    fn default() -> Self {
+        Self { command: None, args: None, connections: const { NonZeroUsize::new(4).expect("not zero") } }
+    }
 }
 
 /// Where and how much metadata is kept on disk.

@@ -9,6 +9,7 @@ use clap::{ArgAction, Args};
 use larder_format::compress::Compression;
 
 use super::ignored::IgnoredArgs;
+use super::storage::StorageArgs;
 use crate::{physical_memory, sizes, time};
 
 /// What every verb accepts.
@@ -16,8 +17,8 @@ use crate::{physical_memory, sizes, time};
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Location of the repository: /path, s3://bucket/prefix, s3:https://host/bucket/prefix,
-    /// azure://container/prefix, gs://bucket/prefix; or the name of a repository in the
-    /// configuration [env: LARDER_REPOSITORY]
+    /// azure://container/prefix, gs://bucket/prefix, sftp:user@host:/path; or the name of a
+    /// repository in the configuration [env: LARDER_REPOSITORY]
     #[arg(short = 'r', long = "repo", value_name = "LOCATION", global = true, conflicts_with = "repository_file")]
     pub(crate) repo: Option<OsString>,
 
@@ -155,6 +156,10 @@ pub(crate) struct Global {
     /// For scripts written for restic: there are no locks to wait for
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
     pub(crate) retry_lock: Option<String>,
+
+    /// See there
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
 
     /// See there
     #[command(flatten)]

@@ -8,7 +8,7 @@ use super::{Cli, Command};
 
 /// The given options that have no effect, as they are written. restic mode needs `--mode`.
 pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
-    let (mut found, settings) = cli.global.ignored.given();
+    let mut found = cli.global.ignored.given();
     found.extend(match &cli.command {
         Command::Init(args) => named(&[(args.repository_version.is_some(), "--repository-version")]),
         Command::Backup(args) => named(&[(args.read_concurrency.is_some(), "--read-concurrency")]),
@@ -18,7 +18,7 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
         Command::Optimize(args) => args.pass.ignored.given(),
         _ => Vec::new(),
     });
-    found.extend(settings);
+    found.extend(cli.global.storage.without_effect());
     found
 }
 

@@ -24,10 +24,6 @@ pub(crate) struct IgnoredArgs {
     /// For scripts written for restic: uploads are verified by the storage
     #[arg(long, global = true, hide = true)]
     no_extra_verify: bool,
-
-    /// For scripts written for restic: the storage has no such options
-    #[arg(short = 'o', long = "option", value_name = "KEY=VALUE", global = true, hide = true)]
-    option: Vec<String>,
 }
 
 /// Such options of passes.
@@ -47,17 +43,15 @@ pub(crate) struct IgnoredByPasses {
 }
 
 impl IgnoredArgs {
-    /// The given ones, as they are written: flags, then settings of the storage.
-    pub(super) fn given(&self) -> (Vec<String>, Vec<String>) {
-        let Self { cleanup_cache, key_hint, pack_size, no_extra_verify, option } = self;
-        let flags = [
+    /// The given ones, as they are written.
+    pub(super) fn given(&self) -> Vec<String> {
+        let Self { cleanup_cache, key_hint, pack_size, no_extra_verify } = self;
+        named(&[
             (*cleanup_cache, "--cleanup-cache"),
             (key_hint.is_some(), "--key-hint"),
             (pack_size.is_some(), "--pack-size"),
             (*no_extra_verify, "--no-extra-verify"),
-        ];
-        let key = |option: &String| option.split_once('=').map_or_else(|| option.clone(), |(key, _)| key.to_owned());
-        (named(&flags), option.iter().map(|option| format!("-o {}", key(option))).collect())
+        ])
     }
 }
 

@@ -24,6 +24,7 @@ mod restore;
 mod rewrite;
 mod series;
 mod serve_block;
+mod storage;
 mod tools;
 mod volume;
 mod volume_change;

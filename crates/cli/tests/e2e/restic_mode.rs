@@ -89,7 +89,7 @@ fn what_backrest_asks_is_answered() {
     assert_eq!((id(&groups[0]["keep"][0]["id"]), id(&groups[0]["remove"][0]["id"])), (second.clone(), first.clone()));
     restic(&["forget", "--json", &first]).ok();
     restic(&["prune", "--max-unused", "25.00%"]).ok();
-    restic(&["prune", "--max-unused", "1000B"]).ok().says("without effect here: -o sftp.args, --max-unused in bytes");
+    restic(&["prune", "--max-unused", "1000B"]).ok().says("without effect here: --max-unused in bytes");
     restic(&["check", "--read-data-subset=50.0000%"]).ok();
     restic(&["unlock"]).ok();
     assert_eq!(restic(&["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(1));

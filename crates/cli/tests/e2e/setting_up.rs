@@ -29,7 +29,7 @@ fn locations_are_offered_and_taken_as_users_write_them() {
     let play = Play::with_repository();
     let location = format!("local:{}", play.repository().display());
     play.larder(["snapshots", "--repo", &location]).ok();
-    let ran = play.larder(["snapshots", "--repo", "sftp:host:/x"]).code(2).says("accepted are /path");
+    let ran = play.larder(["snapshots", "--repo", "rclone:host:x"]).code(2).says("accepted are /path");
     assert!(!ran.stderr.contains("memory:"), "{}", ran.stderr);
 }
 
@@ -195,7 +195,7 @@ fn locations_come_from_flags_and_variables() {
     assert_eq!(run(Some(("LARDER_REPOSITORY_FILE", &file)), &[]), 0);
     assert_eq!(run(Some(("LARDER_REPOSITORY", &elsewhere)), &["-r", here]), 0);
     assert_eq!(run(Some(("LARDER_REPOSITORY", &elsewhere)), &[]), 10);
-    assert_eq!(run(None, &["-r", "sftp:host:/x"]), 2);
+    assert_eq!(run(None, &["-r", "rclone:host:x"]), 2);
     assert_eq!(run(None, &["-r", "s3:https://key:secret@host/bucket"]), 2);
 }
 

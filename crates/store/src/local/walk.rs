@@ -26,6 +26,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Stat};
 use rustix::io::Errno;
 
 use super::root::{Root, open_folder_in};
+use crate::entries::{self, DEPTH_MAX, Entry, may_hold_objects};
 use crate::error::{StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
 use crate::in_its_place::InItsPlace;
@@ -34,9 +35,6 @@ use crate::name;
 
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 1024;
-
-/// Deepest folder that is looked into; names have four levels.
-const DEPTH_MAX: usize = 12;
 
 /// Lists the objects below `folder` after `after`.
 pub(super) fn list(root: Arc<Root>, folder: &str, after: Option<&str>) -> Listing {
@@ -82,13 +80,6 @@ struct Level {
     folder: OwnedFd,
     /// Entries still to visit, with their whole names; those of folders end with a slash.
     entries: VecDeque<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    name: String,
-    /// The kind of the entry, if it is neither a file nor a folder to enter.
-    wrong: Option<FileType>,
 }
 
 impl Walk {
@@ -170,11 +161,7 @@ impl Walk {
                 }
             }
         }
-        // With its slash a folder sorts among files as the names below it do.
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        if let Some(after) = &self.after {
-            entries.retain(|Entry { name, .. }| name > after || (name.ends_with('/') && after.starts_with(name)));
-        }
+        entries::put_in_order(&mut entries, |entry| &entry.name, self.after.as_deref());
         Ok((entries.into(), error))
     }
 
@@ -192,26 +179,8 @@ impl Walk {
             },
             kind => kind,
         };
-        let is_object = names::is_object(&name);
-        Ok(match kind {
-            FileType::RegularFile if is_object => Some(Entry { name, wrong: None }),
-            wrong if is_object => Some(Entry { name, wrong: Some(wrong) }),
-            FileType::Directory if self.open.len() < DEPTH_MAX => Some(Entry { name: name + "/", wrong: None }),
-            // Opened as a folder: one of root or of the caller is followed, others are reported.
-            FileType::Symlink if may_hold_objects(&name) => Some(Entry { name: name + "/", wrong: None }),
-            wrong if may_hold_objects(&name) => Some(Entry { name: name + "/", wrong: Some(wrong) }),
-            FileType::RegularFile => Some(Entry { name, wrong: None }),
-            _ => None,
-        })
+        Ok(Entry::of(name, kind, self.open.len() < DEPTH_MAX))
     }
-}
-
-/// Whether objects may be below this name: it is one of the repository's folders.
-fn may_hold_objects(name: &str) -> bool {
-    const ID: &str = "00000000000000000000000000000000";
-    const KEY: &str = "0000000000000000";
-    const BELOW: [&[&str]; 6] = [&["1"], &[KEY], &[ID], &[ID, "1"], &[ID, ID], &[ID, ID, "1"]];
-    BELOW.iter().any(|below| names::is_object(&format!("{name}/{}", below.join("/"))))
 }
 
 fn last(path: &str) -> &str {
@@ -245,42 +214,5 @@ fn of_entry(name: &str, error: impl Into<io::Error>) -> io::Result<StoreError> {
     match (told.is_unlisted(), raw) {
         (false, Some(raw)) => Err(io::Error::from_raw_os_error(raw)),
         _ => Ok(told),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RunId, SeriesKey, SettingsOf};
-
-    #[test]
-    fn every_folder_above_an_object_may_hold_objects() {
-        let (job, series) = (JobId([7; 16]), SeriesKey([9; 16]));
-        for name in [
-            names::container(ContainerId { kind: ContainerKind::Data, job, seq: 12 }),
-            names::container(ContainerId { kind: ContainerKind::Meta, job, seq: 0 }),
-            names::version(series, job, 3),
-            names::forgotten(series, job),
-            names::pin(series, job, 1),
-            names::settings(SettingsOf::Default, 0),
-            names::settings(SettingsOf::Series(series), 7),
-            names::lease(job, 2),
-            names::lease_done(job),
-            names::index(8),
-            names::indexed(8),
-            names::run(RunId { job, seq: 1 }),
-            names::key(KeyId([1; 8])),
-            names::closed(DomainId([1; 16])),
-        ] {
-            let mut folder = name.as_str();
-            while let Some((above, _)) = folder.rsplit_once('/') {
-                assert!(may_hold_objects(above), "{above}");
-                folder = above;
-            }
-            assert!(!may_hold_objects(&name), "{name}");
-        }
-        for foreign in ["", "lost", "data/j", "data/lost+found", "Data"] {
-            assert!(!may_hold_objects(foreign), "{foreign}");
-        }
     }
 }

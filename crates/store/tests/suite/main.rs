@@ -21,6 +21,7 @@ mod planted;
 mod probe;
 mod retry;
 mod settings;
+mod sftp;
 mod support;
 mod tags;
 mod unclear_create;
