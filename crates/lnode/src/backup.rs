@@ -56,6 +56,8 @@ use larder_source::Walk;
 use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
 
+use crate::assemble::AssembleError;
+
 /// The input of a backup.
 #[expect(clippy::large_enum_variant, reason = "one a job")]
 pub enum Input {
@@ -282,6 +284,21 @@ pub enum BackupError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl From<AssembleError> for BackupError {
+    fn from(error: AssembleError) -> Self {
+        match error {
+            AssembleError::Interrupted => Self::Interrupted,
+            AssembleError::NoThreads => Self::NoThreads,
+            AssembleError::Commit(error) => Self::Commit(error),
+            AssembleError::Repository(error) => Self::Repository(error),
+            // A chunk in none of the named containers could not have been found.
+            AssembleError::NotInBase { .. } | AssembleError::NotNamed { .. } | AssembleError::OtherLength { .. } => {
+                Self::WorkerDied
+            }
+        }
+    }
 }
 
 impl BackupError {

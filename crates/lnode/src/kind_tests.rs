@@ -3,13 +3,14 @@
 use std::io;
 
 use larder_format::ErrorKind;
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_source::target::TargetError;
 use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
 use larder_testkit::assert_kinds;
 
+use crate::assemble::AssembleError;
 use crate::{BackupError, RestoreError};
 
 #[test]
@@ -34,6 +35,17 @@ fn every_error_has_its_kind() {
         BackupError::UnsharedBase { .. } => unshared(), ErrorKind::Precondition;
         BackupError::Commit(_) => BackupError::Commit(CommitError::Fenced), ErrorKind::LostRace;
         BackupError::Repository(_) => BackupError::Repository(RepositoryError::NoKeys), ErrorKind::BadKey;
+    });
+    let container = ContainerId { kind: ContainerKind::Data, job: id, seq: 0 };
+    assert_kinds!(AssembleError {
+        AssembleError::Interrupted => AssembleError::Interrupted, ErrorKind::Interrupted;
+        AssembleError::NoThreads => AssembleError::NoThreads, ErrorKind::Resource;
+        AssembleError::NotInBase { .. } => AssembleError::NotInBase { segment: 0 }, ErrorKind::Bug;
+        AssembleError::NotNamed { .. } => AssembleError::NotNamed { container }, ErrorKind::Bug;
+        AssembleError::OtherLength { .. } =>
+            AssembleError::OtherLength { stream_bytes: 0, entry_bytes: 1 }, ErrorKind::Bug;
+        AssembleError::Commit(_) => AssembleError::Commit(CommitError::Fenced), ErrorKind::LostRace;
+        AssembleError::Repository(_) => AssembleError::Repository(RepositoryError::NoKeys), ErrorKind::BadKey;
     });
     assert_kinds!(RestoreError {
         RestoreError::Interrupted => RestoreError::Interrupted, ErrorKind::Interrupted;

@@ -2,6 +2,7 @@
 //!
 //! * [`backup()`]: source, cutter, fingerprinter, duplicate filter, frames, containers, recipes,
 //!   commit.
+//! * [`assemble`]: the parts of a backup, for versions that are made of pieces stored before.
 //! * [`restore()`]: recipe, plan, each container read once a window, its chunks written to all
 //!   their places in the window.
 //!
@@ -14,6 +15,7 @@
 //! that is safe. Implements section IV of the SlimStore paper. Above: `rewrite`, `cli`. Below:
 //! `reader`, `writer`, `job`, `source`, `dedup`, `store`.
 
+pub mod assemble;
 pub mod backup;
 #[cfg(test)]
 mod kind_tests;

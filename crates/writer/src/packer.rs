@@ -218,7 +218,7 @@ impl Packer {
             let random = random(repository.entropy())?;
             let sealer = ContainerSealer::new(repository.keys(), id, self.domain, random)?;
             assembly = Some(Arc::new(Assembly { id, sealer, state: Mutex::default() }));
-            uploads.opened();
+            uploads.opened(id);
             payload_target = repository.container_payload().unwrap_or(payload_target);
         }
         Ok(Open {

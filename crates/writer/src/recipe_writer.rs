@@ -141,10 +141,33 @@ impl RecipeWriter {
     ) -> Result<(), RepositoryError> {
         let merging = self.proving.as_mut().and_then(|proving| proving.merging.as_mut());
         let superchunks = merging.map(Merging::take).unwrap_or_default();
-        let segment = Segment { records: records.to_vec(), superchunks };
-        let bytes = segment::encode(records, &segment.superchunks)?;
-        let cover = self.cover.take();
         let proof = self.proving.as_mut().and_then(|proving| proving.take(records));
+        self.store(Segment { records: records.to_vec(), superchunks }, proof, candidate, sink)
+    }
+
+    /// Appends a segment that was cut elsewhere, with the proof of its bytes. Ends the open
+    /// segment. `candidate` is a segment of the base that may be similar.
+    pub fn push_cut(
+        &mut self,
+        records: Vec<ChunkRecord>,
+        proof: Option<Proof>,
+        candidate: Option<SegmentRef>,
+        sink: &mut MetaSink,
+    ) -> Result<(), RepositoryError> {
+        self.border(None, sink)?;
+        self.store(Segment { records, superchunks: Vec::new() }, proof, candidate, sink)
+    }
+
+    fn store(
+        &mut self,
+        segment: Segment,
+        proof: Option<Proof>,
+        candidate: Option<SegmentRef>,
+        sink: &mut MetaSink,
+    ) -> Result<(), RepositoryError> {
+        let Segment { records, superchunks } = &segment;
+        let bytes = segment::encode(records, superchunks)?;
+        let cover = self.cover.take();
         let stored = sink.store_segment(&segment, &bytes, candidate.as_ref(), |_| false)?;
         // Equal records are equal bytes, so either proof holds.
         let of_equal = candidate.filter(|_| stored.is_shared).and_then(|base| base.proof);
@@ -152,7 +175,7 @@ impl RecipeWriter {
         let row = SegmentRef {
             chunk: stored.chunk,
             bases: stored.bases,
-            content: content::of_segment(records, &segment.superchunks, cover.as_ref(), proof.as_ref()),
+            content: content::of_segment(records, superchunks, cover.as_ref(), proof.as_ref()),
             bytes: records.iter().map(|record| u64::from(record.chunk.size)).sum(),
             chunks: records.len() as u32,
             samples: samples_of(records),

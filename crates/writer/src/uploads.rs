@@ -4,7 +4,7 @@
 //! thread that adds to it waits while it is full; compressing and uploading take from it and never
 //! wait for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::task::AtomicWaker;
 use futures::{StreamExt, TryStreamExt};
 use larder_format::container::PAYLOAD_TARGET_MAX;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::names;
 use larder_index::Executor;
 use larder_job::Cancel;
@@ -39,7 +39,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 struct State {
     waiting: usize,
-    open_containers: usize,
+    /// Begun, and not acknowledged. Those of failed uploads stay.
+    open: BTreeSet<ContainerId>,
     stored: HashMap<ContainerId, ContainerTotals>,
     stored_bytes: u64,
     failure: Option<RepositoryError>,
@@ -130,8 +131,8 @@ impl Uploads {
     }
 
     /// A container is being filled.
-    pub(crate) fn opened(&self) {
-        self.state.lock().open_containers += 1;
+    pub(crate) fn opened(&self, id: ContainerId) {
+        self.state.lock().open.insert(id);
     }
 
     /// A container will never be whole: present and later waiters get the reason.
@@ -154,7 +155,7 @@ impl Uploads {
         let is_awaited = self.repository.keeps(Rule::DurableFirst);
         if !is_awaited {
             let mut state = self.state.lock();
-            state.open_containers -= 1;
+            state.open.remove(&id);
             state.stored.insert(id, held);
         }
         self.runtime.detach(async move {
@@ -166,9 +167,9 @@ impl Uploads {
             };
             let mut state = uploads.state.lock();
             state.waiting -= accounted;
-            state.open_containers -= usize::from(is_awaited);
             match result {
                 Ok(_) => {
+                    state.open.remove(&id);
                     state.stored_bytes += held.object_bytes;
                     state.stored.insert(id, held);
                 }
@@ -181,13 +182,13 @@ impl Uploads {
 
     /// Waits until every container that was opened is acknowledged by the store.
     pub fn wait(&self) -> Result<(), RepositoryError> {
-        fail_if_failed(&mut self.until(|state| state.open_containers == 0 || state.failure.is_some()))
+        fail_if_failed(&mut self.until(|state| state.open.is_empty() || state.failure.is_some()))
     }
 
     /// As [`Self::wait`], until a stop is requested. Returns whether every container is
     /// acknowledged and no stop was requested.
     pub fn wait_unless_cancelled(&self) -> Result<bool, RepositoryError> {
-        let is_over = |state: &State| state.open_containers == 0 || state.failure.is_some();
+        let is_over = |state: &State| state.open.is_empty() || state.failure.is_some();
         fail_if_failed(&mut self.until(|state| is_over(state) || self.cancel.is_cancelled()))?;
         Ok(!self.cancel.is_cancelled())
     }
@@ -212,6 +213,17 @@ impl Uploads {
         });
         let looks: Vec<_> = looks.collect();
         self.runtime.block_on(futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect::<()>())
+    }
+
+    /// The first container of this kind that is begun and not acknowledged. Those of a failed
+    /// upload never are.
+    pub fn first_open(&self, kind: ContainerKind) -> Option<ContainerId> {
+        self.state.lock().open.iter().find(|id| id.kind == kind).copied()
+    }
+
+    /// Whether the store has acknowledged this container.
+    pub fn is_stored(&self, id: ContainerId) -> bool {
+        self.state.lock().stored.contains_key(&id)
     }
 
     /// The size of each stored container.

@@ -29,12 +29,6 @@ pub(super) struct Candidate {
     pub(super) is_trusted: bool,
 }
 
-impl Candidate {
-    pub(super) fn pin(&self) -> Pin {
-        Pin { series: self.version.series, job: self.version.id() }
-    }
-}
-
 /// The possible bases of the job.
 pub(super) struct Bases {
     /// The requested version, else the newest of the series and the newest that this machine made,

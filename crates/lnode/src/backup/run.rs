@@ -6,21 +6,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
-use futures::{StreamExt, TryStreamExt};
-use larder_format::content::ContentRoots;
 use larder_format::entry::{Timestamp, path_order};
-use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::lease::{Done, JobKind, Lease, Pin};
-use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
+use larder_format::ids::{ContainerId, JobId};
+use larder_format::layout::Layout;
+use larder_format::lease::Pin;
+use larder_format::manifest::{Manifest, SourceKind, Statistics, Summary};
 use larder_format::recipe::Recipe;
 use larder_job::{Ending, JobContext, LeaseKeeper};
-use larder_reader::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
+use larder_reader::{Entries, MetaChunks, Missing, RecipeReader};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::OtherJob;
 use larder_store::repository::random;
-use larder_store::rules::Rule;
-use larder_writer::{Cutting, Destination, MetaSink, Packer, Pool, StopUploads, Uploads, container_table, holdings};
+use larder_writer::{Cutting, holdings};
 
 use super::bases::OrphanedContainers;
 use super::candidates::{Bases, Candidate, find_bases};
@@ -37,9 +35,10 @@ use super::stream_supply::StreamReader;
 use super::unchanged_files::{Comparison, Rules};
 use super::unchanged_parts::{ImageBase, untouched};
 use super::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, in_flight};
-
-/// Bases, and jobs to adopt, that are checked at once.
-const CONCURRENT_CHECKS: usize = 16;
+use crate::assemble::{
+    Announced, Announcement, Contents, Description, OpenVersion, Output, announce, commit, manifest, may_adopt,
+    open_version,
+};
 
 /// Backs up `input` as a new version.
 ///
@@ -59,23 +58,18 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
     let unfinished = (!options.dry_run).then(|| context.executor.spawn(async move { looking.unfinished_jobs().await }));
     let found = find_bases(context, options, job, input, &cutting)?;
     let Bases { candidates, before, merge_before, policy, input, since_full } = found;
-    let announced = match unfinished {
-        None => {
-            Announced { bases: candidates, adopts: Vec::new(), before, merge_before, policy, since_full, keeper: None }
-        }
+    let (bases, adopts, keeper) = match unfinished {
+        None => (candidates, Vec::new(), None),
         Some(mut unfinished) => {
             let unfinished = match context.executor.block_on(unfinished.finished()) {
                 Some(unfinished) => unfinished?,
                 None => context.executor.block_on(repository.unfinished_jobs())?,
             };
-            Announced {
-                before,
-                merge_before,
-                since_full,
-                ..announce(context, options, job, candidates, unfinished, policy)?
-            }
+            let announced = announce_with(context, options, job, candidates, unfinished, policy.layout())?;
+            (announced.0, announced.1, Some(announced.2))
         }
     };
+    let announced = AnnouncedJob { bases, adopts, before, merge_before, policy, since_full, keeper };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a failed job stays open, because it tells the next run the place of its uploads.
     // So does the lease of a job with a commit under way.
@@ -86,7 +80,7 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
 }
 
 /// The bases of the job: checked to be there *after* the lease that pins them was written.
-struct Announced {
+struct AnnouncedJob {
     bases: Vec<Candidate>,
     adopts: Vec<Pin>,
     /// The version before the base, with which nothing is shared: the resulting loss is measured.
@@ -99,73 +93,27 @@ struct Announced {
     keeper: Option<LeaseKeeper>,
 }
 
-fn announce(
+/// Announces the job with these bases, and with the unfinished jobs of its series.
+fn announce_with(
     context: &JobContext,
     options: &BackupOptions,
     job: JobId,
     candidates: Vec<Candidate>,
     unfinished: Vec<OtherJob>,
-    policy: &'static dyn LayoutPolicy,
-) -> Result<Announced, BackupError> {
-    let repository = &context.repository;
-    let series = repository.keys().series_key(&options.series);
-    let adopts: Vec<_> = unfinished
+    layout: Layout,
+) -> Result<(Vec<Candidate>, Vec<Pin>, LeaseKeeper), BackupError> {
+    let series = context.repository.keys().series_key(&options.series);
+    let adopts = unfinished
         .into_iter()
-        .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == options.series)
-        .filter(|other| other.lease.domain == repository.keys().domain())
-        .filter(|other| other.lease.layout == Some(policy.layout()) || !repository.keeps(Rule::OneLayout))
+        .filter(|other| other.lease.series == options.series && may_adopt(context, layout, &other.lease))
         .map(|other| Pin { series, job: other.job })
         .collect();
-    let lease = Lease {
-        pins: candidates.iter().map(Candidate::pin).collect(),
-        adopts: adopts.clone(),
-        layout: Some(policy.layout()),
-        ..context.lease(JobKind::Backup, &options.series)
-    };
-    let mut keeper = None;
-    if repository.keeps(Rule::LeaseFirst) {
-        keeper = Some(LeaseKeeper::open(context, job, lease.clone())?);
-    }
-    // Only after the lease: earlier containers may have been retired meanwhile, but the present
-    // ones stay.
-    // The checks of each have their order; one does not wait for another.
-    let bases = candidates.into_iter().map(|candidate| async move {
-        let version = &candidate.version;
-        // The lease keeps the generation that is newest now. The listed one may have been
-        // superseded before, by one in the other layout, with which this job shares nothing.
-        let newest = async {
-            match repository.keeps(Rule::GenerationAfterLease) {
-                true => repository.buildable_generation(version).await,
-                false => Ok(Some(version.clone())),
-            }
-        };
-        let Some(newest) = repository.if_retained(candidate.pin(), newest).await? else { return Ok(None) };
-        if newest.is_none() {
-            context.progress.note(&format!(
-                "snapshot {} is not built on, because its newest manifest cannot be read or is gone; more is stored",
-                version.id().short()
-            ));
-        }
-        let newest = newest.filter(|newest| newest.summary.layout == version.summary.layout);
-        Ok::<_, RepositoryError>(newest.map(|version| Candidate { version, ..candidate }))
-    });
-    let adoptable = adopts.into_iter().map(|pin| async move {
-        let is_adoptable = repository.is_adoptable(pin).await?;
-        Ok::<_, RepositoryError>(is_adoptable.then_some(pin))
-    });
-    let checked = async {
-        let bases = futures::stream::iter(bases).buffered(CONCURRENT_CHECKS).try_collect::<Vec<_>>();
-        let adoptable = futures::stream::iter(adoptable).buffered(CONCURRENT_CHECKS).try_collect::<Vec<_>>();
-        futures::try_join!(bases, adoptable)
-    };
-    let (bases, adopts) = context.executor.block_on(checked)?;
-    let bases = bases.into_iter().flatten().collect();
-    let adopts = adopts.into_iter().flatten().collect();
-    let keeper = Some(match keeper {
-        Some(keeper) => keeper,
-        None => LeaseKeeper::open(context, job, lease)?,
-    });
-    Ok(Announced { bases, adopts, before: None, merge_before: None, policy, since_full: 0, keeper })
+    let versions = candidates.iter().map(|candidate| candidate.version.clone()).collect();
+    let announcement = Announcement { series: &options.series, layout, versions, adopts };
+    let Announced { versions, adopts, keeper } = announce(context, job, announcement)?;
+    let newest = candidates.into_iter().zip(versions);
+    let bases = newest.filter_map(|(candidate, newest)| newest.map(|version| Candidate { version, ..candidate }));
+    Ok((bases.collect(), adopts, keeper))
 }
 
 /// A base whose manifest was read.
@@ -200,23 +148,14 @@ impl OpenBase {
 }
 
 /// Reads the manifests; damaged versions are not built on.
-fn open_bases(context: &JobContext, announced: &Announced) -> Result<Vec<OpenBase>, BackupError> {
+fn open_bases(context: &JobContext, announced: &AnnouncedJob) -> Result<Vec<OpenBase>, BackupError> {
     let mut bases = Vec::new();
     for candidate in &announced.bases {
         let is_trusted = candidate.is_trusted;
-        match context.executor.block_on(context.repository.manifest(&candidate.version)) {
-            Ok(manifest) => {
-                let why = candidate.why;
-                let Missing { named, absent, is_unknown } = missing_containers(context, &manifest)?;
-                let is_followed = bases.is_empty() && is_trusted && named.is_empty();
-                let missing = Arc::new(named);
-                bases.push(OpenBase { manifest, why, is_trusted, is_followed, missing, absent, is_unknown });
-            }
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a base version is damaged and not built on");
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let Some(OpenVersion { manifest, missing }) = open_version(context, &candidate.version)? else { continue };
+        let (why, Missing { named, absent, is_unknown }) = (candidate.why, missing);
+        let is_followed = bases.is_empty() && is_trusted && named.is_empty();
+        bases.push(OpenBase { manifest, why, is_trusted, is_followed, missing: Arc::new(named), absent, is_unknown });
     }
     Ok(bases)
 }
@@ -228,9 +167,8 @@ fn run(
     job: JobId,
     started_ms: u64,
     cutting: &Arc<Cutting>,
-    announced: &Announced,
+    announced: &AnnouncedJob,
 ) -> Result<(BackupReport, Ending), BackupError> {
-    let repository = &context.repository;
     let source = match &input {
         Sampled::Tree(_) => SourceKind::Tree,
         Sampled::Stream { .. } | Sampled::Image(_) => SourceKind::Stream,
@@ -242,17 +180,15 @@ fn run(
     {
         context.progress.note(why_all_is_read(context));
     }
-    let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
-    let _stop = StopUploads(uploads.clone());
-    let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads);
+    let output = Output::new(context, job, options.compression)?;
+    let output = if options.dry_run { output.counting() } else { output };
+    let streams = pipeline(context, input, options, started_ms, cutting, announced, &bases, &output);
     // Waiters for room learn that the job has ended, and not why.
     let (streams, map) =
         streams.map_err(|error| if context.cancel.is_cancelled() { BackupError::Interrupted } else { error })?;
-    if !uploads.wait_unless_cancelled()? {
-        return Err(BackupError::Interrupted);
-    }
+    output.wait()?;
     let mut statistics = streams.statistics.clone();
-    statistics.stored_bytes = uploads.stored_bytes();
+    statistics.stored_bytes = output.stored_bytes();
     statistics.read_bytes += map.as_ref().map_or(0, |map| map.checked_bytes);
     // Without a version of its own, this machine would read all files again and again.
     // Nor is an older version the newest, which another machine made.
@@ -281,9 +217,8 @@ fn run(
         map,
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
-        return Ok((report, Ending::Closed(with_containers(Done::nothing(), &uploads))));
+        return Ok((report, output.nothing_committed()));
     }
-    let containers = table(&streams, &bases, &uploads)?;
     let followed = bases.first().filter(|base| base.is_followed).map(|base| &base.manifest);
     let sketch = match followed.filter(|base| base.data == streams.data && !base.summary.sketch.is_empty()) {
         // It knows more of what was proved and not cut.
@@ -291,54 +226,32 @@ fn run(
         None => streams.sketcher.finish(followed.map(|base| (&base.summary.sketch, base.data.bytes()))),
     };
     let sketch = announced.policy.sketch_for_others(sketch);
-    let mut tags = options.tags.clone();
-    tags.sort();
-    tags.dedup();
-    let summary = Summary {
-        id: job,
+    let of_bases: Vec<_> = bases.iter().map(|base| holdings(&base.manifest.containers)).collect();
+    let (stored, of_orphans) = (output.stored(), streams.orphans.as_ref().map(|orphans| orphans.loader().held()));
+    let held = |container: &ContainerId| {
+        let mut all = [&stored].into_iter().chain(of_orphans).chain(&of_bases);
+        all.find_map(|held| held.get(container).copied())
+    };
+    let description = Description {
         series: options.series.clone(),
+        layout: announced.policy.layout(),
         base: report.bases.first().map(|base| base.id),
+        more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
         time_ms: options.time_ms.unwrap_or(started_ms),
         started_ms,
-        ended_ms: context.clock.now_ms(),
         host: options.host.clone(),
         user: options.user.clone(),
-        tags,
+        tags: options.tags.clone(),
         paths: options.paths.clone(),
         program: options.program.clone(),
         source,
-        statistics: report.statistics.clone(),
-        attempt: random(repository.entropy())?,
-        sketch,
-        layout: announced.policy.layout(),
-        more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
-        domain: repository.keys().domain(),
-        is_signed: repository.keys().can_sign(),
-        roots: ContentRoots::of(&streams.data, &streams.metadata),
-        witness: None,
-        domain_name: repository.keys().secrets().domain_name.clone(),
-        domain_epoch: repository.keys().secrets().domain_epoch,
-        origin: None,
     };
-    let summary = Summary { witness: context.machine.witness(&summary), ..summary };
-    let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
-    let series = repository.keys().series_key(&options.series);
-    let done = with_containers(Done::committed(series), &uploads);
-    if !repository.keeps(Rule::CloseLast) {
-        let mark = done
-            .encode(repository.keys(), repository.keys().domain(), job, random(repository.entropy())?)
-            .map_err(RepositoryError::from)?;
-        let name = larder_format::names::lease_done(job);
-        let created = context.executor.block_on(repository.store().create(&name, mark.into()));
-        created.map_err(RepositoryError::from)?;
-    }
-    // It may have been closed while this job ran, and then the version would not count.
-    context.executor.block_on(repository.expect_open_domain())?;
-    let created = context.executor.block_on(repository.commit(series, &manifest))?;
-    report.version = Some(summary);
-    context.machine.note_version(Pin { series, job });
-    let is_answered = created.all_answered || !repository.keeps(Rule::CloseOnlyAnswered);
-    Ok((report, Ending::closed_if(is_answered, done)))
+    let Streams { data, metadata, usage, .. } = streams;
+    let contents = Contents { data, metadata, usage, statistics: report.statistics.clone(), sketch };
+    let manifest = manifest(context, job, description, contents, held)?;
+    let ending = commit(context, &manifest, &output)?;
+    report.version = Some(manifest.summary);
+    Ok((report, ending))
 }
 
 /// Why no file counts as unchanged.
@@ -347,13 +260,6 @@ fn why_all_is_read(context: &JobContext) -> &'static str {
         true => "all files are read, because this machine made none of the newest snapshots of the series",
         false => "all files are read, because this machine has neither a key file nor a state folder",
     }
-}
-
-/// Adds the number of containers that the job created.
-fn with_containers(done: Done, uploads: &Uploads) -> Done {
-    let stored = uploads.stored();
-    let count = |kind| u32::try_from(stored.keys().filter(|id| id.kind == kind).count()).unwrap_or(u32::MAX);
-    done.with_containers(count(ContainerKind::Data), count(ContainerKind::Meta))
 }
 
 /// The number of entries of a version.
@@ -368,20 +274,13 @@ fn pipeline(
     context: &JobContext,
     mut input: Sampled,
     options: &BackupOptions,
-    job: JobId,
     started_ms: u64,
     cutting: &Arc<Cutting>,
-    announced: &Announced,
+    announced: &AnnouncedJob,
     bases: &[OpenBase],
-    uploads: &Arc<Uploads>,
+    output: &Output,
 ) -> Result<(Streams, Option<MapReport>), BackupError> {
-    let repository = &context.repository;
-    let pool = Pool::new(context, options.compression).map_err(|_| BackupError::NoThreads)?;
-    let handle = pool.handle().ok_or(BackupError::WorkerDied)?;
-    let destination = match options.dry_run {
-        true => Destination::Nowhere,
-        false => Destination::Store { pool: handle.clone(), uploads: uploads.clone() },
-    };
+    let (repository, job) = (&context.repository, output.job());
     let chunks = MetaChunks::new(context);
     let skips = match &announced.before {
         Some(before) => before_base(context, before, &chunks)?.map(SkippedDuplicates::measured),
@@ -417,7 +316,7 @@ fn pipeline(
         .filter(|(base, _)| base.manifest.summary.source == SourceKind::Stream)
         .map(|(base, _)| 0..base.manifest.data.bytes());
     let feeder = Feeder {
-        pool: handle,
+        pool: output.pool(),
         cutting: cutting.clone(),
         out,
         cancel: context.cancel.clone(),
@@ -431,19 +330,19 @@ fn pipeline(
         ignore_inode: options.ignore_inode,
         base_started_ms,
     };
-    let data_packer = Packer::new(destination.clone(), ContainerKind::Data, job).for_layout(announced.policy.layout());
     let comparison = options.paranoid.then(|| {
         let chunks = bases.iter().fold(chunks.clone(), |chunks, base| chunks.for_reading(&base.manifest));
         ByteComparison::new(repository, context.executor.clone(), job, chunks)
     });
     let of_base = chunks.clone();
-    let sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), cutting.fingerprinter.clone())
+    let sink = output
+        .metadata(cutting.fingerprinter.clone())
         .comparing(comparison.clone().map(|comparison| Box::new(comparison) as _))
         .reading(Box::new(move |chunk| of_base.read(chunk)));
     let mut sequencer = Sequencer::new(Parts {
         job,
         cutting: cutting.clone(),
-        data_packer,
+        data_writer: output.data(announced.policy.layout()),
         sink,
         bases: readers.collect(),
         unread: followed.map(|(_, (data, _))| reader(data)),
@@ -537,17 +436,4 @@ fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, Rep
         }
     }
     Ok(None)
-}
-
-/// The version's container table: the used part of each container, and its total.
-fn table(streams: &Streams, bases: &[OpenBase], uploads: &Uploads) -> Result<Vec<ContainerUsage>, BackupError> {
-    let stored = uploads.stored();
-    let of_bases: Vec<_> = bases.iter().map(|base| holdings(&base.manifest.containers)).collect();
-    let of_orphans = streams.orphans.as_ref().map(|orphans| orphans.loader().held());
-    let held = |container: &ContainerId| {
-        let mut all = [&stored].into_iter().chain(of_orphans).chain(&of_bases);
-        all.find_map(|held| held.get(container).copied())
-    };
-    // A chunk in none of them could not have been found.
-    container_table(&streams.usage, held).ok_or(BackupError::WorkerDied)
 }

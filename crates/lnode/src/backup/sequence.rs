@@ -26,7 +26,7 @@ use larder_format::segment::ChunkRecord;
 use larder_job::{Activity, Cancel, ItemFate, Problem, Progress};
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Sunk, Usage};
+use larder_writer::{Chunks, Cutter, Cutting, MetaSink, RecipeWriter, Sunk, Usage};
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
@@ -39,6 +39,7 @@ use super::paranoid::ByteComparison;
 use super::prediction::{PositionHint, PositionHints};
 use super::root_coverage::RootCoverage;
 use super::skip_duplicates::SkippedDuplicates;
+use crate::assemble::DataWriter;
 use hard_links::{HardLinks, LinkTo};
 use reuse_range::ReusedRange;
 use stream::Stream;
@@ -47,7 +48,7 @@ use stream::Stream;
 pub(super) struct Parts {
     pub(super) job: JobId,
     pub(super) cutting: Arc<Cutting>,
-    pub(super) data_packer: Packer,
+    pub(super) data_writer: DataWriter,
     /// Stores metadata, and segments and nodes of both streams.
     pub(super) sink: MetaSink,
     /// The sources of duplicates.
@@ -97,7 +98,7 @@ pub(super) struct Streams {
 pub(super) struct Sequencer {
     job: JobId,
     cutting: Arc<Cutting>,
-    data_packer: Packer,
+    data_writer: DataWriter,
     sink: MetaSink,
     data: Stream,
     metadata: Stream,
@@ -144,7 +145,7 @@ impl Sequencer {
         Self {
             job: parts.job,
             cutting: parts.cutting,
-            data_packer: parts.data_packer,
+            data_writer: parts.data_writer,
             sink: parts.sink,
             data: Stream::new(data, data_base),
             metadata: Stream::new(metadata, meta_base),
@@ -227,7 +228,7 @@ impl Sequencer {
     /// From here on segments belong to one large file, and are proved.
     fn begin_file(&mut self, cutter: Cutter) -> Result<(), BackupError> {
         self.files += 1;
-        self.data_packer.expect(cutter.content_hint());
+        self.data_writer.expect(cutter.content_hint());
         let cutting = self.cutting.clone();
         let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
         self.flush_reused()?;
@@ -236,7 +237,7 @@ impl Sequencer {
     }
 
     fn end_file(&mut self) -> Result<(), BackupError> {
-        self.data_packer.expect(ContentHint::Any);
+        self.data_writer.expect(ContentHint::Any);
         self.flush_reused()?;
         Ok(self.data.end_file(&mut self.sink)?)
     }
@@ -372,7 +373,7 @@ impl Sequencer {
         if let Some(skips) = &mut self.skips {
             skips.stored(fingerprint, chunk.size())?;
         }
-        let stored = ChunkRecord { chunk: self.data_packer.push(*fingerprint, bytes)?, born: self.job };
+        let stored = ChunkRecord { chunk: self.data_writer.push(*fingerprint, bytes)?, born: self.job };
         let filters = data_filters(&mut self.data.base, &mut self.own, &mut self.orphans, &mut self.comparison);
         chain::update(filters, &stored)?;
         self.own.make_room()?;
@@ -459,7 +460,7 @@ impl Sequencer {
         assert_eq!(self.stream_bytes, self.entry_bytes, "the data stream is not what the entries say of it");
         let data = self.data.finish(&mut self.sink)?;
         let metadata = self.metadata.finish(&mut self.sink)?;
-        self.data_packer.close()?;
+        self.data_writer.close()?;
         let Sunk { usage, added_bytes } = self.sink.finish()?;
         self.statistics.added_bytes += added_bytes;
         self.statistics.stream_bytes = self.stream_bytes;

@@ -4,6 +4,7 @@
 
 mod arranged;
 mod arranging_model;
+mod assembling;
 mod check;
 mod chunk_copier;
 mod crash_sweep;
