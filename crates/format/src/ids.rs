@@ -116,6 +116,11 @@ hex_id!(
 );
 
 hex_id!(
+    /// One attempt at a task of a fleet batch, drawn at random.
+    AttemptId, 8, "attempt"
+);
+
+hex_id!(
     /// A page run of a volume store (`page_run.rs`), drawn at random.
     PageRunId, 16, "page run id"
 );

@@ -19,6 +19,8 @@ pub mod difference;
 pub mod entry;
 mod error_kind;
 pub mod extents;
+pub mod fleet;
+mod fleet_task;
 #[cfg(test)]
 mod golden;
 pub mod ids;

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use crate::ids::{ContainerId, ContainerKind, DomainId, JobId, KeyId, RunId, SeriesKey, SettingsOf};
+use crate::fleet_task::{Stage, TaskId};
+use crate::ids::{AttemptId, ContainerId, ContainerKind, DomainId, JobId, KeyId, RunId, SeriesKey, SettingsOf};
 
 /// The repository's configuration.
 pub const CONFIG: &str = "config";
@@ -33,6 +34,8 @@ pub const RUNS: &str = "index/runs/";
 pub const INDEXED: &str = "indexed/";
 /// Prefix of the ends of domains.
 pub const CLOSED: &str = "closed/";
+/// Prefix of what fleet batches leave for their own tasks.
+pub const FLEET: &str = "fleet/";
 
 /// `keys/<key-id>`
 pub fn key(id: KeyId) -> String {
@@ -225,6 +228,58 @@ pub fn parse_run(name: &str) -> Option<RunId> {
     Some(RunId { job: job.parse().ok()?, seq: parse_number(seq)? })
 }
 
+/// Prefix of everything of one fleet batch.
+pub fn fleet_batch(batch: JobId) -> String {
+    format!("{FLEET}{batch}/")
+}
+
+/// `fleet/<batch>/plan`
+pub fn fleet_plan(batch: JobId) -> String {
+    format!("{}plan", fleet_batch(batch))
+}
+
+/// `fleet/<batch>/done/<stage>/<round>/<task>`: the register of a task.
+pub fn fleet_done(batch: JobId, task: TaskId) -> String {
+    format!("{}done/{task}", fleet_batch(batch))
+}
+
+/// `fleet/<batch>/out/<stage>/<round>/<task>/<attempt>/<n>`: an output of an attempt.
+pub fn fleet_output(batch: JobId, task: TaskId, attempt: AttemptId, number: u32) -> String {
+    format!("{}out/{task}/{attempt}/{number}", fleet_batch(batch))
+}
+
+/// An object of a fleet batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FleetObject {
+    /// Its plan.
+    Plan,
+    /// The register of a task.
+    Done(TaskId),
+    /// An output of an attempt at a task, with its number.
+    Output(TaskId, AttemptId, u32),
+}
+
+/// Reads a name made by [`fleet_plan`], [`fleet_done`] or [`fleet_output`].
+pub fn parse_fleet(name: &str) -> Option<(JobId, FleetObject)> {
+    let (batch, rest) = name.strip_prefix(FLEET)?.split_once('/')?;
+    let mut parts = rest.split('/');
+    let kind = parts.next()?;
+    let mut task = || {
+        Some(TaskId {
+            stage: Stage::parse(parts.next()?)?,
+            round: parse_number(parts.next()?)?,
+            number: parse_number(parts.next()?)?,
+        })
+    };
+    let object = match kind {
+        "plan" => FleetObject::Plan,
+        "done" => FleetObject::Done(task()?),
+        "out" => FleetObject::Output(task()?, parts.next()?.parse().ok()?, parse_number(parts.next()?)?),
+        _ => return None,
+    };
+    parts.next().is_none().then_some((batch.parse().ok()?, object))
+}
+
 /// Whether an object may have this name: one made by a function of this module.
 pub fn is_object(name: &str) -> bool {
     name == CONFIG
@@ -239,6 +294,7 @@ pub fn is_object(name: &str) -> bool {
         || parse_indexed(name).is_some()
         || parse_run(name).is_some()
         || parse_closed(name).is_some()
+        || parse_fleet(name).is_some()
 }
 
 /// A decimal number in its only spelling: no sign, no leading zero.
@@ -301,6 +357,19 @@ mod tests {
             assert_eq!(parse_settings(&format!("{}07", settings_of(of))), None);
             assert_eq!(parse_settings(&format!("{}/7", settings_of(of))), None);
         }
+        let task = TaskId { stage: Stage::Resolve, round: 2, number: 40 };
+        let attempt = AttemptId([5; 8]);
+        let fleet = [
+            (fleet_plan(job), FleetObject::Plan),
+            (fleet_done(job, task), FleetObject::Done(task)),
+            (fleet_output(job, task, attempt, 3), FleetObject::Output(task, attempt, 3)),
+        ];
+        for (name, object) in fleet {
+            assert_eq!(parse_fleet(&name), Some((job, object)), "{name}");
+            assert_eq!(parse_fleet(&format!("{name}/1")), None, "{name}");
+            assert!(name.starts_with(&fleet_batch(job)) && is_object(&name));
+        }
+        assert_eq!(parse_fleet(&format!("{}done/resolve/02/40", fleet_batch(job))), None);
         let shouting = version(series, JobId([0xab; 16]), 0).to_uppercase().replacen("VERSIONS", "versions", 1);
         assert_eq!(parse_version(&shouting), None);
     }

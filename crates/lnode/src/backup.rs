@@ -17,6 +17,7 @@ mod candidates;
 mod feed;
 mod filters;
 mod image;
+mod image_scan;
 mod job_chunks;
 mod layout_policy;
 mod map_check;
@@ -37,7 +38,8 @@ mod taken_over;
 mod unchanged_files;
 mod unchanged_parts;
 
-pub use image::{ImageInput, MapOutcome, MapReport, MapTrust};
+pub use image::{ImageInput, ImageReader, MapOutcome, MapReport, MapTrust};
+pub use image_scan::{ImageScan, scan_image};
 pub use run::backup;
 pub use scan_chunks::{GoOn, Show, collect};
 

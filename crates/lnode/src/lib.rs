@@ -22,6 +22,7 @@ mod kind_tests;
 pub mod restore;
 
 pub use backup::{
-    BackupError, BackupOptions, BackupReport, Base, ImageInput, Input, MapOutcome, MapReport, MapTrust, WhyBase, backup,
+    BackupError, BackupOptions, BackupReport, Base, ImageInput, ImageReader, ImageScan, Input, MapOutcome, MapReport,
+    MapTrust, WhyBase, backup, scan_image,
 };
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};

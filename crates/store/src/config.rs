@@ -117,6 +117,7 @@ pub(crate) async fn first_object(store: &Store) -> Result<Option<String>, StoreE
         names::PINS,
         names::SETTINGS,
         names::CLOSED,
+        names::FLEET,
     ];
     for folder in folders {
         let mut listing = store.list_stream(folder);

@@ -30,6 +30,7 @@ mod counters;
 mod entries;
 mod error;
 mod error_kind;
+pub mod fleet_batches;
 pub mod forget_marks;
 pub mod generations;
 mod in_its_place;

@@ -216,6 +216,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("gnode", &[("larder gnode --every 12h", "Run a pass after changes, and at least twice a day")]),
     (
+        "fleet",
+        &[
+            ("larder fleet run images.toml", "Back up the images of an inventory, and add them to the index"),
+            ("larder fleet run images.toml --dry-run", "Show the images and what they are compared with"),
+            ("larder fleet status", "Show the stages of batches"),
+        ],
+    ),
+    (
         "run",
         &[
             ("larder run home", "Back up a profile, apply its policy, and maintain its repositories"),

@@ -6,6 +6,7 @@
 mod backup;
 mod examples;
 mod fetch;
+mod fleet;
 mod forget;
 mod global;
 mod habits;
@@ -35,6 +36,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 pub(crate) use backup::BackupArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
+pub(crate) use fleet::{FleetArgs, FleetCommand, FleetRunArgs, FleetStatusArgs};
 pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;
 pub(crate) use habits::{ignored, spell_levels};
@@ -248,6 +250,8 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Check and show the configuration
     Config(ConfigArgs),
+    /// Back up many disk images as one batch
+    Fleet(FleetArgs),
     /// Repair a damaged repository
     Repair(Box<RepairArgs>),
     /// Manage the passwords and the paper key of a repository
@@ -296,6 +300,7 @@ impl Command {
             Self::Run(_) => "run",
             Self::Schedule(_) => "schedule",
             Self::Config(_) => "config",
+            Self::Fleet(_) => "fleet",
             Self::Repair(_) => "repair",
             Self::Key(_) => "key",
             Self::ValidateStore(_) => "validate-store",

@@ -1,7 +1,7 @@
 //! `larder backup`: chooses the input and the name of the series; the work is
 //! `larder_lnode::backup`.
 
-mod image;
+pub(super) mod image;
 mod input;
 mod naming;
 mod scan;
@@ -84,6 +84,10 @@ fn options(
 ) -> Result<BackupOptions, Failure> {
     if series.is_empty() {
         return Err(Failure::usage("a series needs a name"));
+    }
+    if series.starts_with(larder_fleet::inventory::RESERVED) {
+        let reserved = larder_fleet::inventory::RESERVED;
+        return Err(Failure::usage(format!("series that begin with {reserved} belong to the program")));
     }
     Ok(BackupOptions {
         series,

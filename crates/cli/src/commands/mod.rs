@@ -11,6 +11,7 @@ mod config;
 mod diff;
 mod dump;
 mod find;
+mod fleet;
 mod forget;
 mod gnode;
 mod history;
@@ -74,6 +75,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Run(args) => run::run(app, &args),
         Command::Schedule(args) => schedule::run(app, &args),
         Command::Config(args) => config::run(app, &args),
+        Command::Fleet(args) => fleet::run(app, &args),
         Command::Repair(args) => repair::run(app, &args),
         Command::Key(args) => key::run(app, &args),
         Command::ValidateStore(args) => validate_store::run(app, &args),

@@ -25,6 +25,7 @@ fn the_type_of_a_message_comes_first() {
         ),
     );
     let config = config.to_str().expect("text");
+    play.write("images.toml", "[[image]]\nsource = \"source/a\"\n");
     let mut objects = 0;
     let mut verbs: Vec<&str> = Vec::new();
     for line in [
@@ -62,6 +63,10 @@ fn the_type_of_a_message_comes_first() {
         &["forget", "--keep-last", "1", "--prune"],
         &["forget", "nothing"],
         &["optimize", "--dry-run"],
+        &["fleet", "run", "images.toml", "--dry-run"],
+        &["fleet", "run", "images.toml", "--no-pass"],
+        &["fleet", "status"],
+        &["fleet", "clean"],
         &["validate-store", "other"],
         &["config", "check", "--config", config],
         &["config", "show", "--config", config],

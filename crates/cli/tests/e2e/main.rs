@@ -8,6 +8,7 @@ mod command_line;
 mod damaged;
 mod dumping;
 mod fingers;
+mod fleet;
 mod forged_times;
 mod forgetting;
 mod gnode;

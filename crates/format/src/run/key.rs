@@ -1,6 +1,6 @@
 //! What one object of a run is sealed with.
 
-use crate::ids::RunId;
+use crate::ids::{DomainId, RunId};
 use crate::keys::{Keys, Secret};
 use crate::names;
 use crate::seal::{PartKeys, RANDOM_LEN};
@@ -17,6 +17,12 @@ impl RunKey {
     /// Those of an object of the index.
     pub fn of(keys: &Keys, id: RunId) -> Result<Self, DecodeError> {
         let base = keys.index(super::WHAT)?.keyed(&[b"run\0", names::run(id).as_bytes()]);
+        Ok(Self { id, parts: PartKeys::new(base) })
+    }
+
+    /// Those of an output of a fleet task, by the name of the object. `id` is for messages.
+    pub fn of_fleet(keys: &Keys, domain: DomainId, name: &str, id: RunId) -> Result<Self, DecodeError> {
+        let base = keys.domain_secret(domain, super::WHAT)?.keyed(&[b"fleet\0", name.as_bytes()]);
         Ok(Self { id, parts: PartKeys::new(base) })
     }
 

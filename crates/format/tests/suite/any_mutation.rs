@@ -141,6 +141,15 @@ proptest! {
     }
 
     #[test]
+    fn of_what_fleet_tasks_leave(damages in damages()) {
+        for (name, sealed) in support::fleet() {
+            checks::fleet(&damaged(&sealed, &damages));
+            checks::fleet_fields(&damaged(&support::open(&name, &sealed)[0], &damages));
+        }
+        checks::fleet_records(&damaged(&support::scan_item(), &damages));
+    }
+
+    #[test]
     fn of_settings(damages in damages()) {
         let of = SettingsOf::Series(SERIES);
         let sealed = support::settings().encode(&keys(), of, 2, RANDOM).expect("fits");

@@ -7,6 +7,7 @@ use larder_format::config::UnverifiedConfig;
 use larder_format::container::ContainerIndex;
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
+use larder_format::fleet::{Answer, FleetPlan, Requests, Resolution, ScanItem, TaskRecord};
 use larder_format::ids::{DomainId, SettingsOf};
 use larder_format::index_manifest::{IndexHead, IndexManifest};
 use larder_format::index_mark::IndexMark;
@@ -29,8 +30,8 @@ use larder_format::volume_manifest::VolumeManifest;
 use larder_format::{Fingerprint, difference, key_file, names, recipe, segment};
 
 use super::{
-    CLOSED_DOMAIN, CONTAINER, ContainerParts, FILE, Forger, JOB, KEY, REPOSITORY, RUN, RunParts, SERIES, WRAP, keys,
-    records, superchunks,
+    CLOSED_DOMAIN, CONTAINER, ContainerParts, FILE, FLEET_TASK, Forger, JOB, KEY, REPOSITORY, RUN, RunParts, SERIES,
+    WRAP, keys, records, superchunks,
 };
 
 const RANDOM: [u8; 32] = [3; 32];
@@ -188,6 +189,40 @@ pub fn settings(object: &[u8]) {
 pub fn settings_fields(plain: &[u8]) {
     for of in [SettingsOf::Default, SettingsOf::Series(SERIES)] {
         settings(&Forger::new().object(&names::settings(of, 2), b"LSET", &[plain]));
+    }
+}
+
+/// The plan of a fleet batch and the register of a task as they lie in the store.
+pub fn fleet(object: &[u8]) {
+    if let Ok(plan) = FleetPlan::decode(&keys(), JOB, object) {
+        let again = plan.encode(&keys(), JOB, RANDOM).expect("it was read");
+        assert_eq!(FleetPlan::decode(&keys(), JOB, &again), Ok(plan));
+    }
+    if let Ok(record) = TaskRecord::decode(&keys(), JOB, FLEET_TASK, object) {
+        let again = record.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
+        assert_eq!(TaskRecord::decode(&keys(), JOB, FLEET_TASK, &again), Ok(record));
+    }
+}
+
+/// The same before they are sealed.
+pub fn fleet_fields(plain: &[u8]) {
+    fleet(&Forger::new().object(&names::fleet_plan(JOB), b"LFPL", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFTR", &[plain]));
+}
+
+/// The records of fleet tasks.
+pub fn fleet_records(plain: &[u8]) {
+    if let Ok(item) = ScanItem::decode(plain) {
+        assert_eq!(item.encode().expect("it was read"), plain);
+    }
+    if let Ok(answer) = Answer::decode(plain) {
+        assert_eq!(answer.encode(), plain);
+    }
+    if let Ok(resolution) = Resolution::decode(plain) {
+        assert_eq!(resolution.encode(), plain);
+    }
+    if let Ok((chunk, at)) = Requests::parse(plain) {
+        assert_eq!(Requests::key(&chunk, at), plain);
     }
 }
 
@@ -422,6 +457,14 @@ pub fn object_name(name: &str) {
     }
     if let Some(id) = names::parse_key(name) {
         assert_eq!(names::key(id), name);
+    }
+    match names::parse_fleet(name) {
+        Some((batch, names::FleetObject::Plan)) => assert_eq!(names::fleet_plan(batch), name),
+        Some((batch, names::FleetObject::Done(task))) => assert_eq!(names::fleet_done(batch, task), name),
+        Some((batch, names::FleetObject::Output(task, attempt, number))) => {
+            assert_eq!(names::fleet_output(batch, task, attempt, number), name);
+        }
+        None => {}
     }
     match names::parse_lease(name) {
         Some((job, names::LeaseObject::Renewal(number))) => assert_eq!(names::lease(job, number), name),

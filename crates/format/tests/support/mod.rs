@@ -20,8 +20,13 @@ use larder_format::config::Config;
 use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, FrameEntry};
 use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
+use larder_format::fleet::{
+    ChunkRun, FleetPlan, OutputKind, OutputRef, PlannedHost, PlannedImage, ScanItem, ScannedSegment, Stage, TaskId,
+    TaskRecord,
+};
 use larder_format::ids::{
-    ContainerId, ContainerKind, ContentDigest, DomainId, JobId, KeyId, PageRunId, RepositoryId, RunId, SeriesKey,
+    AttemptId, ContainerId, ContainerKind, ContentDigest, DomainId, JobId, KeyId, PageRunId, RepositoryId, RunId,
+    SeriesKey,
 };
 use larder_format::index_manifest::{
     IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, QueuedObject, Reason, RunRef, Table, VersionState,
@@ -305,6 +310,62 @@ pub fn closed_domain() -> ClosedDomain {
         epoch: 0,
         versions: vec![VersionDigest([7; 16]), VersionDigest([8; 16])],
     }
+}
+
+/// The plan of a fleet batch and the register of a task: names, and sealed.
+pub fn fleet() -> [(String, Vec<u8>); 2] {
+    let image =
+        PlannedImage { name: "a".to_owned(), series: "vm/a".to_owned(), host: 0, job: JOB, source: "a.raw".to_owned() };
+    let plan = FleetPlan {
+        images: vec![image],
+        hosts: vec![PlannedHost { name: "host".to_owned(), store: JOB }],
+        partitions: 1,
+        index: 3,
+        time_ms: 1,
+        program: "larder".to_owned(),
+    };
+    let output = OutputRef {
+        number: 0,
+        kind: OutputKind::Answers,
+        first: 1,
+        last: 2,
+        records: 3,
+        object_bytes: 1000,
+        tail_bytes: 100,
+    };
+    let record = TaskRecord {
+        attempt: Some(AttemptId([1; 8])),
+        outputs: vec![output],
+        host: "host".to_owned(),
+        time_ms: 1,
+        took_ms: 2,
+        memory: 3,
+        why: None,
+        read_bytes: 4,
+        stored_bytes: 5,
+        domain: DomainId::DEFAULT,
+    };
+    [
+        (larder_format::names::fleet_plan(JOB), plan.encode(&keys(), JOB, RANDOM).expect("fits")),
+        (
+            larder_format::names::fleet_done(JOB, FLEET_TASK),
+            record.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("fits"),
+        ),
+    ]
+}
+
+/// A task of a fleet batch.
+pub const FLEET_TASK: TaskId = TaskId { stage: Stage::Join, round: 0, number: 3 };
+
+/// An item of a scan.
+pub fn scan_item() -> Vec<u8> {
+    let proof = Some(Proof { mac: [5; 16], cutter: 0, tail: vec![4000, 300] });
+    let runs = vec![
+        ChunkRun::Asked(vec![(4096, Fingerprint([1; 32])), (500, Fingerprint([2; 32]))]),
+        ChunkRun::Repeated(3),
+        ChunkRun::Base { segment: 4, first: 10, count: 3, bytes: 9000 },
+    ];
+    ScanItem::Segment(ScannedSegment { proof, runs }).encode().expect("fits")
 }
 
 pub fn settings() -> SeriesSettings {

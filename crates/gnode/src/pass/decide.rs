@@ -44,8 +44,9 @@ pub(super) struct Before {
     pub(super) runs: Vec<(RunId, u64)>,
     /// Numbers of indexes.
     pub(super) indexes: Vec<u64>,
-    /// Entries of settings that mean nothing any more; looked for only when everything is listed.
-    pub(super) settings: Vec<String>,
+    /// Entries of settings and objects of fleet batches that mean nothing any more; looked for only
+    /// when everything is listed.
+    pub(super) without_meaning: Vec<String>,
 }
 
 /// The result of listing the leases (step 4).
@@ -159,8 +160,8 @@ pub(super) struct Decision {
     pub(super) indexes: Vec<u64>,
     /// Marks of indexes, which go along with these.
     pub(super) index_marks: Vec<u64>,
-    /// Entries of settings.
-    pub(super) settings: Vec<String>,
+    /// Entries of settings, and objects of fleet batches.
+    pub(super) without_meaning: Vec<String>,
     /// Of the runs, how many only an older index uses.
     pub(super) superseded_runs: usize,
 }
@@ -184,7 +185,7 @@ impl Decision {
             versions: self.removals.values().map(|removal| removal.marks.len() as u64).sum(),
             entries: self.removals.values().map(Removal::objects).sum::<u64>()
                 + self.superseded.len() as u64
-                + self.settings.len() as u64,
+                + self.without_meaning.len() as u64,
             index_objects: (self.runs.len() + self.indexes.len() + self.index_marks.len()) as u64,
             ..plan
         }
@@ -585,7 +586,7 @@ impl Proposal {
         let superseded_runs = runs.iter().filter(|(id, _)| needs.superseded.contains(id)).count();
         // Readers of the index that it is based on may still use them for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
-        let (settings, index_marks) = (before.settings, Vec::new());
-        Decision { containers, removals, superseded, runs, indexes, index_marks, settings, superseded_runs }
+        let (without_meaning, index_marks) = (before.without_meaning, Vec::new());
+        Decision { containers, removals, superseded, runs, indexes, index_marks, without_meaning, superseded_runs }
     }
 }

@@ -170,7 +170,7 @@ async fn delete_all(
         .chain(runs)
         .chain(indexes)
         .chain(index_marks)
-        .chain(decision.settings)
+        .chain(decision.without_meaning)
         .take_while(|_| !stop())
         .map(|name| async move { store.delete(&name).await });
     let mut objects = futures::stream::iter(objects).buffer_unordered(CONCURRENT_DELETIONS);

@@ -190,8 +190,10 @@ impl Survey<'_> {
         before.containers = match scope.is_whole {
             true => {
                 let all = repository.list_all_containers_timed(note);
-                let (settings, containers) = futures::try_join!(repository.superseded_settings(), all)?;
-                before.settings = settings;
+                let (superseded, left) = (repository.superseded_settings(), repository.left_by_fleet());
+                let (mut without_meaning, left, containers) = futures::try_join!(superseded, left, all)?;
+                without_meaning.extend(left);
+                before.without_meaning = without_meaning;
                 containers
             }
             false => self.containers_of(&scope, &mut note).await?,

@@ -18,6 +18,7 @@ mod daemon;
 mod estimates;
 mod exact_across_series;
 mod fifty_versions;
+mod fleet;
 mod forged_generations;
 mod forged_places;
 mod generations;

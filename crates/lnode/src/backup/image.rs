@@ -110,8 +110,8 @@ impl Runs {
     }
 }
 
-/// The data of an image, read from its first byte to its last.
-pub(super) struct ImageReader {
+/// The data of an image: the bytes of its runs, one behind the other.
+pub struct ImageReader {
     image: Box<dyn Image>,
     /// As in the entry.
     extents: Option<Vec<Extent>>,
@@ -119,8 +119,15 @@ pub(super) struct ImageReader {
     at: u64,
 }
 
+impl std::fmt::Debug for ImageReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImageReader").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
 impl ImageReader {
-    pub(super) fn new(image: Box<dyn Image>, extents: Option<Vec<Extent>>) -> Self {
+    /// An image, and the runs that hold data as in [`ImageInput`].
+    pub fn new(image: Box<dyn Image>, extents: Option<Vec<Extent>>) -> Self {
         let runs = Runs::new(image.size(), extents.as_deref(), 0);
         Self { image, extents, runs, at: 0 }
     }
@@ -166,7 +173,10 @@ impl ImageReader {
     }
 
     /// Fills several buffers with the data at their places in the stream.
-    pub(super) fn read_parts<'a>(&self, wanted: impl IntoIterator<Item = (u64, &'a mut [u8])>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The image cannot be read there.
+    pub fn read_parts<'a>(&self, wanted: impl IntoIterator<Item = (u64, &'a mut [u8])>) -> io::Result<()> {
         let mut parts = Vec::new();
         for (mut at, mut buffer) in wanted {
             while !buffer.is_empty() {

@@ -9,6 +9,7 @@ mod check;
 mod chunk_copier;
 mod crash_sweep;
 mod diffing;
+mod fleet_model;
 mod full_vision;
 mod images;
 mod index_model;

@@ -34,7 +34,7 @@ const DISK: &str = "disk";
 
 /// A source as it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(in crate::commands) enum Wanted {
     /// A file or block device; whether it is said to be no qcow2 image.
     Raw(PathBuf, bool),
     Qcow2(PathBuf),
@@ -45,7 +45,7 @@ pub(super) enum Wanted {
 
 impl Wanted {
     /// Reads `--image`. `None`: it was not given.
-    pub(super) fn of(args: &ImageArgs) -> Result<Option<Self>, Failure> {
+    pub(in crate::commands) fn of(args: &ImageArgs) -> Result<Option<Self>, Failure> {
         let Some(given) = &args.image else { return Ok(None) };
         let wanted = Self::parse(given)?;
         let is_tracked = matches!(wanted, Self::Qcow2(_) | Self::Qemu(..));
@@ -89,7 +89,7 @@ impl Wanted {
     }
 
     /// The path in the snapshot, and the name that determines the series.
-    fn names(&self) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    pub(in crate::commands) fn names(&self) -> Result<(Vec<u8>, Vec<u8>), Failure> {
         match self {
             Self::Raw(path, _) | Self::Qcow2(path) => {
                 let shown = environment::absolute(&path.clone().into_os_string())?;
@@ -109,14 +109,14 @@ impl Wanted {
 }
 
 /// An open source.
-struct Opened {
-    image: Box<dyn Image>,
-    extents: Option<Vec<larder_format::entry::Extent>>,
-    changes: Vec<Changes>,
+pub(in crate::commands) struct Opened {
+    pub(in crate::commands) image: Box<dyn Image>,
+    pub(in crate::commands) extents: Option<Vec<larder_format::entry::Extent>>,
+    pub(in crate::commands) changes: Vec<Changes>,
     /// Why there are none, if there could be.
-    no_map: Option<&'static str>,
+    pub(in crate::commands) no_map: Option<&'static str>,
     /// What comes after the backup of an image whose changes are noted.
-    ending: Option<Box<dyn Ending>>,
+    pub(in crate::commands) ending: Option<Box<dyn Ending>>,
 }
 
 pub(super) fn run(
@@ -134,7 +134,7 @@ pub(super) fn run(
     let options =
         BackupOptions { job: Some(job), ..options(app, repository, args, host, series, vec![shown], layout)? };
     let stops = stops(app);
-    let opened = open(app, repository, args, wanted, &options.series, job, &stops);
+    let opened = open(app, repository, &args.image, args.dry_run, wanted, &options.series, job, &stops);
     // What fails because it was stopped is an interruption.
     let Opened { image, extents, changes, no_map, ending } = opened.map_err(|failure| match stops.is_stopped() {
         true => Failure::new(Exit::Interrupted, "interrupted while the image was opened"),
@@ -162,7 +162,7 @@ pub(super) fn run(
 
 /// Ends what an image waits for when the backup is interrupted. From now on, the first signal does
 /// not end the process: a disk of QEMU is to be left as it was.
-fn stops(app: &App) -> Stops {
+pub(in crate::commands) fn stops(app: &App) -> Stops {
     let stops = Stops::default();
     let stopping = stops.clone();
     app.interrupts.on_cancel(move || stopping.stop());
@@ -173,10 +173,13 @@ fn stops(app: &App) -> Stops {
     stops
 }
 
-fn open(
+/// Opens an image. In a dry run, nothing is noted for the next backup.
+#[expect(clippy::too_many_arguments, reason = "one call each for a backup and a batch")]
+pub(in crate::commands) fn open(
     app: &App,
     repository: &Repository,
-    args: &BackupArgs,
+    args: &ImageArgs,
+    is_dry_run: bool,
     wanted: &Wanted,
     series: &str,
     job: JobId,
@@ -196,10 +199,10 @@ fn open(
             Ok(Opened { image: Box::new(image), extents, changes, no_map, ending: None })
         }
         Wanted::Nbd(uri) => {
-            let context = &args.image.changed_context;
+            let context = &args.changed_context;
             let contexts: Vec<String> = context.iter().cloned().collect();
             let image = NbdImage::connect(uri, &contexts, stops)?;
-            let (changes, no_map) = match (context, since(app, repository, &args.image, series)?) {
+            let (changes, no_map) = match (context, since(app, repository, args, series)?) {
                 (Some(context), Some(since)) => {
                     if !image.has_context(context) {
                         return Err(Failure::new(Exit::Failed, format!("the server has no context {context}"))
@@ -216,15 +219,15 @@ fn open(
             let path = PathBuf::from(OsString::from_vec(environment::absolute(&path.clone().into_os_string())?));
             let folder = private_folder()?;
             let names = names(repository, series, job);
-            let tracked = qcow2::open(&path, Opening { names, folder: &folder, keeps: !args.dry_run, stops });
+            let tracked = qcow2::open(&path, Opening { names, folder: &folder, keeps: !is_dry_run, stops });
             // Only its socket was there.
             let _ = std::fs::remove_dir(&folder);
             Ok(tracking(app, tracked?))
         }
         Wanted::Qemu(device, socket) => {
             let names = names(repository, series, job);
-            let folder = scratch(app, &args.image, &names)?;
-            let opening = Opening { names, folder: &folder, keeps: !args.dry_run, stops };
+            let folder = scratch(app, args, &names)?;
+            let opening = Opening { names, folder: &folder, keeps: !is_dry_run, stops };
             Ok(tracking(app, qemu::open(socket, device, opening)?))
         }
     }
@@ -270,9 +273,9 @@ fn tracking(app: &App, tracked: Tracked) -> Opened {
 type Mapped = (Vec<Changes>, Option<&'static str>);
 
 /// The map in a file.
-fn map_of(app: &App, repository: &Repository, args: &BackupArgs, series: &str, size: u64) -> Result<Mapped, Failure> {
-    let asked = since(app, repository, &args.image, series)?;
-    let Some(file) = &args.image.changed_map else {
+fn map_of(app: &App, repository: &Repository, args: &ImageArgs, series: &str, size: u64) -> Result<Mapped, Failure> {
+    let asked = since(app, repository, args, series)?;
+    let Some(file) = &args.changed_map else {
         return match asked {
             None => Ok((Vec::new(), None)),
             Some(_) => Err(Failure::usage("--changed-since needs --changed-map or --changed-context")),

@@ -1,0 +1,168 @@
+//! `larder fleet`: reads the inventory, opens images, and shows what became of a batch. The work is
+//! `larder_fleet`.
+
+mod images;
+mod show;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::Parser;
+use larder_fleet::inventory::{self, Listed};
+use larder_fleet::{BatchReport, FleetImage, FleetOptions, clean, run as run_batch};
+use larder_format::ErrorKind;
+use larder_format::layout::Layout;
+use larder_format::roles::Roles;
+use larder_job::JobContext;
+use larder_store::Repository;
+
+use self::images::Images;
+use crate::app::App;
+use crate::args::{FleetArgs, FleetCommand, FleetRunArgs, PassArgs};
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::machine;
+use crate::output::{Meter, MeterKind, safe};
+use crate::refs;
+
+pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        FleetCommand::Run(args) => batch(app, args),
+        FleetCommand::Status(args) => show::status(app, args),
+        FleetCommand::Clean => {
+            let opened = app.open()?;
+            let cleaned = clean(&opened.repository, &app.runtime().handle().into())?;
+            show::cleaned(app, &cleaned)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
+    let listed = inventory::read(&args.inventory)
+        .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
+    let mut images = Images::of(app, args, &listed)?;
+    let opened = app.open()?;
+    let repository = &opened.repository;
+    repository.require(Roles::BACKUP, "a batch")?;
+    expect_standard(app, repository, &listed)?;
+    let here = environment::host();
+    let fleet: Vec<FleetImage> = listed.iter().map(|listed| image_of(listed, &here)).collect();
+    if args.dry_run {
+        return show::plan(app, repository, &fleet);
+    }
+    if repository.keys().secrets().index.is_none() {
+        app.out.remark(
+            "note: this key does not open the index, so only duplicates within the batch, and those of each \
+             image's last snapshot, are found",
+        );
+    }
+    let options = options(app, args)?;
+    let mut meter = Meter::start(MeterKind::Backup, &app.out);
+    let context = app.context(repository.clone(), meter.progress());
+    let context = JobContext { machine: machine::witness(&app.global, &app.out, repository), ..context };
+    let report = run_batch(&context, &fleet, &mut images.open_in(repository), &options);
+    meter.stop();
+    let report = report.map_err(|error| Failure::of(error.kind(), &error))?;
+    show::report(app, &report, meter.elapsed())?;
+    let exit = exit_of(&report, context.cancel.is_cancelled());
+    if args.no_pass || exit == Exit::Interrupted || report.ended_by.is_some() {
+        return Ok(exit);
+    }
+    Ok(match pass(app, repository)? {
+        Exit::Done => exit,
+        other if exit == Exit::Done => other,
+        _ => exit,
+    })
+}
+
+fn image_of(listed: &Listed, here: &str) -> FleetImage {
+    FleetImage {
+        name: listed.name.clone(),
+        host: listed.host.clone().unwrap_or_else(|| here.to_owned()),
+        series: listed.series.clone(),
+        source: listed.source.clone(),
+    }
+}
+
+/// Series of the other layout share nothing with others, so they have no place in a batch.
+fn expect_standard(app: &App, repository: &Repository, listed: &[Listed]) -> Result<(), Failure> {
+    let versions = app.block_on(repository.newest_of_every_series())?;
+    let layouts: BTreeMap<_, _> = versions.iter().map(|version| (version.series, version.summary.layout)).collect();
+    for Listed { series, name, .. } in listed {
+        let key = repository.keys().series_key(series);
+        let layout = match layouts.get(&key) {
+            Some(layout) => *layout,
+            None => app.block_on(repository.settings(key))?.layout,
+        };
+        if layout != Layout::Standard {
+            let message = format!("series {} of image {} is in the layout {layout}", safe(series), safe(name));
+            return Err(Failure::new(Exit::Failed, message)
+                .advise("back it up with `larder backup --image`, or name another series in the inventory"));
+        }
+    }
+    Ok(())
+}
+
+fn options(app: &App, args: &FleetRunArgs) -> Result<FleetOptions, Failure> {
+    let scratch = app.scratch().unwrap_or_else(std::env::temp_dir);
+    make(&scratch)?;
+    Ok(FleetOptions {
+        memory: app.global.memory() / 2,
+        scratch,
+        compression: app.compression(),
+        user: environment::user(),
+        tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
+        time_ms: None,
+        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
+        verify_every: NonZeroU32::new(args.verify_every),
+        force: args.force,
+        partitions: args.partitions.and_then(NonZeroU32::new),
+    })
+}
+
+fn make(folder: &PathBuf) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Failure::of(Exit::Failed, &error).while_doing(&format!("cannot create the folder {}", folder.display()))
+    })
+}
+
+fn exit_of(report: &BatchReport, is_cancelled: bool) -> Exit {
+    match &report.ended_by {
+        _ if is_cancelled => Exit::Interrupted,
+        Some(error) => error.kind().into(),
+        None => {
+            let errors = || report.images.iter().filter_map(|image| image.result.as_ref().err());
+            let is_damage = |kind: ErrorKind| kind == ErrorKind::Damaged;
+            match () {
+                () if errors().any(|failure| failure.error.as_ref().is_some_and(|error| is_damage(error.kind()))) => {
+                    Exit::Damage
+                }
+                () if errors().next().is_some() || show::has_wrong_map(report) => Exit::Partly,
+                () => Exit::Done,
+            }
+        }
+    }
+}
+
+/// The options of a pass that are not given.
+#[derive(Debug, Parser)]
+struct Pass {
+    #[command(flatten)]
+    pass: PassArgs,
+}
+
+/// Adds the batch to the index, and removes what it left. A key that may not make passes leaves
+/// this to others.
+fn pass(app: &App, repository: &Repository) -> Result<Exit, Failure> {
+    if repository.require(Roles::OPERATE, "a pass").is_err() {
+        app.out.remark("note: this key makes no passes; the next batch finds this data after `larder optimize`");
+        return Ok(Exit::Done);
+    }
+    let Pass { pass } = Pass::try_parse_from(["optimize"]).map_err(|error| Failure::usage(error.to_string()))?;
+    let exit = super::optimize::pass(app, repository, &pass, false)?;
+    clean(repository, &app.runtime().handle().into())?;
+    Ok(exit)
+}

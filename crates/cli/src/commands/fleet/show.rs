@@ -1,0 +1,287 @@
+//! What `larder fleet` prints.
+
+use std::time::Duration;
+
+use larder_fleet::{
+    BatchReport, BatchStatus, Cleaned, FleetImage, ImageReport, StageStatus, batches, status as status_of,
+};
+use larder_format::ids::JobId;
+use larder_lnode::MapOutcome;
+use larder_store::Repository;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::args::FleetStatusArgs;
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+use crate::output::{safe, summary};
+use crate::{sizes, time};
+
+/// Whether a map left out a change.
+pub(super) fn has_wrong_map(report: &BatchReport) -> bool {
+    report.images.iter().any(|image| wrong_at(image).is_some())
+}
+
+fn wrong_at(image: &ImageReport) -> Option<u64> {
+    match image.map.as_ref()?.outcome {
+        MapOutcome::Wrong { offset } => Some(offset),
+        MapOutcome::Used | MapOutcome::Unusable(_) => None,
+    }
+}
+
+/// What would be backed up.
+pub(super) fn plan(app: &App, repository: &Repository, images: &[FleetImage]) -> Result<Exit, Failure> {
+    let newest = app.block_on(repository.newest_of_every_series())?;
+    for image in images {
+        let key = repository.keys().series_key(&image.series);
+        let base = newest.iter().find(|version| version.series == key).map(|version| version.id());
+        if app.out.is_json() {
+            app.out.json(&json!({
+                "message_type": "fleet_image",
+                "name": image.name,
+                "host": image.host,
+                "series": image.series,
+                "source": image.source,
+                "parent": base.map(|id| id.to_string()),
+                "dry_run": true,
+            }))?;
+            continue;
+        }
+        let compared = base.map_or_else(|| "first snapshot".to_owned(), |id| format!("compared with {}", id.short()));
+        let (name, series) = (safe(&image.name), safe(&image.series));
+        app.out.line(format!(
+            "{name}: series {series}, host {}, {}, {compared}",
+            safe(&image.host),
+            safe(&image.source)
+        ))?;
+    }
+    app.out.info(format!("dry run: {} would be backed up", sizes::count(images.len() as u64, "image")))?;
+    Ok(Exit::Done)
+}
+
+/// What became of a batch.
+pub(super) fn report(app: &App, report: &BatchReport, took: Duration) -> Result<(), Failure> {
+    for image in &report.images {
+        one(app, image)?;
+    }
+    let saved: Vec<_> = report.images.iter().filter_map(|image| image.result.as_ref().ok()).collect();
+    let sum = |of: fn(&larder_format::manifest::Statistics) -> u64| {
+        saved.iter().map(|summary| of(&summary.statistics)).sum::<u64>()
+    };
+    let (logical, read, added) = (sum(|of| of.logical_bytes), sum(|of| of.read_bytes), sum(|of| of.added_bytes));
+    let reread: u64 = report.images.iter().map(|image| image.reread_bytes).sum();
+    let failed = report.images.len() - saved.len();
+    if app.out.is_json() {
+        app.out.json(&json!({
+            "message_type": "fleet_summary",
+            "batch": report.batch.to_string(),
+            "images": report.images.len(),
+            "images_saved": saved.len(),
+            "images_failed": failed,
+            "total_bytes_processed": logical,
+            "read_bytes": read,
+            "reread_bytes": reread,
+            "data_added": added,
+            "data_added_packed": sum(|of| of.stored_bytes),
+            "index_asked": report.asked_index,
+            "memory_bytes": report.memory,
+            "total_duration": took.as_secs_f64(),
+        }))?;
+    } else {
+        app.out.info(format!(
+            "batch {}: {} of {} saved",
+            report.batch.short(),
+            saved.len(),
+            sizes::count(report.images.len() as u64, "image")
+        ))?;
+        app.out.info(format!(
+            "{} of images, {} read, {} read again, {} new ({} stored) in {}",
+            sizes::show(logical),
+            sizes::show(read),
+            sizes::show(reread),
+            sizes::show(added),
+            sizes::show(sum(|of| of.stored_bytes)),
+            time::show_duration(took)
+        ))?;
+    }
+    if let Some(error) = &report.ended_by {
+        app.out.warn(&format!("the batch ended early: {}", chain(error)));
+    }
+    Ok(())
+}
+
+fn one(app: &App, image: &ImageReport) -> Result<(), Failure> {
+    let name = safe(&image.image.name);
+    let map = image.map.as_ref().map(|map| match map.outcome {
+        MapOutcome::Used => "used",
+        MapOutcome::Unusable(_) => "unusable",
+        MapOutcome::Wrong { .. } => "wrong",
+    });
+    match &image.result {
+        Ok(version) if app.out.is_json() => {
+            let mut object = summary::statistics(&version.statistics);
+            let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+            put("message_type", json!("fleet_image"));
+            put("name", json!(image.image.name));
+            put("host", json!(image.image.host));
+            put("series", json!(image.image.series));
+            put("source", json!(image.image.source));
+            put("snapshot_id", json!(version.id.to_string()));
+            put("parent", json!(version.base.map(|id| id.to_string())));
+            put("shares_with", json!(version.more_bases.len()));
+            put("reread_bytes", json!(image.reread_bytes));
+            map.into_iter().for_each(|map| put("map", json!(map)));
+            wrong_at(image).into_iter().for_each(|at| put("map_wrong_at", json!(at)));
+            app.out.json(&Value::Object(object))?;
+        }
+        Ok(version) => {
+            let of = &version.statistics;
+            app.out.info(format!(
+                "{name}: snapshot {} in series {}, {} read, {} new",
+                version.id.short(),
+                safe(&image.image.series),
+                sizes::show(of.read_bytes),
+                sizes::show(of.added_bytes)
+            ))?;
+        }
+        Err(failure) => {
+            let why = failure.error.as_ref().map_or_else(|| "the batch ended before".to_owned(), |error| chain(error));
+            if app.out.is_json() {
+                app.out.json(&json!({
+                    "message_type": "fleet_image",
+                    "name": image.image.name,
+                    "host": image.image.host,
+                    "series": image.image.series,
+                    "source": image.image.source,
+                    "stage": failure.stage.word(),
+                    "error": why,
+                }))?;
+            }
+            app.out.warn(&format!(
+                "image {name} of host {} was not saved (stage {}): {why}",
+                safe(&image.image.host),
+                failure.stage
+            ));
+        }
+    }
+    if let Some(why) = image.no_map {
+        app.out.remark(&format!("note: image {name} was read as a whole, because {why}"));
+    }
+    if let Some(offset) = wrong_at(image) {
+        app.out.warn(&format!(
+            "image {name}: the map of changes is wrong: data at byte {offset} or behind it changed without being in the map. The whole image was read, so its snapshot is right"
+        ));
+    }
+    Ok(())
+}
+
+/// What was removed.
+pub(super) fn cleaned(app: &App, cleaned: &Cleaned) -> Result<(), Failure> {
+    if app.out.is_json() {
+        return app.out.json(&json!({
+            "message_type": "fleet_cleaned",
+            "batches": cleaned.batches,
+            "objects": cleaned.objects,
+            "open_batches": cleaned.open,
+        }));
+    }
+    let (objects, batches) = (sizes::count(cleaned.objects, "object"), sizes::count(cleaned.batches, "batch"));
+    app.out.info(format!("removed {objects} of {}", batches.replace("batchs", "batches")))?;
+    if cleaned.open > 0 {
+        app.out.info(format!("{} still running, or interrupted: a pass ends it when it looks dead", cleaned.open))?;
+    }
+    Ok(())
+}
+
+/// The stages of a batch, or all batches.
+pub(super) fn status(app: &App, args: &FleetStatusArgs) -> Result<Exit, Failure> {
+    let opened = app.open()?;
+    let (repository, executor) = (&opened.repository, app.runtime().handle().into());
+    let all = batches(repository, &executor)?;
+    let shown: Vec<JobId> = match &args.batch {
+        None => all,
+        Some(text) => {
+            let text = text.to_string_lossy();
+            let found: Vec<_> = all.into_iter().filter(|batch| batch.to_string().starts_with(&*text)).collect();
+            match found.len() {
+                0 => {
+                    return Err(Failure::new(
+                        Exit::Failed,
+                        format!("no batch has left anything under {}", safe(&text)),
+                    )
+                    .advise(
+                        "`larder fleet status` lists the batches; a pass or `fleet clean` removes what they left",
+                    ));
+                }
+                1 => found,
+                _ => return Err(Failure::usage(format!("several batches begin with {}", safe(&text)))),
+            }
+        }
+    };
+    let mut all = Vec::new();
+    for batch in shown {
+        all.extend(status_of(repository, &executor, batch)?);
+    }
+    if app.out.is_json() {
+        return app.out.json(&all.iter().map(status_json).collect::<Vec<_>>()).map(|()| Exit::Done);
+    }
+    if all.is_empty() {
+        app.out.info("no batch has left anything")?;
+    }
+    for status in &all {
+        print(app, status)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn status_json(status: &BatchStatus) -> Value {
+    let stage = |((stage, round), of): (&(larder_format::fleet::Stage, u8), &StageStatus)| {
+        json!({
+            "stage": stage.word(),
+            "round": round,
+            "done": of.done,
+            "aborted": of.aborted.iter().map(|(number, why)| json!({ "task": number, "why": why })).collect::<Vec<_>>(),
+            "seconds": of.took_ms as f64 / 1000.0,
+            "memory_bytes": of.memory,
+            "read_bytes": of.read_bytes,
+            "stored_bytes": of.stored_bytes,
+            "output_bytes": of.output_bytes,
+        })
+    };
+    json!({
+        "message_type": "fleet_status",
+        "batch": status.batch.to_string(),
+        "time": time::rfc3339(status.plan.time_ms),
+        "open": status.is_open,
+        "images": status.plan.images.len(),
+        "hosts": status.plan.hosts.len(),
+        "partitions": status.plan.partitions,
+        "stages": status.stages.iter().map(stage).collect::<Vec<_>>(),
+    })
+}
+
+fn print(app: &App, status: &BatchStatus) -> Result<(), Failure> {
+    let BatchStatus { batch, plan, stages, is_open } = status;
+    let state = if *is_open { "open" } else { "over" };
+    let (images, hosts) =
+        (sizes::count(plan.images.len() as u64, "image"), sizes::count(plan.hosts.len() as u64, "host"));
+    app.out.line(format!("batch {batch}, {}, {images}, {hosts}, {state}", time::rfc3339(plan.time_ms)))?;
+    for ((stage, round), of) in stages {
+        let again = if *round > 0 { format!(" (round {round})") } else { String::new() };
+        let took = time::show_duration(Duration::from_millis(of.took_ms));
+        app.out.line(format!(
+            "  {stage}{again}: {} done, {} failed, {took}, {} read, {} new, {} for other tasks, {} memory",
+            of.done,
+            of.aborted.len(),
+            sizes::show(of.read_bytes),
+            sizes::show(of.stored_bytes),
+            sizes::show(of.output_bytes),
+            sizes::show(of.memory)
+        ))?;
+        for (number, why) in &of.aborted {
+            let name = plan.images.get(*number as usize).map_or("", |image| &image.name);
+            app.out.line(format!("    {}: {}", safe(name), safe(why)))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Batches of disk images: what is saved, what is shared, what is named when it fails, and what is refused.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use larder_testkit::data;
+use serde_json::Value;
+
+use crate::support::{Play, Ran, schema};
+
+const KIB: usize = 1 << 10;
+
+/// Runs a batch; gives the messages about its images, by name, and the summary.
+fn fleet(play: &Play, more: &[&str], code: i32) -> (Vec<Value>, Value, Ran) {
+    let ran = play.larder([&["fleet", "run", "images.toml", "--json"], more].concat()).code(code);
+    let images = ran.messages("fleet_image");
+    images.iter().for_each(|image| schema::check("fleet_image", image));
+    let summary = ran.messages("fleet_summary").pop().expect("a summary");
+    schema::check("fleet_summary", &summary);
+    (images, summary, ran)
+}
+
+fn number(of: &Value, key: &str) -> usize {
+    of[key].as_u64().unwrap_or_else(|| panic!("{key}: {of}")) as usize
+}
+
+/// What the snapshot of an image restores to.
+fn dumped(play: &Play, image: &Value) -> Vec<u8> {
+    let id = image["snapshot_id"].as_str().unwrap_or_else(|| panic!("{image}"));
+    let listed = play.larder(["ls", "--json", id]).ok();
+    let file = listed.messages("node").into_iter().find(|node| node["type"] == "file").expect("a file");
+    play.larder(["dump", id, file["path"].as_str().expect("a path")]).ok().stdout
+}
+
+#[test]
+fn images_of_an_inventory_become_snapshots_that_share_their_data() {
+    let play = Play::with_repository();
+    let common = data::random(1, 600 * KIB);
+    let disk = |own: u64| [&common[..], &vec![0; 300 * KIB], &data::random(own, 100 * KIB)].concat();
+    let mut disks: Vec<_> = (2..6).map(disk).collect();
+    for (number, bytes) in disks.iter().enumerate() {
+        play.write(format!("images/web-{number}.raw"), bytes);
+    }
+    play.write("images.toml", "[[image]]\nsource = \"images/web-[0-2].raw\"\n[[image]]\nname = \"db\"\nsource = \"images/web-3.raw\"\nhost = \"other\"\n");
+    // Nothing is stored by a dry run.
+    let planned = play.larder(["fleet", "run", "images.toml", "--dry-run", "--json"]).ok().messages("fleet_image");
+    planned.iter().for_each(|image| schema::check("fleet_image", image));
+    assert_eq!(planned.len(), 4);
+    play.larder(["snapshots", "--json"])
+        .ok()
+        .json()
+        .as_array()
+        .map_or(0, Vec::len)
+        .eq(&0)
+        .then_some(())
+        .expect("no snapshot");
+    let (images, summary, ran) = fleet(&play, &[], 0);
+    let names: Vec<_> = images.iter().map(|image| image["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["web-0", "web-1", "web-2", "db"]);
+    for (image, bytes) in images.iter().zip(&disks) {
+        assert!(dumped(&play, image) == *bytes, "{image}");
+        assert_eq!(image["series"], format!("vm/{}", image["name"].as_str().expect("a name")));
+    }
+    // The common data, their own, and some zeros, once.
+    assert!(number(&summary, "data_added") < 1100 * KIB, "{summary}");
+    assert!(ran.messages("pass_summary").len() <= 1);
+    // The second day: one disk changes, and another one like the first comes.
+    let changed = data::random(9, 5 * KIB);
+    disks[1][200 * KIB..205 * KIB].copy_from_slice(&changed);
+    let file = OpenOptions::new().write(true).open(play.path("images/web-1.raw")).expect("opens");
+    file.write_all_at(&changed, 200 * KIB as u64).expect("written");
+    disks.push([&disks[0][..], b"a little more"].concat());
+    play.write("images/new.raw", &disks[4]);
+    play.write("images.toml", "[[image]]\nsource = \"images/*.raw\"\n");
+    let (images, summary, _) = fleet(&play, &["--no-pass"], 0);
+    assert_eq!(images.len(), 5);
+    for image in &images {
+        let expected = match image["name"].as_str().expect("a name") {
+            "new" => &disks[4],
+            name => &disks[name[4..].parse::<usize>().expect("a number")],
+        };
+        assert!(dumped(&play, image) == *expected, "{image}");
+    }
+    assert!(number(&summary, "data_added") < 150 * KIB, "{summary}");
+    play.larder(["check", "--read-data"]).ok();
+    // They are ordinary snapshots: any may be forgotten, and a plain backup continues the series.
+    let said = play.larder(["fleet", "status", "--json"]).ok().json();
+    said.as_array().expect("batches").iter().for_each(|batch| schema::check("fleet_status", batch));
+    assert_eq!(said.as_array().map(Vec::len), Some(1), "the first batch was cleaned up");
+    let cleaned = play.larder(["fleet", "clean", "--json"]).ok().messages("fleet_cleaned").pop().expect("cleaned");
+    schema::check("fleet_cleaned", &cleaned);
+    assert_eq!(number(&cleaned, "batches"), 1);
+    play.larder(["forget", "--keep-last", "1", "--prune"]).ok();
+    let plain = play.larder(["backup", "--json", "--series", "vm/web-1", "--image", "images/web-1.raw"]).ok();
+    let plain = plain.messages("summary").pop().expect("a summary");
+    assert_eq!(number(&plain, "data_blobs"), 0, "{plain}");
+    for image in &images[1..] {
+        assert!(!dumped(&play, image).is_empty());
+    }
+    play.larder(["check", "--read-data"]).ok();
+}
+
+#[test]
+fn a_map_says_what_changed_and_a_wrong_one_is_found() {
+    let play = Play::with_repository();
+    let mut bytes = data::random(1, 3 << 20);
+    play.write("disk.raw", &bytes);
+    play.write(
+        "images.toml",
+        "[[image]]\nname = \"d\"\nsource = \"disk.raw\"\nmap = \"{name}.map\"\nsince = \"latest\"\n",
+    );
+    play.write("d.map", "0 0\n");
+    play.write("first.toml", "[[image]]\nname = \"d\"\nsource = \"disk.raw\"\n");
+    play.larder(["fleet", "run", "first.toml", "--no-pass"]).ok();
+    bytes[1 << 20..(1 << 20) + 100].fill(7);
+    File::options()
+        .write(true)
+        .open(play.path("disk.raw"))
+        .and_then(|file| file.write_all_at(&[7; 100], 1 << 20))
+        .expect("written");
+    play.write("d.map", format!("{} 100\n", 1 << 20));
+    let (images, _, _) = fleet(&play, &["--no-pass"], 0);
+    assert_eq!(images[0]["map"], "used");
+    assert!(dumped(&play, &images[0]) == bytes);
+    assert!(number(&images[0], "data_blobs") < 8, "{}", images[0]);
+    // The map leaves a change out: everything is read in the same run.
+    bytes[2 << 20..(2 << 20) + 100].fill(8);
+    File::options()
+        .write(true)
+        .open(play.path("disk.raw"))
+        .and_then(|file| file.write_all_at(&[8; 100], 2 << 20))
+        .expect("written");
+    play.write("d.map", "0 1\n");
+    let (images, _, ran) = fleet(&play, &["--no-pass"], 3);
+    assert_eq!(images[0]["map"], "wrong");
+    assert!(ran.stderr.contains("the map of changes is wrong"), "{}", ran.stderr);
+    assert!(dumped(&play, &images[0]) == bytes);
+}
+
+#[test]
+fn images_that_fail_are_named_and_the_others_are_saved() {
+    let play = Play::with_repository();
+    play.write("a.raw", data::random(1, 200 * KIB));
+    play.write("c.qcow", b"QFI\xfb and more");
+    play.write(
+        "images.toml",
+        "[[image]]\nsource = \"a.raw\"\n[[image]]\nsource = \"gone.raw\"\n[[image]]\nsource = \"c.qcow\"\n",
+    );
+    let (images, summary, ran) = fleet(&play, &["--no-pass"], 3);
+    assert!(images[0].get("snapshot_id").is_some());
+    assert_eq!((&images[1]["stage"], &images[2]["stage"]), (&"scan".into(), &"scan".into()));
+    assert_eq!((number(&summary, "images_saved"), number(&summary, "images_failed")), (1, 2));
+    for (name, why) in [("gone", "gone.raw"), ("c.qcow", "qcow2:")] {
+        let line = ran.stderr.lines().find(|line| line.contains(&format!("image {name} of host"))).expect("named");
+        assert!(line.contains("stage scan") && line.contains(why), "{line}");
+    }
+    let stages = play.larder(["fleet", "status"]).ok().text();
+    assert!(stages.contains("scan: 1 done, 2 failed") && stages.contains("finish: 1 done"), "{stages}");
+}
+
+#[test]
+fn inventories_and_series_without_a_meaning_are_refused() {
+    let play = Play::with_repository();
+    play.write("a.raw", data::random(1, 10 * KIB));
+    let refused = |text: &str, code: i32, why: &str| {
+        play.write("images.toml", text);
+        play.larder(["fleet", "run", "images.toml"]).code(code).says(why);
+    };
+    refused("", 2, "names no image");
+    refused("[[image]]\nsource = \"a.raw\"\n[[image]]\nsource = \"a.raw\"\n", 2, "two images have");
+    refused("[[image]]\nsource = \"*.img\"\n", 2, "names no file");
+    refused("[[image]]\nsource = \"a.raw\"\nseries = \"larder:fleet\"\n", 2, "belong to the program");
+    refused("[[image]]\nsource = \"qemu:disk\"\n", 2, "image");
+    play.larder(["fleet", "run", "absent.toml"]).code(2).says("cannot read absent.toml");
+    play.larder(["series", "set", "vm/l", "--layout", "lifecycle"]).ok();
+    refused("[[image]]\nsource = \"a.raw\"\nseries = \"vm/l\"\n", 1, "lifecycle");
+    play.larder(["backup", "a.raw", "--series", "larder:fleet"]).code(2).says("belong to the program");
+    play.larder(["fleet", "status", "abc"]).code(1).says("no batch");
+    assert!(play.larder(["fleet", "status"]).ok().text().contains("no batch"));
+}
+
+/// A key for backups opens no index and makes no pass. It saves all the same.
+#[test]
+fn a_key_for_backups_suffices() {
+    let play = Play::with_repository();
+    play.larder(["key", "add", "--role", "backup", "--domain", "host", "--file", "host.key"]).ok();
+    let bytes = data::random(1, 200 * KIB);
+    play.write("a.raw", &bytes);
+    play.write("b.raw", &bytes);
+    play.write("images.toml", "[[image]]\nsource = \"?.raw\"\n");
+    let ran = play.larder(["--key-file", "host.key", "fleet", "run", "images.toml", "--json"]).code(0);
+    let summary = ran.messages("fleet_summary").pop().expect("a summary");
+    assert_eq!(summary["index_asked"], false);
+    assert!(number(&summary, "data_added") < 210 * KIB, "{summary}");
+    for image in ran.messages("fleet_image") {
+        assert!(dumped(&play, &image) == bytes);
+    }
+}

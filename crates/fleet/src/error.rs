@@ -1,0 +1,117 @@
+//! Errors of a batch, and of one image of it.
+
+use larder_format::ErrorKind;
+use larder_format::fleet::TaskId;
+use larder_index::IndexError;
+use larder_lnode::BackupError;
+use larder_lnode::assemble::AssembleError;
+use larder_store::{RepositoryError, StoreError};
+
+/// A failure of a task.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The source cannot be opened.
+    #[error("{message}")]
+    Source {
+        /// The reason, one line.
+        message: String,
+    },
+    /// Its bytes are not those of the first read.
+    #[error(
+        "the image changed between its two reads, at byte {offset} of its data; back up a snapshot of it, or stop its user"
+    )]
+    Changed {
+        /// Where, in bytes of its data without holes.
+        offset: u64,
+    },
+    /// The second read failed.
+    #[error("cannot read it a second time: {source}")]
+    Reread {
+        /// The error.
+        source: std::io::Error,
+    },
+    /// The series has another layout.
+    #[error(
+        "series {series:?} is in the layout lifecycle, which shares nothing with other series; use `larder backup --image`"
+    )]
+    Lifecycle {
+        /// Its name.
+        series: String,
+    },
+    /// The snapshot that it was compared with is gone.
+    #[error("the snapshot that it was compared with was forgotten meanwhile; run the batch again")]
+    BaseGone,
+    /// The job that stores chunks for the batch was aborted.
+    #[error("the job that stores its chunks was aborted by a pass that took it for dead; run the batch again")]
+    StoreAborted,
+    /// There are more chunks than numbers.
+    #[error("it has more than 4,294,967,295 unknown chunks")]
+    TooManyChunks,
+    /// A task was decided by another process.
+    #[error("task {task} of this batch was decided by another process; run the batch again")]
+    Taken {
+        /// The task.
+        task: TaskId,
+    },
+    /// A chunk has no place at the end: a mistake of the program.
+    #[error("a chunk of it has no place: a mistake of the program; no snapshot was made")]
+    NoPlace,
+    /// Temporary files.
+    #[error("cannot use the folder for temporary files: {source}")]
+    Scratch {
+        /// The error.
+        source: std::io::Error,
+    },
+    /// The image could not be scanned.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The version could not be written.
+    #[error(transparent)]
+    Assemble(#[from] AssembleError),
+    /// Sorting or the index failed.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+impl From<StoreError> for FleetError {
+    fn from(error: StoreError) -> Self {
+        Self::Repository(error.into())
+    }
+}
+
+impl FleetError {
+    /// How a caller can react to it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Source { .. } | Self::Reread { .. } | Self::Changed { .. } | Self::TooManyChunks => {
+                ErrorKind::Resource
+            }
+            Self::Lifecycle { .. } => ErrorKind::Precondition,
+            Self::BaseGone | Self::StoreAborted | Self::Taken { .. } => ErrorKind::LostRace,
+            Self::NoPlace => ErrorKind::Bug,
+            Self::Scratch { source } if is_full(source) => ErrorKind::Full,
+            Self::Scratch { .. } => ErrorKind::Resource,
+            Self::Backup(error) => error.kind(),
+            Self::Assemble(error) => error.kind(),
+            Self::Index(IndexError::Spill { source, .. }) if is_full(source) => ErrorKind::Full,
+            Self::Index(error) => error.kind(),
+            Self::Repository(error) => error.kind(),
+        }
+    }
+
+    /// Whether no image of the batch can go on.
+    pub(crate) fn is_of_batch(&self) -> bool {
+        let is_general = matches!(
+            self.kind(),
+            ErrorKind::Retry | ErrorKind::Unusable | ErrorKind::Full | ErrorKind::Interrupted | ErrorKind::BadKey
+        );
+        is_general || matches!(self, Self::Scratch { .. } | Self::StoreAborted)
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,50 @@
+//! The kind of every error of this crate.
+
+use std::io;
+
+use larder_format::ErrorKind;
+use larder_format::fleet::{Stage, TaskId};
+use larder_index::IndexError;
+use larder_lnode::BackupError;
+use larder_lnode::assemble::AssembleError;
+use larder_store::RepositoryError;
+use larder_testkit::assert_kinds;
+
+use crate::FleetError;
+
+#[test]
+fn every_error_has_its_kind() {
+    let task = TaskId { stage: Stage::Scan, round: 0, number: 0 };
+    let full = || io::Error::from(io::ErrorKind::StorageFull);
+    assert_kinds!(FleetError {
+        FleetError::Source { .. } => FleetError::Source { message: String::new() }, ErrorKind::Resource;
+        FleetError::Changed { .. } => FleetError::Changed { offset: 0 }, ErrorKind::Resource;
+        FleetError::Reread { .. } => FleetError::Reread { source: io::Error::other("x") }, ErrorKind::Resource;
+        FleetError::Lifecycle { .. } => FleetError::Lifecycle { series: String::new() }, ErrorKind::Precondition;
+        FleetError::BaseGone => FleetError::BaseGone, ErrorKind::LostRace;
+        FleetError::StoreAborted => FleetError::StoreAborted, ErrorKind::LostRace;
+        FleetError::TooManyChunks => FleetError::TooManyChunks, ErrorKind::Resource;
+        FleetError::Taken { .. } => FleetError::Taken { task }, ErrorKind::LostRace;
+        FleetError::NoPlace => FleetError::NoPlace, ErrorKind::Bug;
+        FleetError::Scratch { .. } => FleetError::Scratch { source: io::Error::other("x") }, ErrorKind::Resource;
+        FleetError::Scratch { .. } => FleetError::Scratch { source: full() }, ErrorKind::Full;
+        FleetError::Backup(_) => FleetError::Backup(BackupError::Interrupted), ErrorKind::Interrupted;
+        FleetError::Assemble(_) => FleetError::Assemble(AssembleError::NoThreads), ErrorKind::Resource;
+        FleetError::Index(_) => FleetError::Index(IndexError::Spill { doing: "write", source: full() }), ErrorKind::Full;
+        FleetError::Index(_) => FleetError::Index(IndexError::Unstable { attempts: 1 }), ErrorKind::LostRace;
+        FleetError::Repository(_) => FleetError::Repository(RepositoryError::NoKeys), ErrorKind::BadKey;
+    });
+}
+
+/// An image that cannot be read leaves the others; a full folder for temporary files leaves nobody.
+#[test]
+fn failures_of_images_are_told_from_those_of_batches() {
+    let full = FleetError::Scratch { source: io::ErrorKind::StorageFull.into() };
+    for error in [full, FleetError::StoreAborted, FleetError::Backup(BackupError::Interrupted)] {
+        assert!(error.is_of_batch(), "{error}");
+    }
+    let reread = FleetError::Reread { source: io::Error::other("x") };
+    for error in [reread, FleetError::BaseGone, FleetError::Changed { offset: 1 }, FleetError::TooManyChunks] {
+        assert!(!error.is_of_batch(), "{error}");
+    }
+}

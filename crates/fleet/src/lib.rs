@@ -1,0 +1,41 @@
+//! Batches of disk images: duplicates are found for all images together, and then each image
+//! becomes an ordinary version of its series.
+//!
+//! ```text
+//! scan     images --> scans, questions            store    new chunks --> containers, places
+//! send     questions of a host, sorted            place    places that others wait for, sorted
+//! join     questions x index --> answers          resolve  waiters x places
+//!                                                 finish   scans, places --> versions
+//! ```
+//!
+//! Stages follow one another; the tasks of one stage do not depend on each other. Tasks exchange
+//! sorted records below `fleet/<batch>/`, and each has a register that is created once
+//! (`larder_format::fleet`). Here one process does all of them ([`run()`]).
+//!
+//! A version of a batch uses containers of three kinds only (`OwnersNamed`): its own, those of
+//! versions that its lease names, and those of the jobs that store for the batch, which it adopts.
+//! Everything else that tasks say is a hint, and is compared with tables of containers.
+//! `docs/fleet.md` has the order of steps. Above: `cli`. Below: `lnode`, `reader`, `index`.
+
+mod batch;
+mod clean;
+mod error;
+mod exchange;
+#[cfg(test)]
+mod kind_tests;
+mod memory;
+mod queue;
+mod report;
+mod shared;
+mod status;
+mod tasks;
+
+pub mod inventory;
+
+pub use batch::run;
+pub use clean::{Cleaned, clean};
+pub use error::FleetError;
+pub use queue::{Delivery, MemoryQueue, Queue};
+pub use report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageReport, OpenedImage, Sources};
+pub use shared::STORE_SERIES;
+pub use status::{BatchStatus, StageStatus, batches, status};

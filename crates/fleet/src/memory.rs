@@ -1,0 +1,57 @@
+//! The memory of a batch: how much each part may take, and how much the process took.
+
+/// The least that a sort gets: some hundred records.
+const SORTED_MIN: usize = 8 << 10;
+
+/// How the memory of a batch is divided. All are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// For sorting the questions of a host, while its images are scanned.
+    pub(crate) requests: usize,
+    /// For each of the two kinds of records that a partition sorts.
+    pub(crate) partition: usize,
+    /// For the lookups of a partition in the index.
+    pub(crate) lookup: usize,
+    /// For sorting the places of a host.
+    pub(crate) placements: usize,
+    /// For tables of containers that an image looks into.
+    pub(crate) tables: usize,
+}
+
+impl Budget {
+    /// Divides the memory of a batch among the parts of one stage. The containers on their way to
+    /// the store and the blocks of a scan come on top: they are those of a backup.
+    pub(crate) fn of(memory: usize, hosts: usize) -> Self {
+        let of_host = (memory / 2 / hosts.max(1)).max(SORTED_MIN);
+        Self {
+            requests: of_host,
+            partition: (memory / 4).max(SORTED_MIN),
+            lookup: memory / 2,
+            placements: of_host,
+            tables: memory / 4,
+        }
+    }
+}
+
+/// The most memory that this process had so far, in bytes; 0 if the system does not say.
+pub(crate) fn high_water() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_one_stage_fit_the_memory() {
+        for hosts in [1, 3, 16] {
+            let budget = Budget::of(64 << 20, hosts);
+            assert!(budget.requests * hosts <= 32 << 20, "{hosts}");
+            assert!(budget.partition * 2 + budget.lookup <= 64 << 20, "{hosts}");
+        }
+        assert!(high_water() > 1 << 20);
+    }
+}

@@ -1,0 +1,639 @@
+//! Stage 4: the new chunks of an image are stored. Its job is announced here, and stays until its
+//! version is committed.
+//!
+//! The order is that of `docs/concurrency.md`: first the lease, which names the base, the versions
+//! whose containers are shared, and the jobs that store for the batch. *Then* the looks at all of
+//! them. Whatever fails a look is new: it costs space, never safety. So is everything that the
+//! table of a container does not confirm, with all 32 bytes of the fingerprint.
+//!
+//! New chunks are read a second time. Bytes with another fingerprint than in the scan are never
+//! stored (`SecondReadChecked`).
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::io;
+
+use larder_format::fleet::{
+    Answer, Answers, At, ChunkRun, Placement, Placements, Requests, Resolution, Resolutions, ScanItem, Scans, Stage,
+    TaskId,
+};
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts};
+use larder_format::layout::Layout;
+use larder_format::lease::{Done, Pin};
+use larder_format::{ChunkRef, Fingerprint};
+use larder_index::{Cursor, Sorter};
+use larder_job::{Ending, LeaseKeeper};
+use larder_lnode::ImageReader;
+use larder_lnode::assemble::{Announced, Announcement, DataWriter, OpenVersion, Output, announce, open_version};
+use larder_spill::{Row, RowFile, RowReader, RowWriter, unnamed_in};
+use larder_store::catalog::Version;
+use larder_writer::{ContainerTotals, holdings};
+
+use super::choose::choose;
+use super::join::damaged_record;
+use super::places::{Place, Places};
+use super::scan::{Scanned, SharedImage};
+use super::tables::Tables;
+use crate::error::FleetError;
+use crate::exchange::{Decided, Facts, Merged, OutputCursor, Outputs, Sender};
+use crate::shared::{Batch, STORE_SERIES};
+
+/// Bytes of new chunks that are read at once.
+const READ_BYTES: usize = 2 << 20;
+/// Chunks that are read at once.
+const READ_CHUNKS: usize = 1024;
+/// Chunks that the index found in vain, of which returning ones are recognised.
+const REFUSED_MAX: usize = 1 << 16;
+/// Answers of an image that are read at once.
+const PAGE_ROWS: u64 = 4096;
+/// The name of what is wrong with a damaged answer.
+const ANSWER: &str = "answer of a fleet task";
+
+/// The job that stores the new chunks of a host's images. It commits nothing: the versions that use
+/// its containers keep them.
+pub(crate) struct StoreJob {
+    pub(crate) host: u32,
+    output: Output,
+    data: DataWriter,
+    keeper: LeaseKeeper,
+    placements: Sorter,
+}
+
+impl StoreJob {
+    pub(crate) fn open(batch: &Batch<'_>, host: u32) -> Result<Self, FleetError> {
+        let job = batch.host(host).store;
+        let announcement =
+            Announcement { series: STORE_SERIES, layout: Layout::Standard, versions: Vec::new(), adopts: Vec::new() };
+        let Announced { keeper, .. } = announce(batch.context, job, announcement)?;
+        let output = Output::new(batch.context, job, batch.options.compression)?;
+        let data = output.data(Layout::Standard);
+        let placements = batch.sorter::<Placements>(batch.budget().placements)?;
+        Ok(Self { host, output, data, keeper, placements })
+    }
+
+    /// Waits until the store has acknowledged all chunks. Only then their places may be told
+    /// (`PlacedWhenDurable`): takes those that came since the last call.
+    pub(crate) fn flush(&mut self, batch: &Batch<'_>) -> Result<Sorter, FleetError> {
+        self.data.flush()?;
+        let next = batch.sorter::<Placements>(batch.budget().placements)?;
+        Ok(std::mem::replace(&mut self.placements, next))
+    }
+
+    /// The sizes of its containers.
+    pub(crate) fn stored(&self) -> HashMap<ContainerId, ContainerTotals> {
+        self.output.stored()
+    }
+
+    /// Bytes of its containers.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.output.stored_bytes()
+    }
+
+    /// Every version that may use its containers exists, or never will.
+    pub(crate) fn close(self) {
+        let ending = self.output.nothing_committed();
+        self.keeper.end(ending);
+    }
+
+    /// The process ends early.
+    pub(crate) fn abandon(self) {
+        self.keeper.end(Ending::Ended);
+    }
+}
+
+/// An image whose job is announced and whose new chunks are stored.
+pub(crate) struct Stored {
+    pub(crate) keeper: LeaseKeeper,
+    /// The version that the scan compared with, as it is since the lease.
+    pub(crate) base: Option<OpenVersion>,
+    /// Containers of other versions that may be shared.
+    pub(crate) held: HashMap<ContainerId, ContainerTotals>,
+    /// The versions that they are of.
+    pub(crate) shared: Vec<JobId>,
+    /// The hosts whose jobs are adopted.
+    pub(crate) hosts: HashSet<u32>,
+    pub(crate) places: Places,
+    /// Whether chunks of other images are waited for.
+    pub(crate) waits: bool,
+    pub(crate) new_chunks: u64,
+    pub(crate) added_bytes: u64,
+    /// Bytes of the image that were read a second time.
+    pub(crate) reread_bytes: u64,
+}
+
+impl Stored {
+    /// There will be no version.
+    pub(crate) fn abandon(self) {
+        self.keeper.end(Ending::Closed(Done::nothing()));
+    }
+}
+
+/// A task whose register is created when the store has acknowledged everything of it.
+pub(crate) type Unregistered<'a> = (Outputs<'a>, Facts);
+
+/// Stores the new chunks of an image. `answers` are those of all partitions.
+pub(crate) fn store<'a>(
+    batch: &'a Batch<'a>,
+    number: u32,
+    image: &SharedImage,
+    scanned: &Scanned,
+    answers: &[&Decided],
+    store: &mut StoreJob,
+) -> Result<(Unregistered<'a>, Stored), FleetError> {
+    let outputs = Outputs::begin(batch, TaskId { stage: Stage::Store, round: 0, number })?;
+    let answers = ImageAnswers::read(batch, number, answers)?;
+    let choice = choose(batch, &answers.containers, scanned.scan.base.as_ref())?;
+    let mut stored = announced(batch, number, scanned, &answers, choice.versions)?;
+    match Storing::new(batch, number, image, scanned, &mut stored, store).first(&answers, &choice.containers) {
+        Ok(()) => {
+            let facts = Facts { read_bytes: stored.reread_bytes, stored_bytes: stored.added_bytes };
+            Ok(((outputs, facts), stored))
+        }
+        Err(error) => {
+            stored.abandon();
+            Err(error)
+        }
+    }
+}
+
+/// Announces the job of an image, and looks at everything that its lease names.
+fn announced(
+    batch: &Batch<'_>,
+    number: u32,
+    scanned: &Scanned,
+    answers: &ImageAnswers,
+    shared: Vec<Version>,
+) -> Result<Stored, FleetError> {
+    let planned = batch.image(number);
+    let places = Places::new(&batch.options.scratch).map_err(|source| FleetError::Scratch { source })?;
+    let mut hosts: BTreeSet<u32> = answers.waited_for.iter().map(|image| batch.image(*image).host).collect();
+    hosts.insert(planned.host);
+    let series = batch.context.repository.keys().series_key(STORE_SERIES);
+    let pin_of = |host: &u32| Pin { series, job: batch.host(*host).store };
+    let base = scanned.scan.base.clone();
+    let announcement = Announcement {
+        series: &planned.series,
+        layout: Layout::Standard,
+        versions: base.clone().into_iter().chain(shared).collect(),
+        adopts: hosts.iter().map(pin_of).collect(),
+    };
+    let Announced { versions, adopts, keeper } = announce(batch.context, planned.job, announcement)?;
+    hosts.retain(|host| adopts.contains(&pin_of(host)));
+    let looked = (|| {
+        if !hosts.contains(&planned.host) {
+            return Err(FleetError::StoreAborted);
+        }
+        let mut versions = versions.into_iter();
+        let base = match base.and_then(|_| versions.next()) {
+            None => None,
+            Some(None) => return Err(FleetError::BaseGone),
+            Some(Some(version)) => match open_version(batch.context, &version)? {
+                Some(open) if open.is_whole() => Some(open),
+                _ => return Err(FleetError::BaseGone),
+            },
+        };
+        let mut held = HashMap::new();
+        let mut shared = Vec::new();
+        for version in versions.flatten() {
+            // Each container that is used is read, so none need be listed.
+            match batch.context.executor.block_on(batch.context.repository.manifest(&version)) {
+                Ok(manifest) => {
+                    shared.push(version.id());
+                    held.extend(holdings(&manifest.containers));
+                }
+                Err(error) if error.is_damage() => tracing::warn!(%error, "nothing is shared with a damaged snapshot"),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok((base, held, shared))
+    })();
+    match looked {
+        Ok((base, held, shared)) => Ok(Stored {
+            keeper,
+            base,
+            held,
+            shared,
+            hosts: hosts.into_iter().collect(),
+            places,
+            waits: false,
+            new_chunks: 0,
+            added_bytes: 0,
+            reread_bytes: 0,
+        }),
+        Err(error) => {
+            keeper.end(Ending::Closed(Done::nothing()));
+            Err(error)
+        }
+    }
+}
+
+/// Applies what became of those that an image waits for: round 1 after the first resolution, round
+/// 2 after the second, which leaves nobody waiting.
+#[expect(clippy::too_many_arguments, reason = "called once, with what the coordinator keeps apart")]
+pub(crate) fn settle<'a>(
+    batch: &'a Batch<'a>,
+    round: u8,
+    number: u32,
+    image: &SharedImage,
+    scanned: &Scanned,
+    stored: &mut Stored,
+    resolutions: &[&Decided],
+    store: &mut StoreJob,
+) -> Result<Unregistered<'a>, FleetError> {
+    let outputs = Outputs::begin(batch, TaskId { stage: Stage::Store, round, number })?;
+    let before = (stored.reread_bytes, stored.added_bytes);
+    let mut of_image = OutputCursor::merged::<Resolutions>(batch, resolutions.iter().copied(), range_of_image(number));
+    Storing::new(batch, number, image, scanned, stored, store).again(&mut of_image)?;
+    let facts = Facts { read_bytes: stored.reread_bytes - before.0, stored_bytes: stored.added_bytes - before.1 };
+    Ok((outputs, facts))
+}
+
+/// The first 8 bytes of keys of an image.
+fn range_of_image(number: u32) -> std::ops::RangeInclusive<u64> {
+    let first = u64::from(number) << 32;
+    first..=first | u64::from(u32::MAX)
+}
+
+/// An answer in a file.
+#[derive(Debug, Clone, Copy)]
+struct AnswerRow {
+    number: u32,
+    answer: [u8; 9],
+}
+
+impl Row for AnswerRow {
+    const BYTES: usize = 13;
+
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        row.u32(self.number);
+        row.bytes(&self.answer);
+    }
+
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        Self { number: row.u32(), answer: row.bytes() }
+    }
+}
+
+/// The answers to the questions of an image, and what is in them.
+struct ImageAnswers {
+    rows: RowFile<AnswerRow>,
+    /// Numbers of containers in the index.
+    containers: BTreeSet<u32>,
+    /// Images that are waited for.
+    waited_for: BTreeSet<u32>,
+}
+
+impl ImageAnswers {
+    fn read(batch: &Batch<'_>, number: u32, partitions: &[&Decided]) -> Result<Self, FleetError> {
+        let scratch = |source| FleetError::Scratch { source };
+        let mut rows = RowFile::new(unnamed_in(&batch.options.scratch).map_err(scratch)?);
+        let (mut containers, mut waited_for) = (BTreeSet::new(), BTreeSet::new());
+        let mut page = Vec::new();
+        let mut all = OutputCursor::merged::<Answers>(batch, partitions.iter().copied(), range_of_image(number));
+        while all.advance()? {
+            let at = At::decode(all.key()).map_err(damaged_record(ANSWER))?;
+            let answer = Answer::decode(all.value().unwrap_or_default()).map_err(damaged_record(ANSWER))?;
+            match answer {
+                Answer::Stored(place) => drop(containers.insert(place.container)),
+                Answer::Waits(owner) if (owner.image as usize) < batch.plan.images.len() => {
+                    waited_for.insert(owner.image);
+                }
+                Answer::Waits(_) => continue,
+                Answer::Owner => {}
+            }
+            page.push(AnswerRow { number: at.number, answer: answer.encode() });
+            if page.len() as u64 >= PAGE_ROWS {
+                rows.append(page.drain(..)).map_err(scratch)?;
+            }
+        }
+        rows.append(page).map_err(scratch)?;
+        Ok(Self { rows, containers, waited_for })
+    }
+
+    /// Goes over the answers by rising number.
+    fn iter(&self) -> AnswersOf<'_> {
+        AnswersOf { rows: &self.rows, next: 0, page: Vec::new().into_iter() }
+    }
+}
+
+struct AnswersOf<'a> {
+    rows: &'a RowFile<AnswerRow>,
+    next: u64,
+    page: std::vec::IntoIter<AnswerRow>,
+}
+
+impl AnswersOf<'_> {
+    /// The answer to the question with this number. Numbers rise from call to call.
+    fn of(&mut self, number: u32) -> Result<Option<Answer>, FleetError> {
+        loop {
+            if self.page.len() == 0 {
+                let rows = self.rows.read(self.next..self.next + PAGE_ROWS);
+                let rows = rows.map_err(|source| FleetError::Scratch { source })?;
+                self.next += rows.len() as u64;
+                self.page = rows.into_iter();
+            }
+            match self.page.as_slice().first() {
+                Some(row) if row.number < number => drop(self.page.next()),
+                Some(row) if row.number == number => {
+                    return Answer::decode(&row.answer).map(Some).map_err(damaged_record(ANSWER));
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+}
+
+/// A chunk that an image asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    number: u32,
+    /// Offset in the data of the image.
+    offset: u64,
+    size: u32,
+    fingerprint: Fingerprint,
+}
+
+/// Goes over the chunks that an image asked for.
+struct AskedChunks<'a> {
+    items: OutputCursor<'a>,
+    segment: VecDeque<Asked>,
+    number: u32,
+    offset: u64,
+    /// Size of the last chunk that was asked for.
+    last: u32,
+}
+
+impl<'a> AskedChunks<'a> {
+    fn new(batch: &'a Batch<'a>, task: &'a Decided) -> Self {
+        let sender = Sender { task, is_own: true };
+        let items = OutputCursor::new::<Scans>(batch, sender, 0..=u64::MAX);
+        Self { items, segment: Default::default(), number: 0, offset: 0, last: 0 }
+    }
+
+    fn next(&mut self) -> Result<Option<Asked>, FleetError> {
+        loop {
+            if let Some(asked) = self.segment.pop_front() {
+                return Ok(Some(asked));
+            }
+            if !self.items.advance()? {
+                return Ok(None);
+            }
+            let item = ScanItem::decode(self.items.value().unwrap_or_default()).map_err(damaged_record("scan"))?;
+            match item {
+                ScanItem::Keep { bytes, .. } => self.offset += bytes,
+                ScanItem::Segment(segment) => segment.runs.iter().for_each(|run| self.run(run)),
+            }
+        }
+    }
+
+    fn run(&mut self, run: &ChunkRun) {
+        match run {
+            ChunkRun::Asked(chunks) => {
+                for (size, fingerprint) in chunks {
+                    let (number, offset) = (self.number, self.offset);
+                    self.segment.push_back(Asked { number, offset, size: *size, fingerprint: *fingerprint });
+                    self.number += 1;
+                    self.offset += u64::from(*size);
+                    self.last = *size;
+                }
+            }
+            ChunkRun::Repeated(count) => self.offset += u64::from(*count) * u64::from(self.last),
+            ChunkRun::Base { bytes, .. } => self.offset += bytes,
+        }
+    }
+}
+
+/// Stores chunks of one image.
+struct Storing<'b, 's> {
+    batch: &'b Batch<'b>,
+    number: u32,
+    reader: ImageReader,
+    scanned: &'s Scanned,
+    stored: &'s mut Stored,
+    store: &'s mut StoreJob,
+    tables: Tables<'b>,
+    /// Chunks to store, and whether others wait for them.
+    pending: Vec<(Asked, bool)>,
+    pending_bytes: usize,
+    /// Numbers of chunks that are stored although the index knows them.
+    refused: HashMap<ChunkKey, u32>,
+}
+
+impl<'b, 's> Storing<'b, 's> {
+    fn new(
+        batch: &'b Batch<'b>,
+        number: u32,
+        image: &SharedImage,
+        scanned: &'s Scanned,
+        stored: &'s mut Stored,
+        store: &'s mut StoreJob,
+    ) -> Self {
+        let extents = scanned.extents();
+        Self {
+            batch,
+            number,
+            reader: ImageReader::new(Box::new(image.clone()), extents),
+            scanned,
+            stored,
+            store,
+            tables: Tables::new(batch),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            refused: HashMap::new(),
+        }
+    }
+
+    /// The first time: by the answers of the partitions.
+    fn first(&mut self, answers: &ImageAnswers, found: &HashMap<u32, ContainerFacts>) -> Result<(), FleetError> {
+        let mut asked = AskedChunks::new(self.batch, &self.scanned.task);
+        let mut answers = answers.iter();
+        while let Some(chunk) = asked.next()? {
+            if self.batch.context.cancel.is_cancelled() {
+                return Err(larder_lnode::BackupError::Interrupted.into());
+            }
+            match answers.of(chunk.number)? {
+                None => self.own(chunk, false)?,
+                Some(Answer::Owner) => self.own(chunk, true)?,
+                Some(Answer::Stored(place)) => match self.confirmed(&chunk, place, found)? {
+                    Some(place) => self.set(chunk.number, place)?,
+                    None => self.refuse(chunk)?,
+                },
+                Some(Answer::Waits(owner)) if owner.image == self.number => match self.place_of(owner.number)? {
+                    Some(place) if owner.number < chunk.number => self.set(chunk.number, place)?,
+                    _ => self.own(chunk, false)?,
+                },
+                Some(Answer::Waits(owner)) => match self.stored.hosts.contains(&self.batch.image(owner.image).host) {
+                    true => self.stored.waits = true,
+                    false => self.own(chunk, false)?,
+                },
+            }
+        }
+        self.write()
+    }
+
+    /// Once more: by what became of those that it waits for. Chunks without a place that nobody
+    /// stores are stored here.
+    fn again(&mut self, resolutions: &mut Merged<'_>) -> Result<(), FleetError> {
+        let mut asked = AskedChunks::new(self.batch, &self.scanned.task);
+        let mut next = next_resolution(resolutions)?;
+        let mut waits = false;
+        while let Some(chunk) = asked.next()? {
+            while next.is_some_and(|(number, _)| number < chunk.number) {
+                next = next_resolution(resolutions)?;
+            }
+            let resolution = next.filter(|(number, _)| *number == chunk.number).map(|(_, resolution)| resolution);
+            if self.stored.places.get(chunk.number).map_err(scratch)?.is_some() {
+                continue;
+            }
+            match resolution {
+                Some(Resolution::Placed(placement)) => match self.placed(&chunk, &placement)? {
+                    Some(place) => self.set(chunk.number, place)?,
+                    None => self.own(chunk, false)?,
+                },
+                Some(Resolution::Promoted) => self.own(chunk, true)?,
+                Some(Resolution::Again) => waits = true,
+                None => self.own(chunk, false)?,
+            }
+        }
+        self.stored.waits = waits;
+        self.write()
+    }
+
+    fn set(&mut self, number: u32, place: Place) -> Result<(), FleetError> {
+        self.stored.places.set(number, place).map_err(scratch)
+    }
+
+    /// The place of an earlier chunk of this image.
+    fn place_of(&mut self, number: u32) -> Result<Option<Place>, FleetError> {
+        if self.pending.iter().any(|(chunk, _)| chunk.number == number) {
+            self.write()?;
+        }
+        self.stored.places.look(number).map_err(scratch)
+    }
+
+    /// The place that the index says, if the lease covers it and the container's table confirms it
+    /// (`HitConfirmed`).
+    fn confirmed(
+        &mut self,
+        chunk: &Asked,
+        said: ChunkPlace,
+        found: &HashMap<u32, ContainerFacts>,
+    ) -> Result<Option<Place>, FleetError> {
+        let Some(facts) = found.get(&said.container) else { return Ok(None) };
+        let of_base = self.stored.base.as_ref().is_some_and(|base| has(base, &facts.id));
+        if !of_base && !self.stored.held.contains_key(&facts.id) {
+            return Ok(None);
+        }
+        let there = self.tables.chunk(facts.id, said.chunk)?;
+        let is_it = |there: &ChunkRef| there.fingerprint == chunk.fingerprint && there.size == chunk.size;
+        Ok(there.filter(is_it).map(|there| Place { container: there.container, offset: there.offset }))
+    }
+
+    /// The place that another host says, if its job is adopted and the container's table confirms
+    /// it.
+    fn placed(&mut self, chunk: &Asked, said: &Placement) -> Result<Option<Place>, FleetError> {
+        let is_known = self.stored.hosts.contains(&said.host);
+        if !is_known || said.rest != Placement::rest_of(&chunk.fingerprint) || said.size != chunk.size {
+            return Ok(None);
+        }
+        let job = self.batch.host(said.host).store;
+        let container = ContainerId { kind: ContainerKind::Data, job, seq: said.seq };
+        let there = self.tables.chunk_at(container, said.offset)?;
+        let is_it = there.is_some_and(|there| there.fingerprint == chunk.fingerprint && there.size == chunk.size);
+        Ok(is_it.then_some(Place { container, offset: said.offset }))
+    }
+
+    /// Stores a chunk that the index knows, once.
+    fn refuse(&mut self, chunk: Asked) -> Result<(), FleetError> {
+        let key = ChunkKey::of(&chunk.fingerprint);
+        if let Some(number) = self.refused.get(&key).copied()
+            && let Some(place) = self.place_of(number)?
+        {
+            return self.set(chunk.number, place);
+        }
+        if self.refused.len() < REFUSED_MAX {
+            self.refused.insert(key, chunk.number);
+        }
+        self.own(chunk, false)
+    }
+
+    fn own(&mut self, chunk: Asked, is_awaited: bool) -> Result<(), FleetError> {
+        self.pending_bytes += chunk.size as usize;
+        self.pending.push((chunk, is_awaited));
+        if self.pending_bytes >= READ_BYTES || self.pending.len() >= READ_CHUNKS { self.write() } else { Ok(()) }
+    }
+
+    /// Reads and stores the pending chunks.
+    fn write(&mut self) -> Result<(), FleetError> {
+        let pending = std::mem::take(&mut self.pending);
+        let mut bytes = vec![0; std::mem::take(&mut self.pending_bytes)];
+        self.read(&pending, &mut bytes)?;
+        let lengths: Vec<u32> = pending.iter().map(|(chunk, _)| chunk.size).collect();
+        let mut fingerprints = Vec::with_capacity(lengths.len());
+        self.batch.cutting.fingerprinter.many(&bytes, &lengths, &mut fingerprints);
+        let mut rest = &*bytes;
+        for ((chunk, is_awaited), fingerprint) in pending.into_iter().zip(fingerprints) {
+            let (content, behind) = rest.split_at(chunk.size as usize);
+            rest = behind;
+            if fingerprint != chunk.fingerprint {
+                return Err(FleetError::Changed { offset: chunk.offset });
+            }
+            let there = self.store.data.push(fingerprint, content)?;
+            self.set(chunk.number, Place { container: there.container, offset: there.offset })?;
+            self.stored.new_chunks += 1;
+            self.stored.added_bytes += u64::from(chunk.size);
+            if is_awaited {
+                let at = At { image: self.number, number: chunk.number };
+                let placement = Placement {
+                    rest: Placement::rest_of(&fingerprint),
+                    host: self.store.host,
+                    seq: there.container.seq,
+                    offset: there.offset,
+                    size: chunk.size,
+                };
+                let key = Requests::key(&ChunkKey::of(&fingerprint), at);
+                self.store.placements.push(&key, Some(&placement.encode()))?;
+            }
+        }
+        self.stored.reread_bytes += bytes.len() as u64;
+        self.batch.context.progress.done(0, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Fills `bytes` with the chunks, back to back. Neighbours are read together.
+    fn read(&self, chunks: &[(Asked, bool)], bytes: &mut [u8]) -> Result<(), FleetError> {
+        let mut parts: Vec<(u64, usize)> = Vec::new();
+        for (chunk, _) in chunks {
+            match parts.last_mut() {
+                Some((offset, length)) if *offset + *length as u64 == chunk.offset => *length += chunk.size as usize,
+                _ => parts.push((chunk.offset, chunk.size as usize)),
+            }
+        }
+        let mut rest = bytes;
+        let mut wanted = Vec::with_capacity(parts.len());
+        for (offset, length) in parts {
+            let (part, behind) = rest.split_at_mut(length);
+            rest = behind;
+            wanted.push((offset, part));
+        }
+        self.reader.read_parts(wanted).map_err(|source| FleetError::Reread { source })
+    }
+}
+
+fn scratch(source: io::Error) -> FleetError {
+    FleetError::Scratch { source }
+}
+
+fn has(base: &OpenVersion, id: &ContainerId) -> bool {
+    base.manifest.containers.binary_search_by_key(id, |usage| usage.container).is_ok()
+}
+
+/// The next resolution: number of the question, and what became of it.
+fn next_resolution(resolutions: &mut Merged<'_>) -> Result<Option<(u32, Resolution)>, FleetError> {
+    if !resolutions.advance()? {
+        return Ok(None);
+    }
+    let wrong = damaged_record("resolution of a fleet task");
+    let at = At::decode(resolutions.key()).map_err(&wrong)?;
+    Ok(Some((at.number, Resolution::decode(resolutions.value().unwrap_or_default()).map_err(&wrong)?)))
+}

@@ -1,0 +1,32 @@
+//! What the tasks of a fleet batch leave for one another, below `fleet/<batch>/`.
+//!
+//! | object                                             | content                                   |
+//! |----------------------------------------------------|-------------------------------------------|
+//! | `fleet/<batch>/plan`                               | [`FleetPlan`], sealed, magic `LFPL`       |
+//! | `fleet/<batch>/done/<stage>/<round>/<task>`        | [`TaskRecord`], sealed, magic `LFTR`      |
+//! | `fleet/<batch>/out/<stage>/<round>/<task>/<attempt>/<n>` | records by rising key: a run (`run.rs`) |
+//!
+//! An output has the layout of a run of the index, under a key of its own: keyed BLAKE3 over
+//! `fleet`, a zero byte and the object's name, under the secret of the domain. Its first key of
+//! every block is the directory by which a receiver finds its range. The widths are those of
+//! `records.rs`; the scan of an image has [`ScanItem`]s by rising number.
+//!
+//! Nothing outside of `fleet/` refers to these objects, and no version needs them. Any machine of
+//! the domain can make them. So a receiver verifies what it takes from them: fingerprints against
+//! its own scan, and places against the tables of containers.
+
+mod plan;
+mod records;
+mod register;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{FleetPlan, PLAN_MAX, PlannedHost, PlannedImage};
+pub use records::{
+    Answer, Answers, At, FleetRecord, Placement, Placements, Requests, Resolution, Resolutions, Scans, Waiter, Waiters,
+};
+pub use register::{OutputKind, OutputRef, TASK_MAX, TaskRecord};
+pub use scan::{ChunkRun, ScanItem, ScannedSegment};
+
+pub use crate::fleet_task::{Stage, TaskId};

@@ -1,0 +1,106 @@
+//! The plan of a batch: its images, hosts and partitions. One part, a CBOR map.
+
+use minicbor::{Decode, Encode};
+
+use crate::cbor;
+use crate::ids::JobId;
+use crate::keys::Keys;
+use crate::names;
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
+use crate::wire::{DecodeError, EncodeError};
+
+/// Most bytes of a plan.
+pub const PLAN_MAX: u64 = 64 << 20;
+
+const PLAN: ObjectType = ObjectType {
+    magic: *b"LFPL",
+    version: 2,
+    what: "plan of a fleet batch",
+    max_len: PLAN_MAX,
+    realm: Realm::Domain,
+    signing: Signing::IfAble,
+    pad: Pad::Small,
+};
+
+/// An image of a batch. Its number is its place in the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PlannedImage {
+    /// Its name.
+    #[n(0)]
+    pub name: String,
+    /// The series that its version becomes part of.
+    #[n(1)]
+    pub series: String,
+    /// Number of the host that reads it.
+    #[n(2)]
+    pub host: u32,
+    /// The job that commits its version.
+    #[n(3)]
+    pub job: JobId,
+    /// Where it is read from. For people.
+    #[n(4)]
+    pub source: String,
+}
+
+/// A host of a batch. Its number is its place in the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PlannedHost {
+    /// Its name.
+    #[n(0)]
+    pub name: String,
+    /// The job that stores its new chunks and commits nothing.
+    #[n(1)]
+    pub store: JobId,
+}
+
+/// A plan.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct FleetPlan {
+    /// The images.
+    #[n(0)]
+    pub images: Vec<PlannedImage>,
+    /// The hosts.
+    #[n(1)]
+    pub hosts: Vec<PlannedHost>,
+    /// Ranges of fingerprints that are answered apart; at least 1.
+    #[n(2)]
+    pub partitions: u32,
+    /// Number of the index that is asked.
+    #[n(3)]
+    pub index: u64,
+    /// When, milliseconds since the epoch by the writer's clock. For people.
+    #[n(4)]
+    pub time_ms: u64,
+    /// Name and version of the program. For people.
+    #[n(5)]
+    pub program: String,
+}
+
+impl FleetPlan {
+    /// Seals the plan of a batch. `random` must be fresh random bytes.
+    pub fn encode(&self, keys: &Keys, batch: JobId, random: [u8; RANDOM_LEN]) -> Result<Vec<u8>, EncodeError> {
+        self.check().map_err(|_| EncodeError::new(PLAN.what, "it names what it does not have"))?;
+        seal_object(keys, keys.domain(), &names::fleet_plan(batch), PLAN, random, &[&cbor::encode(self)])
+    }
+
+    /// Opens the plan of a batch.
+    pub fn decode(keys: &Keys, batch: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let opened = open_object(keys, &names::fleet_plan(batch), PLAN, bytes, 1, 1)?;
+        let plan: Self = cbor::decode_padded(&opened.parts[0], PLAN.what)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn check(&self) -> Result<(), DecodeError> {
+        if self.partitions == 0 {
+            return Err(DecodeError::invalid(PLAN.what, "it has no partition"));
+        }
+        if self.images.iter().any(|image| image.host as usize >= self.hosts.len()) {
+            return Err(DecodeError::invalid(PLAN.what, "an image is of a host that it does not have"));
+        }
+        Ok(())
+    }
+}

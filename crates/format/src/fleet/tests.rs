@@ -1,0 +1,207 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::golden::{all_damage_is_noticed, golden, keys};
+use crate::ids::{AttemptId, DomainId, JobId, RunId};
+use crate::index_manifest::Table;
+use crate::index_tables::{ChunkKey, ChunkPlace};
+use crate::keys::{Keys, MasterKey};
+use crate::names;
+use crate::recipe::Proof;
+use crate::run::{RunBuilder, RunIndex, RunKey};
+use larder_chunking::Fingerprint;
+
+const BATCH: JobId = JobId([7; 16]);
+const TASK: TaskId = TaskId { stage: Stage::Join, round: 1, number: 12 };
+
+fn plan() -> FleetPlan {
+    FleetPlan {
+        images: vec![PlannedImage {
+            name: "web-1".to_owned(),
+            series: "vm/web-1".to_owned(),
+            host: 1,
+            job: JobId([8; 16]),
+            source: "raw:/images/web-1".to_owned(),
+        }],
+        hosts: ["a", "b"].map(|name| PlannedHost { name: name.to_owned(), store: JobId([9; 16]) }).to_vec(),
+        partitions: 4,
+        index: 33,
+        time_ms: 1_790_000_000_000,
+        program: "larder 1".to_owned(),
+    }
+}
+
+fn record() -> TaskRecord {
+    let output = |number, kind, first, last| OutputRef {
+        number,
+        kind,
+        first,
+        last,
+        records: 5,
+        object_bytes: 1000,
+        tail_bytes: 100,
+    };
+    TaskRecord {
+        attempt: Some(AttemptId([3; 8])),
+        outputs: vec![
+            output(0, OutputKind::Answers, 0, 7),
+            output(1, OutputKind::Answers, 7, 9),
+            output(2, OutputKind::Waiters, 1, 1),
+        ],
+        host: "a".to_owned(),
+        time_ms: 1_790_000_000_000,
+        took_ms: 250,
+        memory: 35 << 20,
+        why: None,
+        read_bytes: 1 << 30,
+        stored_bytes: 1 << 20,
+        domain: DomainId::DEFAULT,
+    }
+}
+
+fn items() -> Vec<ScanItem> {
+    let asked = |n: u8| (4096 + u32::from(n), Fingerprint([n; 32]));
+    vec![
+        ScanItem::Keep { first: 3, count: 500, bytes: 1 << 30 },
+        ScanItem::Segment(ScannedSegment {
+            proof: Some(Proof { mac: [5; 16], cutter: 0, tail: vec![4000, 300] }),
+            runs: vec![
+                ChunkRun::Asked(vec![asked(1), asked(2)]),
+                ChunkRun::Repeated(255),
+                ChunkRun::Base { segment: 4, first: 10, count: 3, bytes: 9000 },
+            ],
+        }),
+        ScanItem::Segment(ScannedSegment { proof: None, runs: vec![ChunkRun::Asked(vec![asked(3)])] }),
+    ]
+}
+
+#[test]
+fn version_2_bytes_never_change() {
+    let sealed = plan().encode(&keys(), BATCH, [9; 32]).expect("fits");
+    assert_eq!(FleetPlan::decode(&keys(), BATCH, &golden("fleet_plan_v2", &sealed)), Ok(plan()));
+    let sealed = record().encode(&keys(), BATCH, TASK, [9; 32]).expect("fits");
+    assert_eq!(TaskRecord::decode(&keys(), BATCH, TASK, &golden("fleet_task_v2", &sealed)), Ok(record()));
+    let all: Vec<u8> = items().iter().flat_map(|item| item.encode().expect("fits")).collect();
+    golden("fleet_scan_v2", &all);
+    golden("fleet_output_v2", &output());
+}
+
+/// Records are values inside of sealed blocks, so their bytes are written out here.
+#[test]
+fn records_have_these_bytes() {
+    let at = At { image: 1, number: 0x0203 };
+    let place = Placement { rest: [9; 12], host: 1, seq: 2, offset: 3, size: 4 };
+    let hex_of = |bytes: &[u8]| hex::encode(bytes);
+    assert_eq!(hex_of(&at.encode()), "0000000100000203");
+    assert_eq!(hex_of(&Requests::key(&ChunkKey([5; 20]), at)), format!("{}0000000100000203", "05".repeat(20)));
+    let stored = Answer::Stored(ChunkPlace { container: 1, chunk: 2 });
+    assert_eq!(hex_of(&stored.encode()), "000100000002000000");
+    assert_eq!(hex_of(&Answer::Owner.encode()), "010000000000000000");
+    assert_eq!(hex_of(&Answer::Waits(at).encode()), "020000000100000203");
+    let placed = format!("{}01000000020000000300000004000000", "09".repeat(12));
+    assert_eq!(hex_of(&place.encode()), placed);
+    assert_eq!(hex_of(&Resolution::Placed(place).encode()), format!("00{placed}"));
+    for answer in [stored, Answer::Owner, Answer::Waits(at)] {
+        assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+    }
+    for resolution in [Resolution::Placed(place), Resolution::Promoted, Resolution::Again] {
+        assert_eq!(Resolution::decode(&resolution.encode()), Ok(resolution));
+    }
+    assert!(Answer::decode(&[1, 0, 0, 0, 0, 0, 0, 0, 1]).is_err(), "an owner waits for nobody");
+    assert!(Resolution::decode(&[3; 29]).is_err() && Answer::decode(&[]).is_err());
+}
+
+fn output() -> Vec<u8> {
+    let key = output_key(&keys(), 0);
+    let mut builder = RunBuilder::new(key, [4; 32], Table::Chunks, Answers::LAYOUT, false).expect("a layout");
+    for number in 0..3 {
+        builder.push(&At { image: 2, number }.encode(), Some(&Answer::Owner.encode())).expect("rises");
+    }
+    builder.finish().expect("records").bytes
+}
+
+fn output_key(keys: &Keys, number: u32) -> RunKey {
+    let name = names::fleet_output(BATCH, TASK, AttemptId([3; 8]), number);
+    RunKey::of_fleet(keys, DomainId::DEFAULT, &name, RunId { job: BATCH, seq: number }).expect("all keys")
+}
+
+#[test]
+fn an_output_opens_under_its_own_name_alone() {
+    let bytes = output();
+    let opens = |key: RunKey| RunIndex::decode(&key, &bytes, bytes.len() as u64).is_ok();
+    assert!(opens(output_key(&keys(), 0)));
+    assert!(!opens(output_key(&keys(), 1)));
+    assert!(!opens(output_key(&Keys::derive(&MasterKey([2; 32])), 0)));
+    let of_index = RunKey::of(&keys(), RunId { job: BATCH, seq: 0 }).expect("all keys");
+    assert!(!opens(of_index));
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    let bytes = plan().encode(&keys(), BATCH, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| FleetPlan::decode(&keys(), BATCH, bytes).is_ok());
+    let bytes = record().encode(&keys(), BATCH, TASK, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| TaskRecord::decode(&keys(), BATCH, TASK, bytes).is_ok());
+}
+
+#[test]
+fn a_register_is_bound_to_its_task() {
+    let bytes = record().encode(&keys(), BATCH, TASK, [9; 32]).expect("fits");
+    let opens = |batch, task| TaskRecord::decode(&keys(), batch, task, &bytes).is_ok();
+    assert!(opens(BATCH, TASK));
+    assert!(!opens(JobId([6; 16]), TASK));
+    assert!(!opens(BATCH, TaskId { round: 0, ..TASK }));
+    assert!(!opens(BATCH, TaskId { stage: Stage::Store, ..TASK }));
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let no_partition = FleetPlan { partitions: 0, ..plan() };
+    let no_host = FleetPlan { hosts: Vec::new(), ..plan() };
+    for plan in [no_partition, no_host] {
+        assert!(plan.encode(&keys(), BATCH, [9; 32]).is_err());
+    }
+    let mut falling = record();
+    falling.outputs.swap(0, 1);
+    let aborted = TaskRecord { attempt: None, ..record() };
+    for record in [falling, aborted] {
+        assert!(record.encode(&keys(), BATCH, TASK, [9; 32]).is_err());
+    }
+    assert!(ScanItem::Keep { first: 0, count: 0, bytes: 0 }.encode().is_err());
+    assert!(ScanItem::decode(&[2, 0, 0, 0, 0]).is_err());
+}
+
+fn chunk_run() -> impl Strategy<Value = ChunkRun> {
+    prop_oneof![
+        prop::collection::vec((1_u32.., any::<[u8; 32]>().prop_map(Fingerprint)), 1..5).prop_map(ChunkRun::Asked),
+        (1_u32..).prop_map(ChunkRun::Repeated),
+        (any::<u32>(), 0..u32::MAX / 2, 1..u32::MAX / 2, any::<u64>())
+            .prop_map(|(segment, first, count, bytes)| ChunkRun::Base { segment, first, count, bytes }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn scans_are_read_back(
+        runs in prop::collection::vec(chunk_run(), 1..5),
+        proof in prop::option::of((any::<[u8; 16]>(), 0..3_u8, prop::collection::vec(any::<u32>(), 0..5))),
+        keep in (0..u32::MAX / 2, 1..u32::MAX / 2, any::<u64>()),
+    ) {
+        let proof = proof.map(|(mac, cutter, tail)| Proof { mac, cutter, tail });
+        let keep = ScanItem::Keep { first: keep.0, count: keep.1, bytes: keep.2 };
+        for item in [ScanItem::Segment(ScannedSegment { proof, runs }), keep] {
+            let bytes = item.encode().expect("fits");
+            prop_assert_eq!(ScanItem::decode(&bytes), Ok(item));
+            for cut in 0..bytes.len() {
+                prop_assert!(ScanItem::decode(&bytes[..cut]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(item) = ScanItem::decode(&bytes) {
+            prop_assert_eq!(item.encode().expect("it was read"), bytes);
+        }
+    }
+}
