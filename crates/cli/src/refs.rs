@@ -6,7 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use larder_format::lease::Pin;
-use larder_format::manifest::Summary;
+use larder_format::manifest::{Manifest, Summary};
+use larder_job::JobContext;
+use larder_reader::{ReadError, Reading};
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
 use larder_store::forget_marks::FaultyObject;
 use larder_store::pins::PinLine;
@@ -315,6 +317,29 @@ impl Versions {
         let with = if self.filter.is_empty() { String::new() } else { format!(" {}", self.filter) };
         Failure::new(Exit::Failed, format!("no snapshot fits{with}")).advise("`larder snapshots` lists what there is")
     }
+}
+
+/// Begins to read the snapshot that `text` names, found as `version`.
+///
+/// The snapshot may be forgotten between the listing and the lease, and a pass may delete it then.
+/// If `text` means the latest one, the repository is listed once more, and the next one is read.
+pub(crate) fn begin(
+    app: &App,
+    context: &JobContext,
+    version: Version,
+    args: &FilterArgs,
+    text: &str,
+) -> Result<(Version, Reading, Manifest), Failure> {
+    match Reading::begin(context, &version) {
+        Ok((reading, manifest)) => return Ok((version, reading, manifest)),
+        Err(ReadError::Forgotten { .. }) if text.starts_with("latest") => {}
+        Err(error) => return Err(error.into()),
+    }
+    let next = Versions::load_named(app, &context.repository, args, &[text])?.find(app, text)?;
+    let (forgotten, shown) = (version.id().short(), next.id().short());
+    app.out.remark(&format!("snapshot {forgotten} was forgotten meanwhile; {shown} is read instead"));
+    let (reading, manifest) = Reading::begin(context, &next)?;
+    Ok((next, reading, manifest))
 }
 
 /// A snapshot as messages name it: `snapshot 1a2b3c4d of series host:/home`.

@@ -25,4 +25,4 @@ pub use backup::{
     BackupError, BackupOptions, BackupReport, Base, ImageInput, ImageReader, ImageScan, Input, MapOutcome, MapReport,
     MapTrust, WhyBase, backup, scan_image,
 };
-pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};
+pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore, restore_begun};

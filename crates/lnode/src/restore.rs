@@ -18,7 +18,7 @@ mod file_task;
 mod plan;
 mod run;
 
-pub use run::restore;
+pub use run::{restore, restore_begun};
 
 use larder_format::ErrorKind;
 use larder_source::target::TargetError;

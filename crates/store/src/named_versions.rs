@@ -8,8 +8,9 @@
 //!
 //! Marks and registers are listed side by side. A pass that removes a register and then its mark
 //! between the two listings may thus show a forgotten version. Jobs that rely on a version look at
-//! it once more after their lease, mark first (`docs/concurrency.md`). Other readers then meet a
-//! missing object, as if the pass had come a moment later.
+//! it once more after their lease, mark first (`docs/concurrency.md`). Restores and dumps of the
+//! latest version then list once more. Other readers meet a missing object, as if the pass had come
+//! a moment later.
 
 use std::collections::HashSet;
 

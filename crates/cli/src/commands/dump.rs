@@ -32,8 +32,8 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
     let versions = Versions::load_named(app, &opened.repository, &args.filter, &[&reference.snapshot])?;
     let version = versions.find(app, &reference.snapshot)?;
     let context = app.reading(opened.repository);
-    let (reader, reading) = VersionReader::announce(&context, &version)?;
-    let reader = reader.fetching(app.fetching(&args.fetch)?);
+    let (version, reading, manifest) = refs::begin(app, &context, version, &args.filter, &reference.snapshot)?;
+    let reader = VersionReader::new(&context, manifest).fetching(app.fetching(&args.fetch)?);
     let dumped = dump_to(app, args, &reader, &path);
     let dumped = match dumped {
         // Chunks that are missing because the snapshot was forgotten are not damaged.

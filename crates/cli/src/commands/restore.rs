@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use larder_format::roles::Roles;
 use larder_lnode::restore::Selection;
-use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore};
+use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore_begun};
 use larder_source::target::{Omit, Overwrite, OwnerMode, Target, TargetOptions};
 use larder_source::{PathMatcher, PathText, Verdict};
 use larder_store::StoreStats;
@@ -35,7 +35,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     target_options.dry_run = args.dry_run;
     let target = Target::open(&args.target, target_options)?;
     let options = RestoreOptions {
-        subpath: reference.path,
+        subpath: reference.path.clone(),
         selection: selection.map(|wanted| Arc::new(wanted) as Arc<dyn Selection>),
         delete: args.delete,
         sync: args.sync,
@@ -46,7 +46,9 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
     let mut meter = Meter::start_as(MeterKind::Restore, args.dry_run, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
-    let result = restore(&context, &version, &target, &options);
+    let begun = refs::begin(app, &context, version, &args.filter, &reference.snapshot);
+    let (version, reading, manifest) = begun.inspect_err(|_| meter.stop())?;
+    let result = restore_begun(&context, reading, manifest, &target, &options);
     meter.stop();
     let result = result.map_err(|error| match error {
         RestoreError::NoSuchPath { path } => {

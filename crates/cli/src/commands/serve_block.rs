@@ -58,7 +58,8 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let cancel = app.interrupts.job_begins();
     let damage = Arc::new(Damage { out: app.out.clone(), was_met: AtomicBool::new(false) });
     let context = JobContext { progress: damage.clone(), ..app.reading(opened.repository) };
-    let (reader, reading) = VersionReader::announce(&context, &version)?;
+    let (version, reading, manifest) = refs::begin(app, &context, version, &args.filter, &reference.snapshot)?;
+    let reader = VersionReader::new(&context, manifest);
     let is_held = reading.has_lease();
     if !is_held {
         // A device is served for days. So this is more than a note.

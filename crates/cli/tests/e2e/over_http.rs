@@ -239,3 +239,36 @@ fn a_bucket_that_ignores_conditions_is_refused() {
         |name: &String| ["config", "keys/", "jobs/"].iter().any(|kind| name["some/prefix/".len()..].starts_with(kind));
     assert!(stored.iter().all(is_allowed), "{stored:?}");
 }
+
+/// The mark comes after the listings and before the look that follows the lease. A pass that deletes a snapshot between two listings does
+/// the same to a reader.
+#[test]
+fn a_latest_snapshot_that_is_forgotten_meanwhile_gives_way_to_the_next() {
+    let play = prepared();
+    let bucket = Bucket::serve(play.path("bucket"), no_fault);
+    for content in ["older", "newer"] {
+        play.write("file", content);
+        bucket.larder(&play, ["backup", "file", "--series", "s", "--force"]).ok();
+    }
+    bucket.larder(&play, ["forget", "latest"]).ok();
+    let marks = play.path("bucket/some/prefix/forgotten");
+    std::fs::rename(&marks, play.path("marks")).expect("there is a mark");
+
+    let (from, to) = (play.path("marks"), marks.clone());
+    let forgets = move |_: usize, request: &Request| {
+        if request.method == "PUT" && request.target.contains("/jobs/") && !to.exists() {
+            assert!(std::process::Command::new("cp").arg("-r").args([&from, &to]).status().expect("cp runs").success());
+        }
+        None
+    };
+    let bucket = Bucket::serve(play.path("bucket"), forgets);
+    let path = format!("latest:{}", play.path("file").display());
+    for verb in [&["restore", path.as_str(), "--target", "back"][..], &["dump", &path, "--target", "dumped"]] {
+        let ran = bucket.larder(&play, verb.iter().copied().chain(["--no-cache"])).ok();
+        assert!(ran.stderr.contains("was forgotten meanwhile"), "{}", ran.stderr);
+        std::fs::remove_dir_all(&marks).expect("it was forgotten");
+    }
+    for read in ["back/file", "dumped"] {
+        assert_eq!(std::fs::read_to_string(play.path(read)).expect("it was read"), "older");
+    }
+}

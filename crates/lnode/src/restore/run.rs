@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
+use larder_format::manifest::Manifest;
 use larder_job::{ItemFate, JobContext};
 use larder_reader::{
     EntriesBelow, PlacedEntry, Reading, ReadingOrder, RecordCursor, VersionReader, is_missing, read_plan,
@@ -35,6 +36,17 @@ pub fn restore(
     options: &RestoreOptions,
 ) -> Result<RestoreReport, RestoreError> {
     let (reading, manifest) = Reading::begin(context, version)?;
+    restore_begun(context, reading, manifest, target, options)
+}
+
+/// The same for a version that was announced and found present. Ends the reading in any case.
+pub fn restore_begun(
+    context: &JobContext,
+    reading: Reading,
+    manifest: Manifest,
+    target: &Target,
+    options: &RestoreOptions,
+) -> Result<RestoreReport, RestoreError> {
     let reader = VersionReader::new(context, manifest).fetching(options.fetch.clone());
     let result = Restore::new(context, reader, &reading, target, options).and_then(Restore::run);
     if result.is_err() {
