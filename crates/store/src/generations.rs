@@ -236,6 +236,42 @@ impl Repository {
         }
         // One listing may lack existing objects (`AskedTwice`).
         let generations = self.listed_generations(version, if self.keeps(Rule::AskedTwice) { 2 } else { 1 }).await?;
+        self.buildable_among(version, generations).await
+    }
+
+    /// The same after both looks at the version's mark, if the version is still there
+    /// ([`Self::if_retained`]). The outer `None`: it is not.
+    ///
+    /// A listing of generations after the lease is enough for the protocol, and the two of
+    /// `AskedTwice` are at different moments. So the first is made beside the first look at the
+    /// mark, and the second beside the register. The manifest is read there too, because the second
+    /// listing rarely shows more than the first.
+    pub async fn retained_generation(&self, version: &Version) -> Result<Option<Option<Version>>, RepositoryError> {
+        let pin = Pin { series: version.series, job: version.id() };
+        if !self.keeps(Rule::NewestOrNothing) || !self.keeps(Rule::AskedTwice) {
+            return self.if_retained(pin, async { Ok(()) }, |()| self.buildable_generation(version)).await;
+        }
+        let generations = |first: Vec<ListedGeneration>| async move {
+            let found = self.buildable_among(version, first.clone());
+            let (found, mut all) = futures::try_join!(found, self.listed_generations(version, 1))?;
+            let is_known = |listed: &ListedGeneration| first.iter().any(|known| known.number == listed.number);
+            if all.iter().all(is_known) {
+                return Ok(found);
+            }
+            all.extend(first);
+            all.sort_unstable_by_key(|listed| listed.number);
+            all.dedup_by_key(|listed| listed.number);
+            self.buildable_among(version, all).await
+        };
+        self.if_retained(pin, self.listed_generations(version, 1), generations).await
+    }
+
+    /// The generation to build on, given all that there are.
+    async fn buildable_among(
+        &self,
+        version: &Version,
+        generations: Vec<ListedGeneration>,
+    ) -> Result<Option<Version>, RepositoryError> {
         if !exists(&generations) {
             return Ok(None);
         }

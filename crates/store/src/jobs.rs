@@ -194,45 +194,53 @@ impl Repository {
     /// Whether a version is still there to be built on or read: committed, readable and not
     /// forgotten. Never answered from a cache, which may still have deleted objects.
     pub async fn is_retained(&self, pin: Pin) -> Result<bool, RepositoryError> {
-        Ok(self.if_retained(pin, async { Ok(()) }).await?.is_some())
+        Ok(self.if_retained(pin, async { Ok(()) }, |()| async { Ok(()) }).await?.is_some())
     }
 
     /// What `beside` gives, if the version is still there. It is asked beside the register, after
-    /// the marks.
-    pub async fn if_retained<T>(
+    /// the marks. It gets what `early` gives, which is asked beside the first look at the mark.
+    pub async fn if_retained<E, T, B: Future<Output = Result<T, RepositoryError>>>(
         &self,
         pin: Pin,
-        beside: impl Future<Output = Result<T, RepositoryError>>,
+        early: impl Future<Output = Result<E, RepositoryError>>,
+        beside: impl FnOnce(E) -> B,
     ) -> Result<Option<T>, RepositoryError> {
         if !self.keeps(Rule::BaseChecked) {
-            return beside.await.map(Some);
+            return beside(early.await?).await.map(Some);
         }
         if !self.keeps(Rule::MarkThenRegister) {
             let is_there = matches!(self.register(pin).await?, Some(Register::Committed(())));
-            return if is_there && self.forgotten(pin).await?.is_none() { beside.await.map(Some) } else { Ok(None) };
+            let is_there = is_there && self.forgotten(pin).await?.is_none();
+            return if is_there { beside(early.await?).await.map(Some) } else { Ok(None) };
         }
         // One wrong "it is not there" must not hide the mark (`AskedTwice`). Both looks come before
         // the register (`MarkThenRegister`), one after the other: a gateway may answer equal
         // requests of one moment together.
-        for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
-            match self.forgotten(pin).await {
-                Ok(None) => {}
-                Ok(Some(_)) => return Ok(None),
-                // It may have been whole when a pass read it. So nothing is built on its subject,
-                // which only costs space.
-                Err(error) if error.is_of_object() || error.is_foreign() => {
-                    tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
-            }
+        let (is_marked, early) = futures::join!(self.may_be_marked(pin), early);
+        if is_marked? || (self.keeps(Rule::AskedTwice) && self.may_be_marked(pin).await?) {
+            return Ok(None);
         }
+        let beside = beside(early?);
         let (register, beside) = futures::join!(self.register(pin), beside);
         match register {
             Ok(Some(Register::Committed(()))) => beside.map(Some),
             Ok(_) => Ok(None),
             // Nothing can be built on an unreadable object; `check` reports it.
             Err(error) if error.is_of_object() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a version has a mark, or an object in its place that cannot be read. That one may
+    /// have been whole when a pass read it. So nothing is built on its subject, which only costs
+    /// space.
+    async fn may_be_marked(&self, pin: Pin) -> Result<bool, RepositoryError> {
+        match self.forgotten(pin).await {
+            Ok(mark) => Ok(mark.is_some()),
+            Err(error) if error.is_of_object() || error.is_foreign() => {
+                tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }

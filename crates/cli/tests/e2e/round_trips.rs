@@ -26,7 +26,7 @@ const VERBS: &[Bounded] = &[
     (&["restore", "latest:SOURCE/folder/edition", "--target", "one"], [11, 11, 11]),
     (&["forget", "--keep-last", "5", "-n"], [14, 14, 20]),
     (&["forget", "latest"], [10, 10, 14]),
-    (&["backup", "SOURCE", "--series", "main"], [29, 19, 22]),
+    (&["backup", "SOURCE", "--series", "main"], [27, 17, 20]),
     // It indexes the backup and the forgotten snapshot, and deletes what is free.
     (&["optimize"], [70, 120, 120]),
     // Nothing is left to do.

@@ -77,13 +77,11 @@ pub fn announce(
     let versions = versions.into_iter().map(|version| async move {
         // The lease keeps the generation that is newest now. The listed one may have been
         // superseded before, by one in the other layout, with which this job shares nothing.
-        let newest = async {
-            match repository.keeps(Rule::GenerationAfterLease) {
-                true => repository.buildable_generation(&version).await,
-                false => Ok(Some(version.clone())),
-            }
+        let newest = match repository.keeps(Rule::GenerationAfterLease) {
+            true => repository.retained_generation(&version).await?,
+            false => repository.is_retained(pin(&version)).await?.then(|| Some(version.clone())),
         };
-        let Some(newest) = repository.if_retained(pin(&version), newest).await? else { return Ok(None) };
+        let Some(newest) = newest else { return Ok(None) };
         if newest.is_none() {
             context.progress.note(&format!(
                 "snapshot {} is not built on, because its newest manifest cannot be read or is gone; more is stored",
