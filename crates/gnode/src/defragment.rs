@@ -26,12 +26,14 @@
 //! stays, but not to containers of which the version would use little. All newest versions that use
 //! a container leave it, or none does.
 //!
-//! * `newest`: newest versions, and the containers they use. `duplicates`: chunks that are stored
-//!   twice. `choice`: which versions leave which containers; pure.
+//! * `newest`: newest versions, and the containers they use. `distinct`: this use without
+//!   repetitions. `duplicates`: chunks that are stored twice. `choice`: which versions leave which
+//!   containers; pure.
 //! * `gather`: scattered duplicates. `unused`: containers with bytes that no version uses.
 //! * `sharing`: the redirect targets of a job that has announced itself.
 
 mod choice;
+mod distinct;
 mod duplicates;
 mod gather;
 mod newest;
@@ -44,7 +46,7 @@ use std::sync::Arc;
 
 use larder_format::ErrorKind;
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::lease::{Done, JobKind, Lease};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Current, IndexError, IndexSnapshot};
 use larder_job::{Ending, JobContext, LeaseKeeper};
@@ -207,9 +209,21 @@ pub fn plans_after(
     options: &DefragmentOptions,
     spent: &HashMap<JobId, u64>,
 ) -> Result<Plans, DefragmentError> {
-    let (mut newest, unreadable) = newest::newest(context)?;
+    let is_thorough = options.unused_percent.is_some();
+    let (mut newest, unreadable) = newest::newest(context, is_thorough)?;
+    let index = first_look(context, options)?;
+    let ingested: HashSet<Pin> = match (&index, is_thorough) {
+        (Some(index), false) => {
+            index.manifest.versions.iter().map(|row| Pin { series: row.series, job: row.job }).collect()
+        }
+        _ => HashSet::new(),
+    };
     for newest in &mut newest {
         newest.spent = spent.get(&newest.version.id()).copied().unwrap_or(0);
+        let recipe = newest.recipe.take().filter(|_| !ingested.contains(&pin_of(&newest.version)));
+        if let Some(recipe) = recipe {
+            distinct::count(context, &recipe, &mut newest.containers)?;
+        }
     }
     let uses = Uses::of_all(&newest);
     let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
@@ -229,7 +243,7 @@ pub fn plans_after(
     }
     let choose =
         |duplicates: &Duplicates| choice::choose(&newest, &uses, sparse.clone(), unused.clone(), duplicates, options);
-    let found = with_duplicates(context, &uses, &leaving, options, choose)?;
+    let found = with_duplicates(context, index, &uses, &leaving, options, choose)?;
     let plans = plans_of(&newest, &uses, found.chosen.leaves, found.duplicates);
     let (duplicate_bytes, left_duplicate_bytes) = (found.excess_bytes, found.left_bytes);
     Ok(Plans { unreadable, duplicate_bytes, left_duplicate_bytes, ..plans })
@@ -243,9 +257,23 @@ struct WithDuplicates {
     left_bytes: u64,
 }
 
-/// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
+/// The newest index, if it is needed; `None` if there is none that can be read.
+fn first_look(context: &JobContext, options: &DefragmentOptions) -> Result<Option<IndexSnapshot>, DefragmentError> {
+    if options.duplicate_percent > 100 {
+        return Ok(None);
+    }
+    match context.executor.block_on(Current::look(&context.repository)).and_then(Current::base) {
+        Ok(index) => Ok(Some(index)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Asks the newest index, which a first look may have found. Without one, or with one that cannot
+/// be read, nothing is shared.
 fn with_duplicates(
     context: &JobContext,
+    mut first: Option<IndexSnapshot>,
     uses: &Uses,
     leaving: &HashSet<ContainerId>,
     options: &DefragmentOptions,
@@ -262,9 +290,8 @@ fn with_duplicates(
     let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
     let context = &JobContext { repository, ..context.clone() };
     for attempt in 1..=ATTEMPTS {
-        let found = context.executor.block_on(Current::look(&context.repository));
-        let found = found.and_then(Current::base);
-        let found = found.and_then(|index| match index.number {
+        let look = || context.executor.block_on(Current::look(&context.repository)).and_then(Current::base);
+        let found = first.take().map_or_else(look, Ok).and_then(|index| match index.number {
             0 => Ok(without()),
             _ => choose_in(context, &index, uses, leaving, options, &choose),
         });

@@ -244,7 +244,7 @@ impl Converter<'_> {
         // Before the next one takes its memory.
         self.before = None;
         let mut chunks = CopiedChunks::new(self.context.memory / BEFORE_ONE_IN, self.scratch.clone());
-        References::new(self.context).visit(manifest, |chunk| {
+        References::new(self.context).visit(&manifest.data, |chunk| {
             chunks.insert(*chunk);
             Ok::<_, RepositoryError>(())
         })?;

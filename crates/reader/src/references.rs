@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use larder_format::manifest::Manifest;
+use larder_format::recipe::Recipe;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_job::JobContext;
 use larder_store::RepositoryError;
@@ -36,20 +36,20 @@ impl References {
         Self { chunks: MetaChunks::new(context), seen: HashSet::new(), segments: 0 }
     }
 
-    /// Calls `each` for the chunks of a version's data stream, except those of segments that were
-    /// visited before.
+    /// Calls `each` for the chunks of a data stream, except those of segments that were visited
+    /// before.
     pub fn visit<E: From<RepositoryError>>(
         &mut self,
-        manifest: &Manifest,
+        data: &Recipe,
         mut each: impl FnMut(&ChunkRef) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
+        let mut reader = RecipeReader::new(Arc::new(data.clone()), self.chunks.clone());
         let mut next = 0;
-        for node in 0..manifest.data.nodes.len() {
+        for node in 0..data.nodes.len() {
             let segments = next..reader.segments_through(node);
             next = segments.end;
             // Equal bytes name the same places, so everything below was visited as well.
-            if !self.seen.insert(manifest.data.nodes[node].chunk.fingerprint) {
+            if !self.seen.insert(data.nodes[node].chunk.fingerprint) {
                 continue;
             }
             for number in segments {

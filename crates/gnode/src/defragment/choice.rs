@@ -130,11 +130,9 @@ fn for_reading_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> 
 fn budget_of(newest: &Newest, options: &DefragmentOptions) -> u64 {
     let Budget { version_percent, new_percent, has_least } = options.budget;
     let percent = |bytes: u64, percent: u16| (u128::from(bytes) * u128::from(percent) / 100) as u64;
-    let is_new = |usage: &&ContainerUsage| usage.container.job == newest.version.id();
-    let new: u64 = newest.containers.iter().filter(is_new).map(|usage| usage.bytes_used).sum();
     let one = newest.containers.iter().map(|usage| usage.bytes_used).max().unwrap_or(0);
     let least = if has_least { one } else { 0 };
-    let all = (percent(newest.bytes, version_percent.into()) + percent(new, new_percent)).max(least);
+    let all = (percent(newest.bytes, version_percent.into()) + percent(newest.stored_bytes(), new_percent)).max(least);
     all.saturating_sub(newest.spent)
 }
 

@@ -7,10 +7,13 @@ use futures::StreamExt;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::recipe::Recipe;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::manifests::ManifestWindow;
+
+use super::distinct;
 
 /// The newest version of a series.
 #[derive(Debug, Clone)]
@@ -24,6 +27,8 @@ pub(super) struct Newest {
     pub(super) metadata: Vec<ContainerId>,
     /// Bytes that the round has already copied for it.
     pub(super) spent: u64,
+    /// Its data stream, if it may be worth reading for how often chunks repeat.
+    pub(super) recipe: Option<Recipe>,
 }
 
 impl Newest {
@@ -32,13 +37,21 @@ impl Newest {
         let containers = manifest.containers.iter().filter(of_data).copied().collect();
         let all = manifest.containers.iter().map(|usage| usage.container);
         let metadata = all.filter(|container| container.kind == ContainerKind::Meta).collect();
-        Self { version: version.clone(), bytes: manifest.data.bytes(), containers, metadata, spent: 0 }
+        let bytes = manifest.data.bytes();
+        Self { version: version.clone(), bytes, containers, metadata, spent: 0, recipe: None }
+    }
+
+    /// Bytes that its own backup stored, as far as it uses them.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        let is_own = |usage: &&ContainerUsage| usage.container.job == self.version.id();
+        self.containers.iter().filter(is_own).map(|usage| usage.bytes_used).sum()
     }
 }
 
 /// Reads the newest version of every series. Second are those that cannot be read: they stay as
-/// they are, and nothing is redirected to their containers.
-pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
+/// they are, and nothing is redirected to their containers. `is_thorough`: all recipes are worth
+/// reading.
+pub(super) fn newest(context: &JobContext, is_thorough: bool) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     let mut versions = context.executor.block_on(repository.newest_of_every_series())?;
@@ -48,7 +61,14 @@ pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>)
     for version in &versions {
         let Some(manifest) = context.executor.block_on(manifests.next()) else { break };
         match manifest {
-            Ok(manifest) => all.push(Newest::new(version, &manifest)),
+            Ok(manifest) => {
+                let mut newest = Newest::new(version, &manifest);
+                let stored = newest.stored_bytes();
+                if is_thorough || distinct::is_worth_reading(&manifest.data, &newest.containers, stored) {
+                    newest.recipe = Some(manifest.data);
+                }
+                all.push(newest);
+            }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a version cannot be read and is not defragmented");
                 unreadable.push(version.clone());

@@ -35,7 +35,7 @@ pub(super) fn needed(pass: &IndexPass, work: &Work, walks: &[(Pin, u32)]) -> Res
             }
             Err(error) => return Err(error.into()),
         };
-        let walked = references.visit(&manifest, |chunk| {
+        let walked = references.visit(&manifest.data, |chunk| {
             if work.context.cancel.is_cancelled() {
                 return Err(ReclaimError::ChunkCopier(RewriteError::Interrupted));
             }

@@ -229,7 +229,7 @@ fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(So
         if !manifest.containers.iter().any(|usage| number_of(&usage.container).is_some()) {
             continue;
         }
-        let walked = references.visit(&manifest, |chunk| {
+        let walked = references.visit(&manifest.data, |chunk| {
             let Some(number) = number_of(&chunk.container) else { return Ok(()) };
             let mut key = [0; KEY_LEN + 4];
             key[..KEY_LEN].copy_from_slice(&ChunkKey::of(&chunk.fingerprint).0);

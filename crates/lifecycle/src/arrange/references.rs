@@ -97,25 +97,27 @@ pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged)
         };
         let mut stretch: Option<(ContainerId, Use)> = None;
         let mut push = |stretch: (ContainerId, Use)| sorter.push(&encode(&stretch), Some(&[]));
-        let walked = larder_reader::References::new(&work.context.on(&pass.io.executor)).visit(&manifest, |chunk| {
-            if work.context.cancel.is_cancelled() {
-                return Err(interrupted());
-            }
-            match &mut stretch {
-                Some((container, used))
-                    if *container == chunk.container && used.from.checked_add(used.length) == Some(chunk.offset) =>
-                {
-                    used.length = used.length.saturating_add(chunk.size);
+        let walked =
+            larder_reader::References::new(&work.context.on(&pass.io.executor)).visit(&manifest.data, |chunk| {
+                if work.context.cancel.is_cancelled() {
+                    return Err(interrupted());
                 }
-                _ => {
-                    let used = Use { from: chunk.offset, length: chunk.size, version: version.number };
-                    if let Some(before) = stretch.replace((chunk.container, used)) {
-                        push(before)?;
+                match &mut stretch {
+                    Some((container, used))
+                        if *container == chunk.container
+                            && used.from.checked_add(used.length) == Some(chunk.offset) =>
+                    {
+                        used.length = used.length.saturating_add(chunk.size);
+                    }
+                    _ => {
+                        let used = Use { from: chunk.offset, length: chunk.size, version: version.number };
+                        if let Some(before) = stretch.replace((chunk.container, used)) {
+                            push(before)?;
+                        }
                     }
                 }
-            }
-            Ok::<_, ArrangeError>(())
-        });
+                Ok::<_, ArrangeError>(())
+            });
         match walked {
             Ok(()) => stretch.map_or(Ok(()), push)?,
             Err(ArrangeError::Index(error)) if error.is_damage() => {

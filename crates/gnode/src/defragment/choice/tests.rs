@@ -54,7 +54,7 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         origin: None,
     };
     let version = Version { summary, series: SeriesKey([number; 16]), generation, made_ms: 0, manifest_bytes: 0 };
-    Newest { version, bytes, containers, metadata: Vec::new(), spent: 0 }
+    Newest { version, bytes, containers, metadata: Vec::new(), spent: 0, recipe: None }
 }
 
 /// Containers by the bytes they hold; versions by their generation and how much of each container

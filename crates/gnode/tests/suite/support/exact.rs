@@ -75,7 +75,7 @@ impl Scene {
                 needed.insert(chunk.fingerprint.0, u64::from(chunk.size));
                 Ok::<_, RepositoryError>(())
             };
-            references.visit(&manifest, each).unwrap();
+            references.visit(&manifest.data, each).unwrap();
         }
         (held.sum(), needed.values().sum())
     }

@@ -123,7 +123,7 @@ impl Scene {
         let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
         let mut names = BTreeMap::new();
         References::new(&context)
-            .visit(&manifest, |chunk| {
+            .visit(&manifest.data, |chunk| {
                 names.insert((chunk.container, chunk.offset), *chunk);
                 Ok::<_, RepositoryError>(())
             })

@@ -44,7 +44,7 @@ impl Arranger {
         }
         for (number, version) in versions.iter().enumerate() {
             let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
-            let seen = References::new(context).visit::<RepositoryError>(&manifest, |chunk| {
+            let seen = References::new(context).visit::<RepositoryError>(&manifest.data, |chunk| {
                 let name = (chunk.container, chunk.offset);
                 let known = Known { chunk: *chunk, now: *chunk, first: number, last: number };
                 let known = self.chunks.entry(name).or_insert(known);
