@@ -48,15 +48,17 @@ round "$work/source"
 storm "${1:-6}" "$work/source"
 
 # Sessions die under a backup; it continues over new ones.
+killed=0
 for round in 1 2 3; do
     head -c 60000000 /dev/urandom > "$work/source/random$round"
     "$larder" -q backup "$work/source" & job=$!
     for _ in 1 2 3; do
         sleep "0.$((RANDOM % 4 + 1))"
-        pkill -KILL -f "sshd: $(id -un)@notty" || true
+        pkill -KILL -P $server && killed=$((killed + 1)) || true
     done
     wait $job || fail "a backup ended when its sessions were killed"
 done
+[ $killed -gt 0 ] || fail "no session was killed"
 "$larder" -q check --read-data
 restored latest "$work/source"
 forgotten "$work/source"

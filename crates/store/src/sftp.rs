@@ -9,13 +9,15 @@
 //!   and then linked ([`create`]). A link never replaces a file; a rename could, so none is used.
 //! * A server without hard links is refused at the first create. Without them, two jobs could
 //!   overwrite one another.
-//! * One entry that cannot be examined does not end a listing ([`list`]): it is named, and the
+//! * Something wrong in an object's place does not end a listing ([`list`]): it is named, and the
 //!   others follow.
 //! * Bodies on their way take at most [`connection::PIECES`] pieces of memory for each connection,
 //!   beside the bytes of the requests themselves.
 //!
 //! Limits: SFTP cannot sync a folder. The server's file system must make a name durable when the
 //! linked file is synced, as ext4, XFS and Btrfs do. Deletions become durable by its journal.
+//! OpenSSH leaves out of a listing what it cannot examine, and the rest of a folder after an I/O
+//! error. The protocol does not show it.
 
 mod command;
 mod connection;
@@ -24,15 +26,19 @@ mod failure;
 mod list;
 mod read;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use larder_format::names;
+use parking_lot::Mutex;
+use rustix::fs::FileType;
 
 use self::connection::{Connection, Pool};
 use self::failure::Failure;
-use crate::error::{StoreError, StoreOp};
+use crate::error::StoreError;
 use crate::error_kind::StoreErrorKind;
+use crate::in_its_place::InItsPlace;
 use crate::layer::{Call, Created, Layer, Listing, Reply, Request};
 use crate::location::SftpLocation;
 use crate::options::SftpOptions;
@@ -47,6 +53,8 @@ pub(crate) struct Sftp {
     base: Arc<str>,
     /// Tells the staging files of this process from those of others.
     seed: u64,
+    /// First-level folders that were seen to be folders.
+    sound: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Sftp {
@@ -54,7 +62,7 @@ impl Sftp {
     pub(crate) fn new(location: &SftpLocation, options: &SftpOptions, seed: u64) -> Result<Self, CommandProblem> {
         let command = command::of(location, options)?;
         let pool = Pool::new(command, location.host.clone(), options.connections.get());
-        Ok(Self { pool: Arc::new(pool), base: location.path.as_str().into(), seed })
+        Ok(Self { pool: Arc::new(pool), base: location.path.as_str().into(), seed, sound: Arc::default() })
     }
 
     /// The path of an object, or of a folder (empty: the repository's own).
@@ -69,7 +77,7 @@ impl Sftp {
     async fn answer(&self, call: &Call, connection: &Connection) -> Result<Reply, Failure> {
         match &call.request {
             Request::Create(bytes) => {
-                create::create(self, connection, &call.name, bytes).await?;
+                create::create(self, connection, call, bytes).await?;
                 Ok(Reply::Created(Created { all_answered: true }))
             }
             Request::Read(range) => read::read(self, connection, call, range).await,
@@ -111,22 +119,12 @@ impl Layer for Sftp {
         let (op, name) = (call.request.op(), &*call.name);
         let connection = self.pool.connection().await.map_err(|failure| failure.of(op, name))?;
         let busy = connection.busy();
-        let answer = self.answer(call, &connection).await;
+        let answer = match self.answer(call, &connection).await {
+            Err(failure) if failure.is_not_found() => Err(self.found_missing(&connection, name, failure).await),
+            answer => answer,
+        };
         busy.done();
-        match answer {
-            Ok(reply) => Ok(reply),
-            Err(Failure::Store(error)) => Err(error),
-            Err(failure) => {
-                // Servers say no more than "Failure" of a full disk.
-                let is_write = matches!(op, StoreOp::Create | StoreOp::Delete) && failure.is_vague();
-                let known = if is_write { self.disk_problem(&connection).await } else { None };
-                let error = failure.of(op, name);
-                Err(match known {
-                    Some(kind) => StoreError { kind, ..error },
-                    None => error,
-                })
-            }
-        }
+        answer.map_err(|failure| failure.of(op, name))
     }
 
     fn list(&self, folder: &str, after: Option<&str>) -> Listing {
@@ -139,18 +137,42 @@ impl Layer for Sftp {
 }
 
 impl Sftp {
-    /// What the file system says after a write that failed without a reason.
-    async fn disk_problem(&self, connection: &Connection) -> Option<StoreErrorKind> {
+    /// What the file system says after a write of `bytes` that failed without a reason.
+    async fn disk_problem(&self, connection: &Connection, bytes: u64) -> Option<StoreErrorKind> {
         /// The flag of a file system that is mounted read-only.
         const READ_ONLY: u64 = 1;
-        /// With less space than this a write may have failed for want of it.
-        const NEARLY_FULL: u64 = 1 << 20;
+        /// With less space than this a write may have failed for want of it. Others write too.
+        const NEARLY_FULL: u64 = 16 << 20;
         let system = connection.ask(connection.session.statvfs(self.path(""))).await.ok()?;
         if system.flags & READ_ONLY != 0 {
             return Some(StoreErrorKind::ReadOnly);
         }
         let free = system.blocks_avail.saturating_mul(system.fragment_size);
         let has_inodes = system.inodes == 0 || system.inodes_avail > 0;
-        (free < NEARLY_FULL || !has_inodes).then_some(StoreErrorKind::Full)
+        (free < NEARLY_FULL.max(bytes) || !has_inodes).then_some(StoreErrorKind::Full)
+    }
+
+    /// Why something is missing. Servers say "No such file" too of what is behind a link that leads
+    /// nowhere, or behind a file in the place of a first-level folder. There it must not look
+    /// absent: a disk is not mounted.
+    async fn found_missing(&self, connection: &Connection, name: &str, missing: Failure) -> Failure {
+        let Some(first) = name.split('/').next().filter(|first| !first.is_empty()) else { return missing };
+        if !name.contains('/') && names::is_object(name) || self.sound.lock().contains(first) {
+            return missing;
+        }
+        let link = match read::kind_of(self, connection, first).await {
+            Ok(None) => return missing,
+            Ok(Some(kind)) => kind == FileType::Symlink,
+            Err(failure) => return failure,
+        };
+        match connection.ask(connection.session.stat(self.path(first))).await {
+            Ok(found) if read::kind(&found.attrs).is_dir() => {
+                self.sound.lock().insert(first.to_owned());
+                missing
+            }
+            Err(failure) if !failure.is_not_found() => failure,
+            _ if link => InItsPlace::BROKEN_LINK.into(),
+            _ => InItsPlace::NO_FOLDER.into(),
+        }
     }
 }

@@ -163,6 +163,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "serve-sftp",
+        &[
+            ("larder serve-sftp /srv/larder/web1 --append-only", "What sshd runs for the key of one machine"),
+            ("larder serve-sftp /srv/larder/web1 --max-size 2TiB", "Let clients delete, and limit their space"),
+        ],
+    ),
+    (
         "check",
         &[
             ("larder check", "Check the structure of the repository"),

@@ -25,6 +25,7 @@ mod restore;
 mod rewrite;
 mod series;
 mod serve_block;
+mod serve_sftp;
 mod storage;
 mod tools;
 mod volume;
@@ -60,6 +61,7 @@ pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use rewrite::RewriteArgs;
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 pub(crate) use serve_block::ServeBlockArgs;
+pub(crate) use serve_sftp::ServeSftpArgs;
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 pub(crate) use volume::{
     VolumeArgs, VolumeCheckArgs, VolumeChunks, VolumeCommand, VolumeCreateArgs, VolumeInitArgs, VolumeListArgs,
@@ -208,6 +210,12 @@ pub(crate) enum Command {
     /// command serves until SIGINT or SIGTERM, and prints what to type on the client. Snapshots can
     /// be forgotten meanwhile: their data stays until the end.
     ServeBlock(ServeBlockArgs),
+    /// Serve a folder for repositories, in the place of the SFTP server of sshd
+    ///
+    /// It speaks SFTP on its standard streams, so that sshd can start it for a key. Clients create,
+    /// read and list, and with --append-only they delete nothing. Nobody changes what is stored.
+    /// The command needs no repository and no password.
+    ServeSftp(ServeSftpArgs),
     /// Manage and serve deduplicated block devices
     ///
     /// A volume store is a folder of this machine with any number of volumes. It is no repository:
@@ -287,6 +295,7 @@ impl Command {
             Self::Dump(_) => "dump",
             Self::Mount(_) => "mount",
             Self::ServeBlock(_) => "serve-block",
+            Self::ServeSftp(_) => "serve-sftp",
             Self::Check(_) => "check",
             Self::Forget(_) => "forget",
             Self::Pin(_) => "pin",

@@ -34,6 +34,7 @@ mod run;
 mod schedule;
 mod series;
 mod serve_block;
+mod serve_sftp;
 mod snapshots;
 mod stats;
 mod tag;
@@ -62,6 +63,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Dump(args) => dump::run(app, &args),
         Command::Mount(args) => mount::run(app, &args),
         Command::ServeBlock(args) => serve_block::run(app, &args),
+        Command::ServeSftp(args) => serve_sftp::run(app, &args),
         Command::Check(args) => check::run(app, &args),
         Command::Forget(args) => forget::run(app, &args),
         Command::Pin(args) => pin::pin(app, &args),

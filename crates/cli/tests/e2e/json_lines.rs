@@ -6,7 +6,7 @@ use crate::support::{Play, Ran, schema};
 /// Verbs whose JSON other tests read, through the same check: they need a mount, a socket or minutes.
 const ELSEWHERE: [&str; 4] = ["mount", "serve-block", "gnode", "volume"];
 /// Verbs without JSON.
-const WITHOUT: [&str; 3] = ["completions", "man", "help"];
+const WITHOUT: [&str; 4] = ["completions", "man", "help", "serve-sftp"];
 
 /// Goal: in the JSON of every verb, on both outputs, `message_type` comes first in each object that has one.
 #[test]

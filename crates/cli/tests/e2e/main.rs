@@ -34,6 +34,7 @@ mod secrecy;
 mod series;
 mod serving_blocks;
 mod serving_series;
+mod serving_sftp;
 mod setting_up;
 mod support;
 mod tagging;

@@ -10,14 +10,22 @@ use std::{fmt, io};
 use crate::location::SftpLocation;
 use crate::options::SftpOptions;
 
-/// Ignores signals, then becomes the command.
-const QUIET: &str = "trap '' INT TERM HUP; exec ";
+/// Ignores signals, also for the command.
+const QUIET: &str = "trap '' INT TERM HUP; ";
+
+/// Our settings of `ssh`, behind those of the user, which take precedence. A shared connection
+/// would end for all its users when one of ours is retired.
+const SETTINGS: &str = "-o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o ControlMaster=no -o ControlPath=none";
+
+/// A further connection asks nobody for a password.
+const BATCH: &str = " -o BatchMode=yes";
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Connecting {
     script: String,
     args: Vec<String>,
+    is_ssh: bool,
 }
 
 /// Options that exclude one another.
@@ -29,13 +37,13 @@ pub(crate) struct CommandProblem;
 pub(super) fn of(location: &SftpLocation, options: &SftpOptions) -> Result<Connecting, CommandProblem> {
     if let Some(command) = &options.command {
         return match options.args {
-            None => Ok(Connecting { script: format!("{QUIET}{command}"), args: Vec::new() }),
+            None => Ok(Connecting { script: command.clone(), args: Vec::new(), is_ssh: false }),
             Some(_) => Err(CommandProblem),
         };
     }
     // The user's arguments are words of the shell, as restic has them; ours are passed as they are.
     let own = options.args.as_deref().unwrap_or_default();
-    let script = format!("{QUIET}ssh -o ServerAliveInterval=15 -o ServerAliveCountMax=4 {own} \"$@\"");
+    let script = format!("ssh {own} {SETTINGS}");
     let mut args = Vec::new();
     if let Some(port) = location.port {
         args.extend(["-p".to_owned(), port.to_string()]);
@@ -44,14 +52,20 @@ pub(super) fn of(location: &SftpLocation, options: &SftpOptions) -> Result<Conne
         args.extend(["-l".to_owned(), user.clone()]);
     }
     args.extend(["-s", "--", &location.host, "sftp"].map(str::to_owned));
-    Ok(Connecting { script, args })
+    Ok(Connecting { script, args, is_ssh: true })
 }
 
 impl Connecting {
-    /// Starts it, with pipes for all three streams.
-    pub(super) fn start(&self) -> io::Result<Child> {
+    /// Starts it, with pipes for all three streams. Only the first may ask for a password.
+    pub(super) fn start(&self, is_first: bool) -> io::Result<Child> {
+        let script = match (self.is_ssh, is_first) {
+            (true, true) => format!("{QUIET}exec {} \"$@\"", self.script),
+            (true, false) => format!("{QUIET}exec {}{BATCH} \"$@\"", self.script),
+            // Several words of the shell, which `exec` would not take.
+            (false, _) => format!("{QUIET}{}", self.script),
+        };
         Command::new("/bin/sh")
-            .args(["-c", &self.script, "larder-sftp"])
+            .args(["-c", &script, "larder-sftp"])
             .args(&self.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -62,8 +76,7 @@ impl Connecting {
 
 impl fmt::Display for Connecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let script = self.script.strip_prefix(QUIET).unwrap_or(&self.script);
-        f.write_str(&script.replace(" \"$@\"", ""))?;
+        f.write_str(&self.script)?;
         self.args.iter().try_for_each(|arg| write!(f, " {arg}"))
     }
 }
@@ -83,12 +96,12 @@ mod tests {
         let default = SftpOptions::default();
         assert_eq!(
             shown("sftp://me@nas:2222//srv", &default).as_deref(),
-            Ok("ssh -o ServerAliveInterval=15 -o ServerAliveCountMax=4  -p 2222 -l me -s -- nas sftp")
+            Ok(&*format!("ssh  {SETTINGS} -p 2222 -l me -s -- nas sftp"))
         );
         let own = SftpOptions { args: Some("-i '/my key'".to_owned()), ..default.clone() };
         assert_eq!(
             shown("sftp:nas:/srv", &own).as_deref(),
-            Ok("ssh -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -i '/my key' -s -- nas sftp")
+            Ok(&*format!("ssh -i '/my key' {SETTINGS} -s -- nas sftp"))
         );
         let command = SftpOptions { command: Some("ssh -s me@nas sftp".to_owned()), ..default };
         assert_eq!(shown("sftp:x:/srv", &command).as_deref(), Ok("ssh -s me@nas sftp"));

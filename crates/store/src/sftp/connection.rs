@@ -17,19 +17,28 @@ use parking_lot::Mutex;
 use russh_sftp::client::RawSftpSession;
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
-use russh_sftp::protocol::StatusCode;
+use russh_sftp::protocol::{Handle, StatusCode};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use super::command::Connecting;
 use super::failure::Failure;
 
-/// Pieces of bodies under way on one connection. A piece has at most 255 KiB.
-pub(super) const PIECES: usize = 16;
+/// Pieces of large bodies under way on one connection: 1 MiB, so that small requests do not wait
+/// behind more than that on a slow line.
+pub(super) const PIECES: usize = 8;
 
-/// The largest piece, in bytes. OpenSSH takes packets of 256 KiB.
-const PIECE_MAX: u64 = 255 << 10;
+/// The largest piece, in bytes.
+const PIECE_MAX: u64 = 128 << 10;
+
+/// Handles open on one connection. Numbers from 128 on are no UTF-8 in the four bytes that OpenSSH
+/// sends, and the library would change them.
+const HANDLES: usize = 100;
+
+/// How long no further connection is tried after one was refused.
+const REFUSED: Duration = Duration::from_secs(60);
 
 /// The piece of a server that names no limits, in bytes. All must take packets of 34,000 bytes.
 const PIECE_DEFAULT: u64 = 32 << 10;
@@ -59,6 +68,8 @@ pub(super) struct Pool {
     /// Whether a connection has ever come about. Until then only one is tried: SSH may ask for a
     /// password.
     has_connected: AtomicBool,
+    /// When a further connection was refused last.
+    refused: Mutex<Option<Instant>>,
     /// Whether old staging files were looked for.
     pub(super) has_swept: AtomicBool,
 }
@@ -66,46 +77,71 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(command: Connecting, host: String, connections: usize) -> Self {
         let slots = (0..connections.max(1)).map(|_| tokio::sync::Mutex::default()).collect();
-        Self { command, host, slots, has_connected: AtomicBool::new(false), has_swept: AtomicBool::new(false) }
+        Self {
+            command,
+            host,
+            slots,
+            has_connected: AtomicBool::new(false),
+            refused: Mutex::default(),
+            has_swept: AtomicBool::new(false),
+        }
     }
 
-    /// A connection for one request: the first that is not busy, or a new one, or the least busy.
+    /// A connection for one request: a sound one that is not busy, or a new one, or the least busy.
+    ///
+    /// A connection that cannot be opened is no failure while another one is sound: a server may
+    /// limit sessions, or a login may need a person.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        let mut least: Option<Arc<Connection>> = None;
         if self.has_connected.load(Ordering::Acquire) {
+            let mut least: Option<Arc<Connection>> = None;
+            let mut free = None;
             for slot in &self.slots {
                 // Somebody is connecting there.
-                let Ok(mut slot) = slot.try_lock() else { continue };
-                let connection = match slot.as_ref().filter(|connection| connection.is_sound()) {
-                    Some(connection) => connection.clone(),
-                    None => slot.insert(self.connect().await?).clone(),
-                };
-                let load = connection.load();
-                if load < BUSY {
-                    return Ok(connection);
-                }
-                if least.as_ref().is_none_or(|least| load < least.load()) {
-                    least = Some(connection);
+                let Ok(slot) = slot.try_lock() else { continue };
+                match slot.as_ref().filter(|connection| connection.is_sound()) {
+                    Some(connection) if connection.load() < BUSY => return Ok(connection.clone()),
+                    Some(connection) if least.as_ref().is_none_or(|least| connection.load() < least.load()) => {
+                        least = Some(connection.clone());
+                    }
+                    Some(_) => {}
+                    None => free = free.or(Some(slot)),
                 }
             }
-        }
-        if let Some(connection) = least {
-            return Ok(connection);
+            if let (Some(mut slot), true) = (free, least.is_none() || self.may_open_more()) {
+                match self.connect(false).await {
+                    Ok(connection) => return Ok(slot.insert(connection).clone()),
+                    Err(failure) if least.is_none() => return Err(failure),
+                    Err(failure) => {
+                        tracing::warn!(?failure, "no further connection");
+                        *self.refused.lock() = Some(Instant::now());
+                    }
+                }
+            }
+            if let Some(least) = least {
+                return Ok(least);
+            }
         }
         let mut first = self.slots[0].lock().await;
         match first.as_ref().filter(|connection| connection.is_sound()) {
             Some(connection) => Ok(connection.clone()),
             None => {
-                let connection = first.insert(self.connect().await?).clone();
+                let is_first = !self.has_connected.load(Ordering::Acquire);
+                let connection = first.insert(self.connect(is_first).await?).clone();
                 self.has_connected.store(true, Ordering::Release);
                 Ok(connection)
             }
         }
     }
 
-    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+    /// Whether a further connection is worth a try.
+    fn may_open_more(&self) -> bool {
+        self.refused.lock().is_none_or(|refused| refused.elapsed() > REFUSED)
+    }
+
+    async fn connect(&self, is_first: bool) -> Result<Arc<Connection>, Failure> {
         tracing::debug!(command = %self.command, "connecting");
-        let mut process = Process(self.command.start().map_err(|error| Failure::no_start(&self.command, &error))?);
+        let mut process =
+            Process(self.command.start(is_first).map_err(|error| Failure::no_start(&self.command, &error))?);
         let heard = Arc::new(Heard::default());
         if let Some(stderr) = process.0.stderr.take() {
             let heard = heard.clone();
@@ -128,7 +164,8 @@ impl Pool {
             Ok(version) => version.extensions,
             Err(error) => {
                 heard.wait(LAST_WORDS).await;
-                return Err(Failure::no_connection(&self.host, &error, &heard.said()));
+                let code = process.0.try_wait().ok().flatten().and_then(|status| status.code());
+                return Err(Failure::no_connection(&self.host, is_first, code, &error, &heard.said()));
             }
         };
         let limits = match extensions.contains_key("limits@openssh.com") {
@@ -144,6 +181,7 @@ impl Pool {
             session,
             extensions,
             pieces: Semaphore::new(PIECES),
+            handles: Semaphore::new(HANDLES),
             under_way: AtomicUsize::new(0),
             is_broken: AtomicBool::new(false),
             has_ended,
@@ -239,6 +277,8 @@ pub(super) struct Connection {
     pub(super) write_piece: u64,
     /// One permit for each piece under way.
     pub(super) pieces: Semaphore,
+    /// One permit for each open handle.
+    pub(super) handles: Semaphore,
     under_way: AtomicUsize,
     is_broken: AtomicBool,
     has_ended: watch::Receiver<bool>,
@@ -258,7 +298,7 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     fn is_sound(&self) -> bool {
-        !self.is_broken.load(Ordering::Acquire)
+        !self.is_broken.load(Ordering::Acquire) && !*self.has_ended.borrow()
     }
 
     fn load(&self) -> usize {
@@ -302,6 +342,15 @@ impl Connection {
             }
         };
         self.ask(answer).await
+    }
+
+    /// Waits for a handle. One that the library has changed would name another file, or none.
+    pub(super) async fn ask_handle(
+        &self,
+        answer: impl Future<Output = Result<Handle, SftpError>>,
+    ) -> Result<String, Failure> {
+        let handle = self.ask(answer).await?.handle;
+        if handle.contains(char::REPLACEMENT_CHARACTER) { Err(Failure::odd_handle()) } else { Ok(handle) }
     }
 
     /// Waits for an answer, or for the end of the connection.

@@ -24,9 +24,15 @@ use super::connection::{Connection, PIECES};
 use super::read::{kind, kind_of};
 use super::{Failure, Sftp};
 use crate::error::StoreOp;
+use crate::error_kind::StoreErrorKind;
+use crate::layer::Call;
 
 /// The folder of staging files. No object name has a segment that begins with a dot.
-const STAGING: &str = ".staging";
+/// It is not that of local writers, who remove what nobody has locked.
+const STAGING: &str = ".staging-sftp";
+
+/// Objects up to this size, in bytes, do not wait behind large ones.
+const SMALL: usize = 64 << 10;
 
 /// How often a folder may vanish under a create before that fails. Deleting the last object of a
 /// folder removes it.
@@ -36,17 +42,32 @@ const FOLDER_RETRIES: u64 = 50;
 const STALE: u64 = 24 * 3600;
 
 /// Creates the object, durably, unless its name is taken.
-pub(super) async fn create(sftp: &Sftp, connection: &Connection, name: &str, bytes: &Bytes) -> Result<(), Failure> {
+pub(super) async fn create(sftp: &Sftp, connection: &Connection, call: &Call, bytes: &Bytes) -> Result<(), Failure> {
+    let name = &*call.name;
     if !connection.has("hardlink@openssh.com") {
         return Err(Failure::no_links(StoreOp::Create, name));
     }
-    // Only to save the upload of a file that cannot be linked; the link decides.
-    let (taken, staged) = futures::join!(kind_of(sftp, connection, name), Staged::open(sftp, connection));
+    let _permit = connection.handles.acquire().await;
+    // Only to save the upload of a file that cannot be linked; the link decides. A probe wants to
+    // see that it does.
+    let look = async { if call.is_probe { Ok(None) } else { kind_of(sftp, connection, name).await } };
+    let (taken, staged) = futures::join!(look, Staged::open(sftp, connection));
     let staged = staged?;
-    let created = match taken {
+    let mut created = match taken {
         Ok(Some(_)) => Err(Failure::taken(name)),
-        _ => staged.publish(sftp, connection, name, bytes).await,
+        _ => staged.publish(sftp, connection, call, bytes).await,
     };
+    // Before the file under way is removed, which would make room.
+    if let Err(failure) = created {
+        let problem = match failure.is_vague() && !failure.says_full() {
+            true => sftp.disk_problem(connection, bytes.len() as u64).await,
+            false => failure.says_full().then_some(StoreErrorKind::Full),
+        };
+        created = Err(match problem {
+            Some(kind) => failure.disk(kind, name),
+            None => failure,
+        });
+    }
     // Both names lead to one file, so this never removes the object.
     let closed = connection.ask(connection.session.close(staged.handle)).await;
     let removed = connection.ask(connection.session.remove(staged.path)).await;
@@ -54,7 +75,24 @@ pub(super) async fn create(sftp: &Sftp, connection: &Connection, name: &str, byt
         // The object is there. A staging file that stays is removed in a day.
         tracing::warn!(?failure, "could not remove a staging file");
     }
+    // An earlier attempt may have linked it and not synced it.
+    if call.attempt > 0 && matches!(&created, Err(Failure::Store(error)) if error.kind == StoreErrorKind::AlreadyExists)
+    {
+        sync_existing(sftp, connection, name).await?;
+    }
     created
+}
+
+/// Waits until the server's disk has an object that is there, with its name.
+async fn sync_existing(sftp: &Sftp, connection: &Connection, name: &str) -> Result<(), Failure> {
+    if !connection.has("fsync@openssh.com") {
+        return Ok(());
+    }
+    let open = connection.session.open(sftp.path(name), OpenFlags::READ, FileAttributes::empty());
+    let handle = connection.ask_handle(open).await?;
+    let synced = connection.ask(connection.session.fsync(handle.clone())).await;
+    connection.ask(connection.session.close(handle)).await?;
+    synced.map(drop)
 }
 
 /// A file under a staging name.
@@ -68,14 +106,14 @@ impl Staged {
         let path = sftp.path(&format!("{STAGING}/{}", staging_name(sftp.seed)));
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
         let open = || connection.session.open(path.clone(), flags, FileAttributes::empty());
-        let opened = match connection.ask(open()).await {
+        let handle = match connection.ask_handle(open()).await {
             Err(failure) if failure.is_not_found() => {
                 make_way(sftp, connection, STAGING).await?;
-                connection.ask(open()).await?
+                connection.ask_handle(open()).await?
             }
             opened => opened?,
         };
-        let staged = Self { path, handle: opened.handle };
+        let staged = Self { path, handle };
         let is_first = !sftp.pool.has_swept.swap(true, Ordering::Relaxed);
         if is_first && let Err(failure) = sweep(sftp, connection, &staged.handle).await {
             tracing::warn!(?failure, "could not look for old staging files");
@@ -84,14 +122,19 @@ impl Staged {
     }
 
     /// Writes the file and links it to its name.
-    async fn publish(&self, sftp: &Sftp, connection: &Connection, name: &str, bytes: &Bytes) -> Result<(), Failure> {
-        self.write(connection, bytes).await?;
+    async fn publish(&self, sftp: &Sftp, connection: &Connection, call: &Call, bytes: &Bytes) -> Result<(), Failure> {
+        let name = &*call.name;
+        self.write(connection, call, bytes).await?;
         self.sync(connection).await?;
         for retry in 0..FOLDER_RETRIES {
             let link = connection.session.hardlink(self.path.clone(), sftp.path(name));
             match connection.ask(link).await {
                 Ok(_) => return self.sync(connection).await,
                 Err(failure) if failure.is_not_found() => {
+                    let staged = connection.ask(connection.session.lstat(self.path.clone())).await;
+                    if staged.is_err_and(|failure| failure.is_not_found()) {
+                        return Err(Failure::staged_is_gone());
+                    }
                     tokio::time::sleep(Duration::from_millis(10 * retry.min(20))).await;
                     let (folder, _) = name.rsplit_once('/').unwrap_or_default();
                     make_way(sftp, connection, folder).await?;
@@ -100,6 +143,8 @@ impl Staged {
                 Err(failure) => {
                     return Err(match kind_of(sftp, connection, name).await? {
                         Some(_) => Failure::taken(name),
+                        // File systems without links say so.
+                        None if failure.is_denied() => Failure::no_links(StoreOp::Create, name),
                         None => failure,
                     });
                 }
@@ -108,17 +153,24 @@ impl Staged {
         Err(Failure::Refused(rustix::io::Errno::NOENT.into()))
     }
 
-    async fn write(&self, connection: &Connection, bytes: &Bytes) -> Result<(), Failure> {
+    async fn write(&self, connection: &Connection, call: &Call, bytes: &Bytes) -> Result<(), Failure> {
         let piece = usize::try_from(connection.write_piece).unwrap_or(1 << 10);
-        let pieces = bytes
-            .chunks(piece)
-            .enumerate()
-            .map(|(number, piece_bytes)| Ok::<_, Failure>((number * piece, piece_bytes)));
+        let total = bytes.len();
+        let pieces = bytes.chunks(piece).enumerate();
+        let pieces = pieces.map(|(number, bytes)| Ok::<_, Failure>((number * piece, bytes)));
         stream::iter(pieces)
             .try_for_each_concurrent(PIECES, async |(offset, bytes)| {
-                let _permit = connection.pieces.acquire().await;
+                // A small object does not wait behind large ones.
+                let _permit = match total > SMALL {
+                    true => connection.pieces.acquire().await.ok(),
+                    false => None,
+                };
                 let write = connection.session.write(self.handle.clone(), offset as u64, bytes.to_vec());
-                connection.ask(write).await.map(drop)
+                connection.ask(write).await?;
+                if let Some(watch) = &call.watch {
+                    watch.tick(bytes.len());
+                }
+                Ok(())
             })
             .await
     }

@@ -33,7 +33,9 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         match status.status_code {
             StatusCode::NoSuchFile => Self::Refused(Errno::NOENT.into()),
-            StatusCode::PermissionDenied => Self::Refused(Errno::ACCESS.into()),
+            StatusCode::PermissionDenied => {
+                Self::Refused(io::Error::new(io::ErrorKind::PermissionDenied, words(&status)))
+            }
             StatusCode::NoConnection | StatusCode::ConnectionLost => {
                 Self::Connection(StoreErrorKind::Unreachable, Said(words(&status)))
             }
@@ -65,21 +67,53 @@ impl Failure {
         Self::Connection(StoreErrorKind::Invalid, Said(format!("cannot run {command}: {error}")))
     }
 
-    /// No session came about; `said` are the last words of the command that connects.
-    pub(super) fn no_connection(host: &str, error: &SftpError, said: &str) -> Self {
-        if said.is_empty() {
-            let words = format!("no SFTP session with {host} came about: {error}");
-            return Self::Connection(StoreErrorKind::NoConnection, Said(words));
-        }
-        let has = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    /// No session came about. `code` is the exit code of the command that connects, and `said` are
+    /// its last words. After a session that came about, all reasons may pass.
+    pub(super) fn no_connection(host: &str, is_first: bool, code: Option<i32>, error: &SftpError, said: &str) -> Self {
+        let ends_with = |words: &str| said.rsplit("; ").next().is_some_and(|last| last.contains(words));
         let kind = match () {
-            () if has(&["Permission denied", "Too many authentication failures"]) => StoreErrorKind::PermissionDenied,
-            () if has(&["Host key verification failed", "not found", "subsystem request failed"]) => {
+            () if !is_first => StoreErrorKind::Unreachable,
+            () if ends_with("Permission denied (") || ends_with("Too many authentication failures") => {
+                StoreErrorKind::PermissionDenied
+            }
+            () if ends_with("Could not resolve hostname") => StoreErrorKind::NoConnection,
+            () if ends_with("Host key verification failed") || ends_with("subsystem request failed") => {
                 StoreErrorKind::Invalid
             }
-            () => StoreErrorKind::NoConnection,
+            () if code == Some(127) => StoreErrorKind::Invalid,
+            () => StoreErrorKind::Unreachable,
         };
-        Self::Connection(kind, Said(format!("no SFTP session with {host} came about: {said}")))
+        let why = if said.is_empty() { error.to_string() } else { said.to_owned() };
+        Self::Connection(kind, Said(format!("no SFTP session with {host} came about: {why}")))
+    }
+
+    /// A handle that the library cannot keep.
+    pub(super) fn odd_handle() -> Self {
+        let words = "the server names open files in a way that this program cannot repeat";
+        Self::Connection(StoreErrorKind::Invalid, Said(words.to_owned()))
+    }
+
+    /// What was staged is gone: another program removed it.
+    pub(super) fn staged_is_gone() -> Self {
+        Self::Connection(StoreErrorKind::Unreachable, Said("another program removed the file under way".to_owned()))
+    }
+
+    /// The server's disk is full, or cannot be written to.
+    pub(super) fn disk(self, kind: StoreErrorKind, name: &str) -> Self {
+        let error = self.of(StoreOp::Create, name);
+        Self::Store(StoreError { kind, ..error })
+    }
+
+    /// Whether the server's words are those of a full disk. The protocol has no number for it.
+    pub(super) fn says_full(&self) -> bool {
+        let Self::Vague(Said(words)) = self else { return false };
+        let words = words.to_ascii_lowercase();
+        ["no space", "disk space", "quota", "used up"].iter().any(|full| words.contains(full))
+    }
+
+    /// Whether the server denies it.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused(error) if error.kind() == io::ErrorKind::PermissionDenied)
     }
 
     /// The connection is lost.

@@ -89,7 +89,10 @@ impl Walk {
     async fn read(&self, path: &str) -> Result<Vec<File>, Failure> {
         let connection = self.sftp.pool.connection().await?;
         let busy = connection.busy();
-        let files = entries(&connection, self.sftp.path(path)).await;
+        let files = match entries(&connection, self.sftp.path(path)).await {
+            Err(failure) if failure.is_not_found() => Err(self.sftp.found_missing(&connection, path, failure).await),
+            files => files,
+        };
         busy.done();
         files
     }
@@ -112,7 +115,8 @@ impl Walk {
 
 /// All entries of a folder.
 pub(super) async fn entries(connection: &Connection, path: String) -> Result<Vec<File>, Failure> {
-    let handle = connection.ask(connection.session.opendir(path)).await?.handle;
+    let _permit = connection.handles.acquire().await;
+    let handle = connection.ask_handle(connection.session.opendir(path)).await?;
     let mut found = Vec::new();
     let read = loop {
         match connection.ask_on(connection.session.readdir(handle.clone())).await {

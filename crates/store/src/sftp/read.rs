@@ -57,7 +57,8 @@ pub(super) async fn read(
     range: &ReadRange,
 ) -> Result<Reply, Failure> {
     let open = connection.session.open(sftp.path(&call.name), OpenFlags::READ, FileAttributes::empty());
-    let handle = connection.ask(open).await?.handle;
+    let _permit = connection.handles.acquire().await;
+    let handle = connection.ask_handle(open).await?;
     let answer = opened(connection, call, range, &handle).await;
     // The answer to this does not matter, but the server has few handles.
     let closed = connection.ask(connection.session.close(handle)).await;
@@ -98,11 +99,14 @@ async fn body(connection: &Connection, call: &Call, handle: &str, start: u64, le
     let pieces = (0..length.div_ceil(connection.read_piece)).map(|piece| {
         let from = piece * connection.read_piece;
         let wanted = connection.read_piece.min(length - from);
-        fetch(connection, call, handle.clone(), start + from, wanted)
+        fetch(connection, handle.clone(), start + from, wanted)
     });
     let mut fetched = stream::iter(pieces).buffered(PIECES);
     let mut bytes = BytesMut::with_capacity(capacity.min(64 << 20));
     while let Some(piece) = fetched.try_next().await? {
+        // In order, and one after the other: while one piece waits for the limit on downloads, no
+        // other one may say that nothing waits.
+        call.received(piece.len()).await;
         bytes.extend_from_slice(&piece);
         if (bytes.len() as u64) < length && (piece.len() as u64) < connection.read_piece {
             return Err(short(bytes.len() as u64));
@@ -112,13 +116,7 @@ async fn body(connection: &Connection, call: &Call, handle: &str, start: u64, le
 }
 
 /// Reads one piece; shorter where the file ends.
-async fn fetch(
-    connection: &Connection,
-    call: &Call,
-    handle: Arc<str>,
-    offset: u64,
-    wanted: u64,
-) -> Result<Vec<u8>, Failure> {
+async fn fetch(connection: &Connection, handle: Arc<str>, offset: u64, wanted: u64) -> Result<Vec<u8>, Failure> {
     let mut piece = Vec::new();
     while (piece.len() as u64) < wanted {
         let (at, left) = (offset + piece.len() as u64, wanted - piece.len() as u64);
@@ -130,7 +128,6 @@ async fn fetch(
         if data.is_empty() || data.len() > left as usize {
             break;
         }
-        call.received(data.len()).await;
         if piece.is_empty() { piece = data } else { piece.extend_from_slice(&data) }
     }
     Ok(piece)

@@ -41,7 +41,7 @@ impl Served {
     }
 
     fn staged(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.folder().join(".staging")).into_iter().flatten();
+        let entries = fs::read_dir(self.folder().join(".staging-sftp")).into_iter().flatten();
         entries.map(|entry| entry.expect("readable").path()).collect()
     }
 }
@@ -72,7 +72,7 @@ async fn an_sftp_server_keeps_every_promise() {
     assert_eq!(served.staged(), Vec::<PathBuf>::new());
     let left: Vec<_> =
         fs::read_dir(served.folder()).expect("made").map(|entry| entry.expect("readable").file_name()).collect();
-    assert_eq!(left, [".staging"], "deleting leaves no empty folders");
+    assert_eq!(left, [".staging-sftp"], "deleting leaves no empty folders");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,6 +140,79 @@ async fn many_requests_share_the_connections() {
     assert_eq!(served.staged(), Vec::<PathBuf>::new());
 }
 
+/// A server may limit sessions, and a login may need a person: the connection that is there does the work.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_further_connection_that_is_refused_fails_no_request() {
+    let Some(server) = server() else { return };
+    let count = tempfile::NamedTempFile::new().expect("temporary file");
+    let path = count.path().display();
+    let only = format!(
+        "echo >> {path}; test $(wc -l < {path}) -lt 2 || {{ echo 'Permission denied (publickey).' >&2; exit 255; }}"
+    );
+    let served = Served::by(&format!("{only}; exec {server}"));
+    served.store.create("config", Bytes::from_static(b"c")).await.expect("created");
+    let all = (0..100).map(|seq| {
+        let store = served.store.clone();
+        tokio::spawn(async move {
+            store.create(&container(seq), Bytes::from(vec![1; 100_000])).await?;
+            store.get(&container(seq)).await
+        })
+    });
+    for read in futures::future::join_all(all).await {
+        assert_eq!(read.expect("no panic").expect("read").len(), 100_000);
+    }
+    let lines = fs::read_to_string(count.path()).expect("readable").lines().count();
+    assert!((2..=4).contains(&lines), "each slot is tried, and not again for a minute: {lines}");
+    assert_eq!(served.store.stats().retries, 0, "{:?}", served.store.stats());
+}
+
+/// The connection ends when the link is made and the answer is not there yet. The next attempt finds the object, and
+/// makes its name durable before it counts as created.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_synced_although_the_link_was_not_answered() {
+    let Some(server) = server() else { return };
+    let above = tempfile::tempdir().expect("temporary folder");
+    let (mark, log) = (above.path().join("mark"), above.path().join("log"));
+    let cut = format!(
+        "perl -e 'while (sysread(STDIN, $b, 65536)) {{ syswrite(STDOUT, $b); \
+         if ($b =~ /hardlink.openssh/ && mkdir \"{}\") {{ exit }} }}'",
+        mark.display()
+    );
+    let served = Served::by(&format!("{cut} | {server} -e -l DEBUG3 2>> {}", log.display()));
+    served.store.create(&container(0), Bytes::from_static(b"whole")).await.expect("created");
+    let log = || fs::read_to_string(&log).expect("readable");
+    // The first link met a missing folder.
+    if !log().contains(&format!("{}\" flags READ", container(0))) {
+        fs::remove_dir(&mark).expect("cut");
+        served.store.create(&container(1), Bytes::from_static(b"whole")).await.expect("created");
+    }
+    let synced = |seq| log().contains(&format!("fsync \"{}", served.folder().join(container(seq)).display()));
+    assert!(synced(0) || synced(1), "{}", log());
+}
+
+/// A disk that is not mounted must not look like lost objects.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_to_nowhere_is_no_empty_folder() {
+    let Some(server) = server() else { return };
+    let served = Served::by(server);
+    served.store.create("config", Bytes::from_static(b"c")).await.expect("created");
+    assert_eq!(served.store.list(names::DATA).await.expect("not made yet"), []);
+    assert_eq!(served.store.get(&container(0)).await.expect_err("none").kind, StoreErrorKind::NotFound);
+    let data = served.folder().join("data");
+    std::os::unix::fs::symlink("/nowhere", &data).expect("linked");
+    for broken in ["a link", "a file"] {
+        assert_eq!(served.store.list(names::DATA).await.expect_err(broken).kind, StoreErrorKind::Unreadable);
+        assert_eq!(served.store.get(&container(0)).await.expect_err(broken).kind, StoreErrorKind::Unreadable);
+        assert_eq!(served.store.size(&container(0)).await.expect_err(broken).kind, StoreErrorKind::Unreadable);
+        fs::remove_file(&data).expect("removed");
+        fs::write(&data, "a file").expect("written");
+    }
+    fs::remove_file(&data).expect("removed");
+    fs::create_dir(served.folder().join("disk")).expect("made");
+    std::os::unix::fs::symlink("disk", &data).expect("linked");
+    assert_eq!(served.store.list(names::DATA).await.expect("mounted"), []);
+}
+
 /// Without hard links, a server has no way to create without overwriting.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_hard_links_is_refused() {
@@ -156,7 +229,7 @@ async fn a_server_without_hard_links_is_refused() {
 async fn staging_files_of_yesterday_are_removed() {
     let Some(server) = server() else { return };
     let served = Served::by(server);
-    let staging = served.folder().join(".staging");
+    let staging = served.folder().join(".staging-sftp");
     fs::create_dir_all(&staging).expect("made");
     for (name, age) in [("old", 25 * 3600), ("young", 3600)] {
         let file = fs::File::create(staging.join(name)).expect("made");
@@ -199,6 +272,7 @@ async fn what_ssh_says_is_in_the_error() {
         ("me@nas: Permission denied (publickey).", StoreErrorKind::PermissionDenied),
         ("Host key verification failed.", StoreErrorKind::Invalid),
         ("subsystem request failed on channel 0", StoreErrorKind::Invalid),
+        ("ssh: Could not resolve hostname nas: Name or service not known", StoreErrorKind::NoConnection),
     ] {
         let served = Served::by(&format!("sh -c 'echo \"{says}\" >&2; exit 255'"));
         let error = served.store.get("config").await.expect_err("no session");
