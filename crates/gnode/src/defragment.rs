@@ -90,6 +90,10 @@ pub struct DefragmentPlan {
     pub shared_bytes: u64,
     /// Newest versions of other series whose containers it would share.
     pub others: Vec<Version>,
+    /// Bytes that all of its data containers hold, uncompressed.
+    pub held_bytes: u64,
+    /// Bytes of these that it uses.
+    pub used_bytes: u64,
     leaves: Vec<Leave>,
     duplicates: Arc<Duplicates>,
     /// Metadata containers that newest versions of other series use too.
@@ -97,6 +101,11 @@ pub struct DefragmentPlan {
 }
 
 impl DefragmentPlan {
+    /// Whether all that it does is to make restores of the version read less.
+    pub fn is_for_reading(&self) -> bool {
+        self.leaves.iter().all(|leave| leave.why == Why::Sparse)
+    }
+
     /// The same within a budget of bytes to copy: without as many of the partly unused containers
     /// as necessary, the worst of them kept first. `None` if the rest alone exceeds it, or nothing
     /// is left.
@@ -357,8 +366,11 @@ fn plans_of(newest: &[Newest], uses: &Uses, leaves: Vec<Vec<Leave>>, duplicates:
         }
         others.remove(&version);
         let (containers, bytes, shared_bytes) = sums(&leaves);
+        let all = || newest[version].containers.iter();
         plans.push(DefragmentPlan {
             version: newest[version].version.clone(),
+            held_bytes: all().map(|usage| usage.bytes_held).sum(),
+            used_bytes: all().map(|usage| usage.bytes_used).sum(),
             containers,
             bytes,
             shared_bytes,

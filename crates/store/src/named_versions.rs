@@ -78,7 +78,25 @@ impl Repository {
         suffices: impl Fn(&[Version]) -> bool,
     ) -> Result<NewestInSeries, RepositoryError> {
         let filter = Filter { series: vec![series.to_owned()], ..Filter::default() };
-        let mut search = Search::begin(self, &filter, &names::series_versions(self.keys.series_key(series))).await?;
+        self.newest_below(&filter, self.keys.series_key(series), suffices).await
+    }
+
+    /// The same for a series of any domain, as object keys name it.
+    pub async fn newest_of_series_key(
+        &self,
+        series: SeriesKey,
+        suffices: impl Fn(&[Version]) -> bool,
+    ) -> Result<NewestInSeries, RepositoryError> {
+        self.newest_below(&Filter::default(), series, suffices).await
+    }
+
+    async fn newest_below(
+        &self,
+        filter: &Filter,
+        series: SeriesKey,
+        suffices: impl Fn(&[Version]) -> bool,
+    ) -> Result<NewestInSeries, RepositoryError> {
+        let mut search = Search::begin(self, filter, &names::series_versions(series)).await?;
         let listed = search.unread.iter().map(|one| one.job).collect();
         let mut batch = FIRST_IN_SERIES;
         loop {

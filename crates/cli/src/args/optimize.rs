@@ -113,6 +113,11 @@ pub(crate) struct OptimizeArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
+    /// Copy only what is worth its cost yet, and say why. A pass after every backup then costs
+    /// little; the newest snapshots may hold half as much again in between
+    #[arg(long, conflicts_with_all = ["task", "max_unused"])]
+    pub(crate) auto: bool,
+
     /// How the pass is made
     #[command(flatten)]
     pub(crate) pass: PassArgs,
@@ -120,7 +125,7 @@ pub(crate) struct OptimizeArgs {
 
 /// Run maintenance continuously, as a daemon.
 ///
-/// The daemon runs a pass of `larder optimize` when it starts, after snapshots were added or
+/// The daemon runs a pass of `larder optimize --auto` when it starts, after snapshots were added or
 /// forgotten, and at least every --every. A failed or unfinished pass is repeated within five
 /// minutes. SIGTERM or Ctrl-C stops the daemon cleanly.
 #[derive(Debug, Args)]
@@ -132,6 +137,11 @@ pub(crate) struct GnodeArgs {
     /// Look for new or forgotten snapshots this often
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) poll: Duration,
+
+    /// Copy in every pass, and not only what is worth its cost yet. With --task and --max-unused
+    /// this is always so
+    #[arg(long)]
+    pub(crate) always: bool,
 
     /// How passes are made
     #[command(flatten)]
@@ -159,6 +169,7 @@ impl PassArgs {
         };
         MaintenanceOptions {
             tasks: self.task.iter().map(|task| Task::from(*task)).collect(),
+            when_worth: false,
             max_duration: self.max_duration,
             max_rewrite: self.max_rewrite,
             max_unused: self.max_unused,
@@ -198,7 +209,7 @@ mod tests {
     fn all_tasks_compress_and_compute_as_all_verbs_do() {
         let options = |args: &[&str]| {
             let cli = Cli::try_parse_from([&["larder"], args].concat()).expect("a command line");
-            let Command::Optimize(OptimizeArgs { pass, dry_run }) = cli.command else { panic!("another verb") };
+            let Command::Optimize(OptimizeArgs { pass, dry_run, .. }) = cli.command else { panic!("another verb") };
             pass.options(&cli.global, dry_run)
         };
         let said = options(&["optimize", "--compression", "max", "--threads", "3", "--dry-run"]);

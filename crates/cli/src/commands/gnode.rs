@@ -2,6 +2,7 @@
 
 use larder_format::roles::Roles;
 use larder_gnode::daemon::{self, DaemonOptions};
+use larder_gnode::maintenance::MaintenanceOptions;
 
 use super::optimize::{allowed, show, warn_not_rewritten};
 use crate::app::App;
@@ -14,7 +15,8 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
     opened.repository.require(Roles::OPERATE, "the daemon")?;
     let context = app.maintaining(&opened.repository, &app.interrupts.job_begins());
     app.out.remark("waiting for snapshots that are new or forgotten; SIGTERM or Ctrl-C ends this");
-    let maintenance = allowed(app, &opened.repository, args.pass.options(&app.global, false))?;
+    let options = MaintenanceOptions { when_worth: !args.always, ..args.pass.options(&app.global, false) };
+    let maintenance = allowed(app, &opened.repository, options)?;
     let options = DaemonOptions { every: args.every, poll: args.poll, maintenance };
     let warn = |id, why: &_| warn_not_rewritten(&app.out, id, why);
     daemon::run(&context, &options, &warn, |round| {

@@ -22,13 +22,18 @@ use report::Shown;
 pub(super) fn run(app: &App, args: &OptimizeArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE, "a pass")?;
-    pass(app, &opened.repository, &args.pass, args.dry_run)
+    let options = MaintenanceOptions { when_worth: args.auto, ..args.pass.options(&app.global, args.dry_run) };
+    round(app, &opened.repository, &args.pass, options)
 }
 
-/// Runs a round of maintenance and reports it.
+/// Runs a round of maintenance with all that its options allow, and reports it.
 pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run: bool) -> Result<Exit, Failure> {
+    round(app, repository, args, args.options(&app.global, dry_run))
+}
+
+fn round(app: &App, repository: &Repository, args: &PassArgs, options: MaintenanceOptions) -> Result<Exit, Failure> {
     let context = app.maintaining(repository, &app.interrupts.job_begins());
-    let options = allowed(app, repository, args.options(&app.global, dry_run))?;
+    let options = allowed(app, repository, options)?;
     let report = run_round(&context, &options, &|id, why| warn_not_rewritten(&app.out, id, why))?;
     show(&app.out, &report, &options, args)?;
     Ok(match report.ended(context.cancel.is_cancelled()) {

@@ -10,6 +10,7 @@ use larder_job::JobContext;
 use larder_rewrite::chunk_copier::RewriteError;
 
 use super::deadline::Deadline;
+use super::worth::{Decision, decide};
 use super::{MaintenanceOptions, OnNotRewritten};
 use crate::defragment::{DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter, plans_after};
 use crate::forget::pin_of;
@@ -64,6 +65,8 @@ pub struct DefragmentReport {
     pub has_left: bool,
     /// The generations that it created.
     pub generations: Vec<(Pin, u32)>,
+    /// Whether each rewrite was worth its cost, if that was asked.
+    pub decisions: Vec<Decision>,
 }
 
 impl DefragmentReport {
@@ -125,6 +128,10 @@ impl<'a> Defragmentation<'a> {
                 let must_stop = self.must_stop();
                 self.report.has_left |= must_stop;
                 let (versions, containers) = (self.report.versions, self.report.containers);
+                if !must_stop && !self.is_worth_it(plan)? {
+                    are_whole = false;
+                    continue;
+                }
                 if must_stop || !self.rewrite(&mut defragmenter, plan) {
                     return Ok(has_done || self.report.versions > before);
                 }
@@ -141,6 +148,22 @@ impl<'a> Defragmentation<'a> {
                 return Ok(has_done);
             }
         }
+    }
+
+    /// Whether to rewrite a version now.
+    fn is_worth_it(&mut self, plan: &DefragmentPlan) -> Result<bool, DefragmentError> {
+        if !self.options.waits() {
+            return Ok(true);
+        }
+        let decision = decide(self.context, plan)?;
+        let is_worth_it = decision.is_worth_it();
+        // A round may ask several times. The report says why it rewrote the version, if it did.
+        match self.report.decisions.iter_mut().find(|before| before.id == decision.id) {
+            Some(before) if before.is_worth_it() => {}
+            Some(before) => *before = decision,
+            None => self.report.decisions.push(decision),
+        }
+        Ok(is_worth_it)
     }
 
     fn must_stop(&mut self) -> bool {

@@ -17,12 +17,14 @@
 //! * `options`: which tasks run, and how.
 //! * `deadline`: the time that is left.
 //! * `defragmentation`: step 1.
+//! * `worth`: whether the backups pay for a rewrite.
 //! * `report`: the result of a round, and how it ended.
 
 mod deadline;
 mod defragmentation;
 mod options;
 mod report;
+mod worth;
 
 use std::time::Duration;
 
@@ -43,6 +45,7 @@ use defragmentation::Defragmentation;
 pub use defragmentation::{DefragmentReport, NotRewritten};
 pub use options::{MaintenanceOptions, Task};
 pub use report::{Ended, MaintenanceReport};
+pub use worth::{Decision, Reason};
 
 /// Called at once for every version that is not rewritten, with the reason.
 pub type OnNotRewritten<'a> = &'a dyn Fn(JobId, &NotRewritten);

@@ -28,11 +28,18 @@ pub enum Task {
 /// Newest versions may have this percentage of their bytes twice when the user wants them exact.
 const EXACT_EXCESS_PERCENT: f64 = 0.1;
 
+/// A rewrite that waited for several backups has this share of the version (percent) as its budget,
+/// so that it comes below the bound at once.
+const WAITED_PERCENT: u8 = 25;
+
 /// How a round is done.
 #[derive(Debug, Clone, Default)]
 pub struct MaintenanceOptions {
     /// The tasks. Empty: all, those that cost much only where they are worth it.
     pub tasks: BTreeSet<Task>,
+    /// Whether tasks that copy wait until that is worth its cost. If tasks are named, or a limit of
+    /// unused data, nothing waits.
+    pub when_worth: bool,
     /// After this time nothing more starts; `None`: no limit. Counts for the whole round, and
     /// replaces the limit of `pass`.
     pub max_duration: Option<Duration>,
@@ -65,6 +72,11 @@ impl MaintenanceOptions {
         Some(Self { tasks: BTreeSet::from([Task::Collect]), pass, ..self })
     }
 
+    /// Whether tasks that copy wait until that is worth its cost.
+    pub fn waits(&self) -> bool {
+        self.when_worth && self.tasks.is_empty() && self.max_unused.is_none()
+    }
+
     /// Whether a pass is part of it: every task but defragmentation is done by one.
     pub(super) fn wants_pass(&self) -> bool {
         [Task::Collect, Task::Dedup, Task::Exact, Task::Arrange].into_iter().any(|task| self.wants(task))
@@ -82,6 +94,9 @@ impl MaintenanceOptions {
             options.excess_percent = EXACT_EXCESS_PERCENT;
             options.budget.version_percent = 100;
         }
+        if self.waits() {
+            options.budget.version_percent = WAITED_PERCENT;
+        }
         match self.wants(Task::Defragment) {
             true => options,
             false => options.only_duplicates(),
@@ -97,7 +112,11 @@ impl MaintenanceOptions {
         PassOptions {
             max_duration: left,
             reclaim: reclaim.map(|(exact, options)| {
-                let unused = self.max_unused.map_or(options.unused, Unused::OfRepository);
+                let unused = match (self.max_unused, options.unused) {
+                    (Some(percent), _) => Unused::OfRepository(percent),
+                    (None, Unused::OfContainer(container)) if self.waits() => Unused::WhenMuch { container },
+                    (None, unused) => unused,
+                };
                 ReclaimOptions { exact, unused, max_rewrite, ..options }
             }),
             arrange: arrange.map(|options| ArrangeOptions { all, ..options }),

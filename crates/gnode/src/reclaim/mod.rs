@@ -63,6 +63,11 @@ const ATTEMPTS: u32 = 8;
 pub enum Unused {
     /// A container is retired when at least this percentage of its bytes is useless.
     OfContainer(u8),
+    /// The same, but nothing is retired for other copies before a tenth of all data is useless.
+    WhenMuch {
+        /// The percentage of a container.
+        container: u8,
+    },
     /// The worst go first, until at most this percentage of all containers together is useless.
     OfRepository(f64),
 }
@@ -114,8 +119,12 @@ pub struct ReclaimPlan {
     pub copied_bytes: ByteCount,
     /// Useless bytes in all containers, whether they go or not: an estimate.
     pub unused_bytes: ByteCount,
+    /// Bytes in all containers.
+    pub data_bytes: ByteCount,
     /// Whether all recipes were read to find unneeded chunks.
     pub is_exact: bool,
+    /// Whether nothing goes because too little is useless ([`Unused::WhenMuch`]).
+    pub waits: bool,
 }
 
 impl ReclaimPlan {
@@ -125,7 +134,9 @@ impl ReclaimPlan {
         self.container_bytes.0 += next.container_bytes.0;
         self.copied_bytes.0 += next.copied_bytes.0;
         self.unused_bytes = next.unused_bytes;
+        self.data_bytes = next.data_bytes;
         self.is_exact |= next.is_exact;
+        self.waits = next.waits;
     }
 }
 

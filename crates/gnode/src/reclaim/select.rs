@@ -16,6 +16,9 @@ use super::{ReclaimOptions, ReclaimPlan, Remains, Unused};
 /// One chunk in this number is much, if left because containers cannot go for now.
 const MUCH_ONE_IN: u64 = 50;
 
+/// With [`Unused::WhenMuch`], one useless byte in this number is worth copying.
+const WORTH_ONE_IN: u64 = 10;
+
 /// The containers to retire.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
@@ -67,10 +70,18 @@ pub(super) fn select(
     let mut selection = Selection { unneeded, ..Selection::default() };
     selection.plan.is_exact = selection.unneeded.is_some();
     selection.plan.unused_bytes = ByteCount(left);
+    selection.plan.data_bytes = ByteCount(eligibility.data_bytes);
+    // Chunks that no version needs any more go in any case.
+    selection.plan.waits = matches!(options.unused, Unused::WhenMuch { .. })
+        && !selection.plan.is_exact
+        && left.saturating_mul(WORTH_ONE_IN) < eligibility.data_bytes;
     let mut is_cut = false;
     for row in rows {
         let is_worth_it = match options.unused {
-            Unused::OfContainer(percent) => row.share * 100.0 >= f64::from(percent),
+            _ if selection.plan.waits => false,
+            Unused::OfContainer(percent) | Unused::WhenMuch { container: percent } => {
+                row.share * 100.0 >= f64::from(percent)
+            }
             Unused::OfRepository(percent) => left as f64 * 100.0 > eligibility.data_bytes as f64 * percent,
         };
         let copied_bytes = selection.plan.copied_bytes.0 + (row.candidate.bytes - row.unused_bytes);

@@ -2,12 +2,14 @@
 //! containers per 100 MB, and read amplification).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::support::*;
 use larder_format::ids::ContainerKind;
 use larder_format::manifest::ContainerUsage;
 use larder_gnode::defragment::{self, DefragmentOptions, Defragmented, Defragmenter};
+use larder_gnode::maintenance::{self, DefragmentReport, MaintenanceOptions};
+use larder_gnode::reclaim::ReclaimPlan;
 use larder_reader::{References, VersionReader};
 use larder_store::RepositoryError;
 use larder_testkit::data;
@@ -203,4 +205,41 @@ fn what_a_version_names_twice_counts_once() {
     let left = history(None);
     assert!(left.iter().all(|(_, by_references)| *by_references < 1.2), "the table shows nothing: {left:?}");
     assert!(left.iter().any(|(distinct, _)| *distinct > 1.3), "{left:?}");
+}
+
+/// Rounds that wait for backups copy what these pay for, and no version holds half as much again as it uses.
+#[test]
+fn a_round_after_every_backup_copies_what_backups_pay_for() {
+    let rounds = |when_worth: bool| {
+        let scene = Scene::new();
+        std::fs::create_dir_all(scene.source("tree")).unwrap();
+        let options = MaintenanceOptions { when_worth, pass: pass_options(), ..MaintenanceOptions::default() };
+        let (mut content, mut rounds) = (data::random(7, PAGES * PAGE), Vec::new());
+        for version in 0..16 {
+            if version > 0 {
+                Change::Pages(20).apply(&mut content, version);
+            }
+            std::fs::write(scene.source("tree").join("file"), &content).unwrap();
+            next_version(&scene, None);
+            let fail = |id, why: &_| panic!("{id} was not rewritten: {why}");
+            let report = maintenance::run(&scene.context(), &options, &fail).unwrap();
+            rounds.push((report.defragmented, report.pass.plan.reclaimed, of_newest(&scene).1));
+        }
+        rounds
+    };
+    let copied =
+        |rounds: &[(DefragmentReport, ReclaimPlan, f64)]| rounds.iter().map(|round| round.0.bytes).sum::<u64>();
+    let (always, waiting) = (rounds(false), rounds(true));
+    assert!(always.iter().all(|(report, reclaimed, _)| report.decisions.is_empty() && !reclaimed.waits));
+    assert!(copied(&waiting) > 0 && copied(&waiting) * 2 < copied(&always), "{} {}", copied(&waiting), copied(&always));
+    let mut reasons = HashSet::new();
+    assert!(waiting.iter().any(|(_, reclaimed, _)| reclaimed.waits), "older versions wait as well");
+    for (report, _, held) in &waiting {
+        assert!(*held <= 1.55, "{held}");
+        // The version has three containers, and its budget is one of them.
+        assert!(report.versions == 0 || *held <= 1.3, "a rewrite goes towards the bound: {held}");
+        assert_eq!(report.versions, report.decisions.iter().filter(|decision| decision.is_worth_it()).count() as u64);
+        reasons.extend(report.decisions.iter().map(|decision| format!("{:?}", decision.reason)));
+    }
+    assert!(["Waits", "Paid", "Slow"].iter().all(|reason| reasons.contains(*reason)), "{reasons:?}");
 }

@@ -229,7 +229,8 @@ fn thresholds_and_budgets_hold() {
     assert_eq!(planned(Unused::OfContainer(80), None), 1);
     assert_eq!(planned(Unused::OfContainer(0), Some(1000)), 1);
     assert_eq!(planned(Unused::OfContainer(0), Some(150_000)), 2);
-    // 320 of about 1010 kB are of no use.
+    // 320 of about 1010 kB are of no use: more than a tenth.
+    assert_eq!(planned(Unused::WhenMuch { container: 20 }, None), 2);
     assert_eq!(planned(Unused::OfRepository(0.0), None), 3);
     assert_eq!(planned(Unused::OfRepository(5.0), None), 2);
     assert_eq!(planned(Unused::OfRepository(20.0), None), 1);

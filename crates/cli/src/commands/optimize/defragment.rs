@@ -1,6 +1,6 @@
 //! The part of the report of `larder optimize` about newest snapshots that were rewritten.
 
-use larder_gnode::maintenance::DefragmentReport;
+use larder_gnode::maintenance::{Decision, DefragmentReport, Reason};
 use larder_gnode::pass::cost::Prices;
 use serde_json::{Value, json};
 
@@ -18,9 +18,46 @@ pub(super) fn json(report: &DefragmentReport, prices: &Prices) -> Value {
         "left_duplicate_bytes": report.left_duplicate_bytes,
         "failed": report.failed.len(),
         "overtaken": report.overtaken,
+        "decisions": report.decisions.iter().map(decision_json).collect::<Vec<_>>(),
         "requests": report.requests.count(),
         "cost": report.requests.price(prices),
     })
+}
+
+fn decision_json(decision: &Decision) -> Value {
+    json!({
+        "id": decision.id.to_string(),
+        "series": decision.series,
+        "rewritten": decision.is_worth_it(),
+        "reason": match decision.reason {
+            Reason::Slow => "slow",
+            Reason::Paid => "paid",
+            Reason::Needed => "needed",
+            Reason::Waits => "waits",
+        },
+        "held_bytes": decision.held_bytes,
+        "used_bytes": decision.used_bytes,
+        "copied_bytes": decision.copied_bytes,
+        "paid_bytes": decision.paid_bytes,
+        "backups": decision.backups,
+    })
+}
+
+/// Why a snapshot is rewritten, or not yet.
+fn explained(decision: &Decision) -> String {
+    let (id, copied) = (decision.id.short(), sizes::show(decision.copied_bytes));
+    let (backups, paid) = (sizes::count(decision.backups, "backup"), sizes::show(decision.paid_bytes));
+    let holds = format!("its containers hold {} % of what it uses", decision.held_percent());
+    match decision.reason {
+        Reason::Slow => format!("snapshot {id} is rewritten: {holds}, too much to wait"),
+        Reason::Paid => {
+            format!("snapshot {id} is rewritten: {holds}, and copying {copied} is worth it after {backups}")
+        }
+        Reason::Needed => format!("snapshot {id} is rewritten, because it has data in common with others"),
+        Reason::Waits => format!(
+            "snapshot {id} is not rewritten yet: {holds}; copying {copied} costs too much after {backups}, which pay for {paid}"
+        ),
+    }
 }
 
 pub(super) fn print(report: &DefragmentReport, is_planned: bool, out: &Output, prices: &Prices) -> Result<(), Failure> {
@@ -28,6 +65,9 @@ pub(super) fn print(report: &DefragmentReport, is_planned: bool, out: &Output, p
         out.info("no time was left to rewrite all snapshots; the next pass continues")?;
     } else if report.was_stopped {
         out.info("the time limit was reached before all snapshots were examined; the next pass continues")?;
+    }
+    for decision in &report.decisions {
+        out.info(explained(decision))?;
     }
     if report.left_duplicate_bytes > 0 {
         let left = sizes::show(report.left_duplicate_bytes);

@@ -15,13 +15,16 @@ pub(super) fn names(containers: &[ContainerId]) -> Vec<String> {
 }
 
 pub(super) fn json(report: &PassReport) -> Value {
-    let ReclaimPlan { containers, container_bytes, copied_bytes, unused_bytes, is_exact } = &report.plan.reclaimed;
+    let ReclaimPlan { containers, container_bytes, copied_bytes, unused_bytes, data_bytes, is_exact, waits } =
+        &report.plan.reclaimed;
     let reclaimed = &report.reclaimed;
     let unreadable = names(&reclaimed.unreadable);
     json!({
         "containers": containers,
         "container_bytes": container_bytes.0,
         "unused_bytes": unused_bytes.0,
+        "data_bytes": data_bytes.0,
+        "waits": waits,
         "planned_copied_bytes": copied_bytes.0,
         "exact": is_exact,
         "redirected_chunks": reclaimed.redirected_chunks,
@@ -46,6 +49,12 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
         out.info("no time was left to retire containers; the next pass starts again")?;
     }
     let plan = &report.plan.reclaimed;
+    if plan.waits && plan.unused_bytes.0 > 0 {
+        let (unused, all) = (sizes::show(plan.unused_bytes.0), sizes::show(plan.data_bytes.0));
+        out.info(format!(
+            "{unused} of {all} in containers of older snapshots are unused: too little to copy the rest"
+        ))?;
+    }
     if plan.containers == 0 {
         return Ok(());
     }

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""What a pass after each backup costs, by the rate of change: CPU of passes by that of backups.
+
+    bench/passes.py                                 1, 3 and 8 % of 4 KiB pages in each of 12 versions of 256 MiB
+    bench/passes.py --rates 1 --versions 20 --mib 128
+
+Each rate is measured with `optimize` and with `optimize --auto`. Pages change anywhere in a file of which a half can be compressed.
+CPU is user and system time. The first version counts as a backup. "Held" is what the data containers of the newest version hold, by
+what it uses of them, after each pass. A key file opens the repository, so that no password is derived. The program is that of
+BENCH_LARDER (default: target/release/larder).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import resource
+import subprocess
+import tempfile
+
+PAGE = 4096
+LARDER = os.environ.get("BENCH_LARDER", "target/release/larder")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 3.0, 8.0], help="changed pages of each version, percent")
+    parser.add_argument("--versions", type=int, default=12)
+    parser.add_argument("--mib", type=int, default=256, help="size of the file")
+    args = parser.parse_args()
+    print("| changed | pass | backups, CPU s | passes, CPU s | ratio | held, mean | held, most | repository, MB |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    for rate in args.rates:
+        for options in ([], ["--auto"]):
+            measure(args, rate, options)
+
+
+def page(rng):
+    return rng.randbytes(PAGE // 2) + bytes(PAGE // 2)
+
+
+def measure(args, rate, options):
+    rng = random.Random(rate)
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        env = dict(os.environ, HOME=folder, LARDER_REPOSITORY=str(work / "repository"))
+
+        def run(*line, **more):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            ran = subprocess.run([LARDER, *line], env=dict(env, **more), check=True, cwd=folder, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return ran.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+        def held():
+            """What the newest version's containers hold, by its table: no page comes twice."""
+            table = json.loads(run("cat", "manifest", newest())[0])["containers"]
+            data = [row for row in table if row["container"].startswith("data/")]
+            return sum(row["bytes_held"] for row in data) / sum(row["bytes_used"] for row in data)
+
+        def newest():
+            return json.loads(run("snapshots", "--json", "--no-free")[0])[-1]["id"]
+
+        run("init", LARDER_PASSWORD="x")
+        run("key", "add", "--file", str(work / "key"), LARDER_PASSWORD="x")
+        env["LARDER_KEY_FILE"] = str(work / "key")
+        pages = (args.mib << 20) // PAGE
+        content = bytearray().join(page(rng) for _ in range(pages))
+        backups, passes, all_held = 0, 0, []
+        for version in range(args.versions):
+            for number in rng.sample(range(pages), round(pages * rate / 100) if version else 0):
+                content[number * PAGE : (number + 1) * PAGE] = page(rng)
+            (work / "file").write_bytes(content)
+            backups += run("backup", "file")[1]
+            passes += run("optimize", *options)[1]
+            all_held.append(held())
+        data = sum(file.stat().st_size for file in (work / "repository").rglob("*") if file.is_file())
+        mean = sum(all_held) / len(all_held)
+        print(
+            f"| {rate:g} % | {' '.join(['optimize', *options])} | {backups:.2f} | {passes:.2f} | {passes / backups:.2f} "
+            f"| {mean:.2f} | {max(all_held):.2f} | {data / 1e6:.0f} |",
+            flush=True,
+        )
+
+
+main()
