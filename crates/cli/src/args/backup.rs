@@ -146,7 +146,7 @@ pub(crate) struct BackupArgs {
     pub(crate) paranoid: bool,
 
     /// Merge chunks that stay duplicate together for this number of snapshots; 0 disables this
-    #[arg(long, value_name = "N", default_value_t = 5, hide = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide = true)]
     pub(crate) merge_after: usize,
 
     /// Ignore ctime when looking for changed files
