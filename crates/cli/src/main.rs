@@ -14,6 +14,7 @@ mod environment;
 mod exit;
 mod failure;
 mod foreign_verbs;
+mod key_child;
 mod key_file;
 mod logging;
 mod machine;
@@ -26,6 +27,7 @@ mod restic;
 mod secrecy;
 mod signals;
 mod sizes;
+mod small_process;
 mod text;
 mod thread_limit;
 mod time;
@@ -43,6 +45,10 @@ use crate::output::Output;
 
 fn main() {
     secrecy::keep_memory_private();
+    if key_child::is_child() {
+        std::process::exit(key_child::answer());
+    }
+    key_child::set_up();
     allocator::set_up();
     std::panic::set_hook(Box::new(logging::report_bug));
     // The runtime's threads may still wait for a store that does not answer; no result is left to
@@ -57,7 +63,7 @@ fn run() -> Exit {
     }
     let argv = args::spell_levels(std::env::args_os());
     let (argv, has_byte_limit) = if restic::is_on() { restic::without_byte_limits(argv) } else { (argv, false) };
-    let (cli, configured) = match configured::parse(&argv) {
+    let (mut cli, configured) = match configured::parse(&argv) {
         Ok(parsed) => parsed,
         Err(Refused::Clap(error)) => return refuse(&error),
         Err(Refused::Failure(failure)) => {
@@ -75,6 +81,11 @@ fn run() -> Exit {
         })?;
         tracing::info!(version = env!("CARGO_PKG_VERSION"), verb = cli.command.name(), "begin");
         tell_of_ignored(&cli, has_byte_limit, &out);
+        if let args::Command::Backup(args) = &cli.command
+            && let Some(total) = args.total_memory
+        {
+            small_process::begin(total, &mut cli.global)?;
+        }
         let app = App::new(cli.global, configured, out.clone());
         thread_limit::check(app.threads())?;
         let exit = commands::run(&app, cli.command)?;

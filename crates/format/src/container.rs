@@ -53,7 +53,6 @@ pub use write::{
 
 use crate::Fingerprint;
 use crate::ids::{ContainerId, ContainerKind};
-use crate::layout::Layout;
 
 /// Payload bytes at which a writer closes a frame. Just above 256 KiB, zstd's fast levels get other
 /// parameters and are a tenth faster. Larger frames gain little more, and more data must be opened
@@ -81,15 +80,6 @@ pub const PAYLOAD_TARGET_MAX: usize = 4 * CONTAINER_TARGET;
 /// (`docs/decisions/0006-arranging-in-merges.md`).
 pub const LIFECYCLE_PAYLOAD: usize = 2 * CONTAINER_TARGET;
 const _: () = assert!(LIFECYCLE_PAYLOAD <= PAYLOAD_TARGET_MAX);
-
-/// Bytes of chunks that a data container of a layout holds at least, unless it is the last of a
-/// job.
-pub fn payload_min(layout: Layout) -> usize {
-    match layout {
-        Layout::Standard => CONTAINER_TARGET,
-        Layout::Lifecycle => LIFECYCLE_PAYLOAD,
-    }
-}
 
 /// Most payload bytes a container may declare.
 pub const PAYLOAD_MAX: u32 = 1 << 30;

@@ -32,16 +32,17 @@ mod machine;
 mod memory;
 mod paper;
 mod payload;
+mod stretch;
 
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::Params;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 pub use self::machine::{MACHINE_KEY_MAX, MachineKey, MachineKeyError};
-use self::memory::Blocks;
 pub use self::paper::{PaperError, from_paper, to_paper};
+pub use self::stretch::{Stretch, StretchError, stretch_by, stretch_here};
 use crate::ErrorKind;
 use crate::cbor;
 use crate::ids::{KeyId, RepositoryId};
@@ -205,6 +206,9 @@ pub enum UnwrapError {
     /// The key object itself is not readable.
     #[error(transparent)]
     Damaged(#[from] DecodeError),
+    /// The password could not be stretched.
+    #[error(transparent)]
+    Stretch(#[from] StretchError),
 }
 
 impl UnwrapError {
@@ -213,6 +217,7 @@ impl UnwrapError {
         match self {
             Self::WrongPassword => ErrorKind::BadKey,
             Self::Damaged(error) => error.kind(),
+            Self::Stretch(_) => ErrorKind::Resource,
         }
     }
 }
@@ -238,23 +243,28 @@ struct Derived {
     commitment: [u8; COMMITMENT_LEN],
 }
 
-fn stretch(cost: KdfCost, salt: &[u8; 32], password: &[u8]) -> Result<Zeroizing<[u8; 32]>, DecodeError> {
-    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, cost.params()?);
-    let mut key = Zeroizing::new([0; 32]);
-    let count = argon2.params().block_count();
-    let blocks = if Blocks::is_worth_it(count) { Blocks::new(count) } else { None };
-    let derived = match blocks {
-        Some(blocks) => argon2.hash_password_into_with_memory(password, salt, &mut key[..], blocks),
-        None => argon2.hash_password_into(password, salt, &mut key[..]),
-    };
-    derived.map_err(|_| DecodeError::invalid(WHAT, "argon2id refuses its parameters"))?;
-    Ok(key)
+/// A key could not be derived.
+enum DeriveError {
+    Decode(DecodeError),
+    Stretch(StretchError),
+}
+
+impl From<DecodeError> for DeriveError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<StretchError> for DeriveError {
+    fn from(error: StretchError) -> Self {
+        Self::Stretch(error)
+    }
 }
 
 /// `None`: the key opens with the other thing, a password or a file.
-fn derive(fields: &KeyFields, unlock: Unlock<'_>, context: &[u8]) -> Result<Option<Derived>, DecodeError> {
+fn derive(fields: &KeyFields, unlock: Unlock<'_>, context: &[u8]) -> Result<Option<Derived>, DeriveError> {
     let key = match (unlock, fields.cost) {
-        (Unlock::Password(password), Some(cost)) => stretch(cost, &fields.salt, password)?,
+        (Unlock::Password(password), Some(cost)) => stretch::stretch(cost, &fields.salt, password)?,
         (Unlock::File(secret), None) => Zeroizing::new(*secret),
         (Unlock::Password(_), None) | (Unlock::File(_), Some(_)) => return Ok(None),
     };
@@ -298,7 +308,11 @@ pub fn wrap(
     out.extend_from_slice(&encoded);
     let context = context(&out, id, repository);
     let mismatch = || EncodeError::new(WHAT, "a password and a key file open different keys");
-    let derived = derive(fields, unlock, &context)?.ok_or_else(mismatch)?;
+    let derived = derive(fields, unlock, &context).map_err(|error| match error {
+        DeriveError::Decode(error) => error.into(),
+        DeriveError::Stretch(_) => EncodeError::new(WHAT, "the process that stretches its password did not succeed"),
+    })?;
+    let derived = derived.ok_or_else(mismatch)?;
     out.extend_from_slice(&derived.commitment);
     let payload = payload::encode(secrets);
     if payload.len() + TAG_LEN > PAYLOAD_MAX {
@@ -371,7 +385,11 @@ pub fn unwrap(bytes: &[u8], unlock: Unlock<'_>, id: KeyId, repository: Repositor
     let parts = split(bytes)?;
     let context = context(parts.head, id, repository);
     let fields = parts.fields.shown();
-    let Some(derived) = derive(&fields, unlock, &context)? else { return Err(UnwrapError::WrongPassword) };
+    let derived = derive(&fields, unlock, &context).map_err(|error| match error {
+        DeriveError::Decode(error) => UnwrapError::Damaged(error),
+        DeriveError::Stretch(error) => UnwrapError::Stretch(error),
+    })?;
+    let Some(derived) = derived else { return Err(UnwrapError::WrongPassword) };
     if !bool::from(derived.commitment.ct_eq(parts.commitment)) {
         return Err(UnwrapError::WrongPassword);
     }

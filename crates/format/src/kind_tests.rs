@@ -2,7 +2,7 @@
 
 use larder_testkit::assert_kinds;
 
-use crate::key_file::{MachineKeyError, PaperError, UnwrapError};
+use crate::key_file::{MachineKeyError, PaperError, StretchError, UnwrapError};
 use crate::roles::Roles;
 use crate::{DecodeError, EncodeError, ErrorKind};
 
@@ -26,6 +26,8 @@ fn every_error_has_its_kind() {
     assert_kinds!(UnwrapError {
         UnwrapError::WrongPassword => UnwrapError::WrongPassword, ErrorKind::BadKey;
         UnwrapError::Damaged(_) => UnwrapError::Damaged(DecodeError::Truncated { what }), ErrorKind::Damaged;
+        UnwrapError::Stretch(_) =>
+            UnwrapError::Stretch(StretchError { how: String::new() }), ErrorKind::Resource;
     });
     assert_kinds!(MachineKeyError {
         MachineKeyError::NoKey => MachineKeyError::NoKey, ErrorKind::BadKey;

@@ -57,6 +57,7 @@ use larder_job::JobContext;
 use larder_source::Walk;
 use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
+use larder_writer::WriteBudget;
 
 use crate::assemble::AssembleError;
 
@@ -142,6 +143,10 @@ pub struct BackupOptions {
     /// base. `None`: own chunks that return are stored again, and the layout's index stays in
     /// memory.
     pub scratch: Option<PathBuf>,
+    /// Sizes of containers and of what waits for the store.
+    pub write: WriteBudget,
+    /// Bytes of a large file that are read and cut at once.
+    pub block: usize,
     /// The id of the job, and so of the version, if it has to be known before. It is a new one.
     pub job: Option<JobId>,
 }
@@ -174,6 +179,8 @@ impl BackupOptions {
             layout: Layout::Standard,
             layout_of_settings: false,
             scratch: None,
+            write: WriteBudget::default(),
+            block: BLOCK_BYTES,
             job: None,
         }
     }
@@ -280,6 +287,12 @@ pub enum BackupError {
         /// The layout of that series.
         wanted_layout: Layout,
     },
+    /// The containers of this layout do not fit into the memory for writing.
+    #[error("series in the layout {layout} have containers of 16 MiB, which need more memory")]
+    NeedsMemory {
+        /// The layout.
+        layout: Layout,
+    },
     /// The version could not be committed.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -309,9 +322,11 @@ impl BackupError {
         match self {
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Input { .. } | Self::NoThreads => ErrorKind::Resource,
-            Self::NothingRead | Self::NoSuchBase { .. } | Self::ForeignBase { .. } | Self::UnsharedBase { .. } => {
-                ErrorKind::Precondition
-            }
+            Self::NothingRead
+            | Self::NoSuchBase { .. }
+            | Self::ForeignBase { .. }
+            | Self::UnsharedBase { .. }
+            | Self::NeedsMemory { .. } => ErrorKind::Precondition,
             Self::WorkerDied => ErrorKind::Bug,
             Self::Commit(error) => error.kind(),
             Self::Repository(error) => error.kind(),
@@ -319,11 +334,19 @@ impl BackupError {
     }
 }
 
+/// Usually, large files are read in blocks of this size (bytes): enough chunks to fingerprint
+/// several at once, small enough for the cache.
+const BLOCK_BYTES: usize = 2 << 20;
+
 /// Batches and blocks under way to the sequencer, at most: few enough for memory.
 const IN_FLIGHT: usize = 6;
 
 /// Batches and blocks under way to the sequencer: one for each thread, and one that is ready. More
-/// would wait while their bytes leave the cores' caches, each in a buffer of its own.
+/// would wait while their bytes leave the cores' caches, each in a buffer of its own. Without a
+/// pool, each is ready when it is handed on.
 fn in_flight(context: &JobContext) -> usize {
-    context.threads.get().saturating_add(1).min(IN_FLIGHT)
+    match context.threads.get() {
+        1 => 1,
+        threads => threads.saturating_add(1).min(IN_FLIGHT),
+    }
 }

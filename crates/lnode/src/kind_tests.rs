@@ -33,6 +33,8 @@ fn every_error_has_its_kind() {
         BackupError::ForeignBase { .. } => BackupError::ForeignBase { id }, ErrorKind::Precondition;
         BackupError::NoSuchBase { .. } => BackupError::NoSuchBase { id }, ErrorKind::Precondition;
         BackupError::UnsharedBase { .. } => unshared(), ErrorKind::Precondition;
+        BackupError::NeedsMemory { .. } =>
+            BackupError::NeedsMemory { layout: Layout::Lifecycle }, ErrorKind::Precondition;
         BackupError::Commit(_) => BackupError::Commit(CommitError::Fenced), ErrorKind::LostRace;
         BackupError::Repository(_) => BackupError::Repository(RepositoryError::NoKeys), ErrorKind::BadKey;
     });

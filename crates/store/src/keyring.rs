@@ -6,7 +6,7 @@
 
 use larder_format::config::UnverifiedConfig;
 use larder_format::ids::{DomainId, KeyId};
-use larder_format::key_file::{self, KeyFields, MachineKey, PaperError, Unlock};
+use larder_format::key_file::{self, KeyFields, MachineKey, PaperError, Unlock, UnwrapError};
 use larder_format::keys::{Keys, Secret};
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, ErrorKind, names};
@@ -168,9 +168,10 @@ impl Repository {
         for id in ids.take(KEYS_TRIED_MAX) {
             let Some(bytes) = read_key(&self.store, id).await? else { continue };
             let repository = self.config.repository;
-            let unwrapped = unwrap_off_thread(bytes, password, id, repository).await;
-            if unwrapped.is_ok() {
-                return Ok(Some(id));
+            match unwrap_off_thread(bytes, password, id, repository).await {
+                Ok(_) => return Ok(Some(id)),
+                Err(UnwrapError::Stretch(error)) => return Err(error.into()),
+                Err(UnwrapError::WrongPassword | UnwrapError::Damaged(_)) => {}
             }
         }
         Ok(None)

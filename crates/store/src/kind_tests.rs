@@ -1,6 +1,6 @@
 //! The kind of every error of this crate.
 
-use larder_format::key_file::PaperError;
+use larder_format::key_file::{PaperError, StretchError};
 use larder_format::pinning::{PinEntry, PinState};
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind};
@@ -101,6 +101,7 @@ fn every_error_has_its_kind() {
             Error::Damaged { name: text(), source: DecodeError::Truncated { what: "x" } }, ErrorKind::Damaged;
         Error::Unstorable(_) => Error::Unstorable(EncodeError { what: "x", why: "y" }), ErrorKind::Bug;
         Error::Store(_) => full(), ErrorKind::Full;
+        Error::Stretch(_) => Error::Stretch(StretchError { how: text() }), ErrorKind::Resource;
         Error::Random { .. } => Error::Random { reason: text() }, ErrorKind::Resource;
     });
     assert_kinds!(CommitError {

@@ -145,6 +145,7 @@ impl Repository {
                     keys += 1;
                     continue;
                 }
+                Err(UnwrapError::Stretch(error)) => return Err(error.into()),
                 Err(UnwrapError::Damaged(source)) => {
                     let name = names::key(id);
                     let fits = matches!(source, DecodeError::NotAuthentic { .. });
@@ -264,6 +265,7 @@ impl Repository {
                 return Err(RepositoryError::damaged(name)(DecodeError::NotAuthentic { what: "key" }));
             }
             Err(UnwrapError::Damaged(source)) => return Err(RepositoryError::damaged(name)(source)),
+            Err(UnwrapError::Stretch(error)) => return Err(error.into()),
         };
         if config.as_ref().is_ok_and(|config| config.claimed_repository() != key.repository) {
             return Err(RepositoryError::ForeignKeyFile);

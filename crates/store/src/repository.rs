@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use larder_format::config::Config;
 use larder_format::ids::KeyId;
+use larder_format::key_file::StretchError;
 use larder_format::keys::Keys;
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
@@ -110,6 +111,9 @@ pub enum RepositoryError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The password could not be stretched.
+    #[error(transparent)]
+    Stretch(#[from] StretchError),
     /// The operating system gave no random bytes.
     #[error("the operating system gives no random numbers: {reason}")]
     Random {
@@ -156,7 +160,7 @@ impl RepositoryError {
             Self::Damaged { source, .. } => source.kind(),
             Self::Unstorable(error) => error.kind(),
             Self::Store(error) => error.kind(),
-            Self::Random { .. } => ErrorKind::Resource,
+            Self::Stretch(_) | Self::Random { .. } => ErrorKind::Resource,
         }
     }
 

@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use larder_chunking::pages::PAGE_CUT;
 use larder_format::compress::{Compressor, ContentHint};
 use larder_format::container::{
-    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, ContainerSealer,
-    FRAME_TARGET, LIFECYCLE_PAYLOAD, META_FRAME_TARGET, PAYLOAD_TARGET_MAX, SealedFrame, payload_min, seal_compressed,
-    seal_frame,
+    ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, ContainerSealer, LIFECYCLE_PAYLOAD,
+    META_FRAME_TARGET, SealedFrame, seal_compressed, seal_frame,
 };
 use larder_format::ids::{ContainerId, ContainerKind, DomainId, JobId};
 use larder_format::layout::Layout;
@@ -26,11 +25,8 @@ use larder_store::repository::random;
 use parking_lot::Mutex;
 
 use crate::pool::PoolHandle;
-use crate::uploads::{Uploads, WAITING_MAX};
-
-/// Most containers that one job fills at once. An open container takes memory until it is closed.
-pub const WRITERS_MAX: usize = 4;
-const _: () = assert!(WAITING_MAX >= WRITERS_MAX * LIFECYCLE_PAYLOAD + (16 << 20));
+use crate::uploads::Uploads;
+use crate::write_budget::WriteBudget;
 
 /// The receiver of full frames.
 #[derive(Debug, Clone)]
@@ -57,6 +53,7 @@ pub struct Packer {
     next_seq: Arc<AtomicU32>,
     open: Option<Open>,
     ratio: Arc<Ratio>,
+    budget: WriteBudget,
     /// The content of the chunks; `None`: judged by their sizes.
     hint: Option<ContentHint>,
     payload_min: usize,
@@ -72,13 +69,13 @@ struct Ratio {
 }
 
 impl Ratio {
-    fn payload_target(&self) -> usize {
+    fn payload_target(&self, budget: &WriteBudget) -> usize {
         let (raw, sealed) = (self.raw.load(Ordering::Relaxed), self.sealed.load(Ordering::Relaxed));
         if sealed == 0 {
-            return CONTAINER_TARGET;
+            return budget.container_target;
         }
-        let target = (CONTAINER_TARGET as u128 * u128::from(raw) / u128::from(sealed)) as usize;
-        target.clamp(CONTAINER_TARGET, PAYLOAD_TARGET_MAX)
+        let target = (budget.container_target as u128 * u128::from(raw) / u128::from(sealed)) as usize;
+        target.clamp(budget.container_target, budget.payload_max)
     }
 }
 
@@ -113,24 +110,24 @@ struct Frames {
 }
 
 /// Payload bytes at which a frame of such a container is closed.
-fn frame_target(kind: ContainerKind) -> usize {
+fn frame_target(kind: ContainerKind, budget: &WriteBudget) -> usize {
     match kind {
-        ContainerKind::Data => FRAME_TARGET,
-        ContainerKind::Meta => META_FRAME_TARGET,
+        ContainerKind::Data => budget.frame_target,
+        ContainerKind::Meta => META_FRAME_TARGET.min(budget.frame_target),
     }
 }
 
 /// Memory for a frame: with the end of its last chunk.
-fn frame_room(kind: ContainerKind) -> usize {
-    frame_target(kind) + frame_target(kind) / 8
+fn frame_room(kind: ContainerKind, budget: &WriteBudget) -> usize {
+    frame_target(kind, budget) + frame_target(kind, budget) / 8
 }
 
 impl Packer {
     /// A packer for containers of this kind of a job. They are numbered from 0.
     pub fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
-        let domain = match &destination {
-            Destination::Store { uploads, .. } => uploads.repository().keys().domain(),
-            Destination::Nowhere => DomainId::DEFAULT,
+        let (domain, budget) = match &destination {
+            Destination::Store { uploads, .. } => (uploads.repository().keys().domain(), uploads.budget()),
+            Destination::Nowhere => (DomainId::DEFAULT, WriteBudget::default()),
         };
         Self {
             destination,
@@ -141,8 +138,9 @@ impl Packer {
             open: None,
             ratio: Arc::default(),
             hint: Some(ContentHint::Any),
-            payload_min: CONTAINER_TARGET,
-            payload_max: PAYLOAD_TARGET_MAX,
+            payload_min: budget.container_target,
+            payload_max: budget.payload_max,
+            budget,
         }
     }
 
@@ -154,7 +152,8 @@ impl Packer {
     /// Fills containers as a layout has them. Writers of data containers ask for it, because this
     /// module decides their size.
     pub fn for_layout(self, layout: Layout) -> Self {
-        Self { payload_min: payload_min(layout), ..self }
+        let payload_min = self.budget.payload_min(layout);
+        Self { payload_min, payload_max: self.payload_max.max(payload_min), ..self }
     }
 
     /// Another one of the same job and kind, which fills containers of its own, as the layout
@@ -211,7 +210,7 @@ impl Packer {
     fn begin(&self) -> Result<Open, RepositoryError> {
         let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
         let id = ContainerId { kind: self.kind, job: self.job, seq };
-        let mut payload_target = self.ratio.payload_target().clamp(self.payload_min, self.payload_max);
+        let mut payload_target = self.ratio.payload_target(&self.budget).clamp(self.payload_min, self.payload_max);
         let mut assembly = None;
         if let Destination::Store { uploads, .. } = &self.destination {
             let repository = uploads.repository();
@@ -226,7 +225,7 @@ impl Packer {
             assembly,
             chunks: Vec::new(),
             payload: 0,
-            frame: Vec::with_capacity(frame_room(id.kind)),
+            frame: Vec::with_capacity(frame_room(id.kind, &self.budget)),
             chunks_before: 0,
             frames: 0,
             payload_target,
@@ -237,12 +236,14 @@ impl Packer {
     pub fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
         // A chunk never spans two frames, and a frame target is far below the largest frame a
         // reader accepts.
+        let budget = self.budget;
         let open = self.open()?;
         let place = ChunkRef { fingerprint, container: open.id, offset: open.payload as u32, size: chunk.len() as u32 };
         open.chunks.push(ChunkEntry { fingerprint, size: place.size, kind: ChunkKind::Plain });
         open.frame.extend_from_slice(chunk);
         open.payload += chunk.len();
-        if open.frame.len() >= frame_target(open.id.kind) {
+        let is_full = open.frame.len() >= frame_target(open.id.kind, &budget);
+        if is_full {
             self.seal_frame()?;
         }
         self.close_if_full()?;
@@ -302,7 +303,7 @@ impl Packer {
             return Ok(());
         }
         let hint = self.hint.unwrap_or_else(|| hint_of(&open.chunks[open.chunks_before..]));
-        let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(frame_room(open.id.kind)));
+        let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(frame_room(open.id.kind, &self.budget)));
         let chunks = open.chunks[open.chunks_before..].to_vec();
         self.seal_with(raw.len(), move |sealer, number, compressor| {
             compressor.expect(hint);

@@ -5,8 +5,9 @@
 //! processor and the source, so a full pool always drains. The submitter bounds how much work may
 //! wait.
 //!
-//! In turns with everything else (`larder_index::Executor::stepped`) there are no threads: work is
-//! done where it is handed in.
+//! With one thread, and in turns with everything else (`larder_index::Executor::stepped`), the pool
+//! starts none: work is done where it is handed in. So a single thread needs no queue of blocks
+//! that wait for it.
 
 use std::io;
 use std::sync::Arc;
@@ -69,12 +70,13 @@ impl std::fmt::Debug for PoolHandle {
 }
 
 impl Pool {
-    /// Starts as many threads as the context says. In turns with everything else, none is started.
+    /// Starts as many threads as the context says, unless that is one. In turns with everything
+    /// else, none is started.
     ///
     /// # Errors
     /// The operating system starts no thread at all.
     pub fn new(context: &JobContext, compression: Compression) -> io::Result<Self> {
-        if context.executor.is_in_turns() {
+        if context.executor.is_in_turns() || context.threads.get() == 1 {
             let worker = Worker::new(compression);
             let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };
             return Ok(Self { handle: Some(handle), threads: Vec::new() });

@@ -13,7 +13,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use futures::{StreamExt, TryStreamExt};
-use larder_format::container::PAYLOAD_TARGET_MAX;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::names;
 use larder_index::Executor;
@@ -24,11 +23,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::container_totals::ContainerTotals;
-
-/// Bytes that may wait. Must exceed what two open containers can hold, or they could never be
-/// closed.
-pub(crate) const WAITING_MAX: usize = 96 << 20;
-const _: () = assert!(WAITING_MAX >= 2 * PAYLOAD_TARGET_MAX + (16 << 20));
+use crate::write_budget::WriteBudget;
 
 /// Containers that are asked for at once.
 const LOOKS_AT_ONCE: usize = 16;
@@ -51,6 +46,7 @@ struct State {
 pub struct Uploads {
     repository: Repository,
     runtime: Executor,
+    budget: WriteBudget,
     /// Asked by those who wait.
     cancel: Cancel,
     state: Mutex<State>,
@@ -74,15 +70,25 @@ impl Drop for StopUploads {
 impl Uploads {
     /// An empty account for the uploads of one job. Once `cancel` is asked, waiting for room fails.
     pub fn new(repository: Repository, runtime: Executor, cancel: Cancel) -> Arc<Self> {
+        Self::within(repository, runtime, cancel, WriteBudget::default())
+    }
+
+    /// The same for containers of these sizes.
+    pub fn within(repository: Repository, runtime: Executor, cancel: Cancel, budget: WriteBudget) -> Arc<Self> {
         Arc::new(Self {
             repository,
             runtime,
+            budget,
             cancel,
             state: Mutex::default(),
             changed: Condvar::new(),
             waiting: AtomicWaker::new(),
             stopped: watch::Sender::new(false),
         })
+    }
+
+    pub(crate) fn budget(&self) -> WriteBudget {
+        self.budget
     }
 
     pub(crate) fn repository(&self) -> &Repository {
@@ -114,7 +120,7 @@ impl Uploads {
     /// Waits for room for `bytes` more, then takes it; fails when an upload has failed, or when the
     /// job is to stop.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
-        let has_room = |state: &State| state.waiting + bytes <= WAITING_MAX;
+        let has_room = |state: &State| state.waiting + bytes <= self.budget.waiting;
         let mut state = self.until(|state| has_room(state) || state.failure.is_some() || self.cancel.is_cancelled());
         fail_if_failed(&mut state)?;
         if !has_room(&state) {

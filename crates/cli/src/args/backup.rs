@@ -161,6 +161,11 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_inode: bool,
 
+    /// Stay small as a whole process, from 35M on: one thread, small containers; in the place of
+    /// --memory and --threads
+    #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) total_memory: Option<u64>,
+
     /// Do not count files first; progress then shows no remaining time
     #[arg(long)]
     pub(crate) no_scan: bool,

@@ -31,13 +31,16 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::output::{Meter, MeterKind, Output, safe, summary};
 use crate::refs::{self, Versions};
-use crate::{sizes, time};
+use crate::{sizes, small_process, time};
 
 pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     input::check(args)?;
     let host = args.host.clone().unwrap_or_else(environment::host);
     // The repository is opened first, so that a wrong password fails before a dump of a database.
     let opened = app.open()?;
+    if app.global.is_small {
+        small_process::page_out();
+    }
     opened.repository.require(Roles::BACKUP, "a backup")?;
     if args.paranoid {
         opened.repository.require(Roles::RESTORE, "--paranoid, which reads contents,")?;
@@ -89,8 +92,7 @@ fn options(
         let reserved = larder_fleet::inventory::RESERVED;
         return Err(Failure::usage(format!("series that begin with {reserved} belong to the program")));
     }
-    Ok(BackupOptions {
-        series,
+    let options = BackupOptions {
         host,
         user: environment::user(),
         tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
@@ -112,8 +114,9 @@ fn options(
         layout_of_settings: layout.is_none(),
         index_memory: app.global.memory() / 2,
         scratch: app.scratch(),
-        job: None,
-    })
+        ..BackupOptions::new(series)
+    };
+    Ok(if app.global.is_small { small_process::limit(options) } else { options })
 }
 
 /// Runs a backup with a meter. `scan`: the same tree once more, for totals.

@@ -191,6 +191,7 @@ impl From<BackupError> for Failure {
             BackupError::UnsharedBase { .. } => {
                 Self::of(kind, &error).advise("leave --parent out, or name a snapshot of the same series")
             }
+            BackupError::NeedsMemory { .. } => Self::of(kind, &error).advise("leave --total-memory out"),
             BackupError::Input { .. } => Self::of(kind, &error).advise("no snapshot was made"),
             error => Self::of(kind, &error),
         }

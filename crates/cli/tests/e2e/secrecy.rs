@@ -1,13 +1,21 @@
 //! The memory of the process: no other program of its user may read it, and nothing breaks because of that.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Play, run, tree};
+
+/// Bytes of the largest resident memory of a process so far.
+fn peak(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("listed");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
 
 fn jobs(play: &Play) -> usize {
     play.objects().iter().filter(|(name, _)| name.starts_with("jobs/")).count()
@@ -60,4 +68,110 @@ fn no_lockable_memory_is_no_error() {
     play.open_to_all(".");
     run(&mut play.limited("--memlock=0", ["backup", "source"])).ok();
     run(&mut play.limited("--memlock=0", ["check", "--read-data"])).ok();
+}
+
+/// A key with the usual costs takes 64 MiB, and not in the process that lives on.
+#[test]
+fn a_password_is_stretched_in_another_process() {
+    let play = Play::new();
+    play.larder(["init"]).ok();
+    let before = jobs(&play);
+    let mut command = play.command(["backup", "--stdin", "--stdin-filename", "f", "--series", "s"]);
+    let mut child = play.spawn(command.stdin(Stdio::piped()));
+    for _ in 0..600 {
+        if jobs(&play) > before {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(jobs(&play) > before, "no job announced itself");
+    let peak = peak(child.id());
+    assert!(peak < 64 << 20, "{peak}");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// The key that a child derived opens without one.
+#[test]
+fn without_proc_a_password_is_stretched_in_place() {
+    let play = Play::new();
+    play.larder(["init"]).ok();
+    let larder = env!("CARGO_BIN_EXE_larder");
+    let script = format!("mount -t tmpfs none /proc && exec {larder} snapshots");
+    let mut command = play.command_of(Path::new("unshare"), ["--mount", "sh", "-c", &script]);
+    let ended = command.output().expect("unshare runs");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    if !rustix::process::geteuid().is_root() || said.contains("unshare") || said.contains("mount:") {
+        eprintln!("skipped: no mount namespace here: {said}");
+        return;
+    }
+    assert!(ended.status.success(), "{said}");
+}
+
+/// Files that somebody left open, and variables, are not the child's.
+#[test]
+fn the_process_for_passwords_has_nothing_but_its_pipes() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root sees the open files of such a process");
+        return;
+    }
+    let larder = env!("CARGO_BIN_EXE_larder");
+    let script = format!("exec {larder} __stretch-password 7</dev/zero 9</etc/passwd");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("sh runs");
+    let open = || {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("it runs");
+        let mut names: Vec<_> =
+            entries.flatten().map(|entry| entry.file_name().into_string().expect("a number")).collect();
+        names.sort();
+        names
+    };
+    let is_larder =
+        || std::fs::read_link(format!("/proc/{}/exe", child.id())).is_ok_and(|exe| exe == Path::new(larder));
+    for _ in 0..600 {
+        if is_larder() && open() == ["0", "1", "2"] {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(is_larder());
+    assert_eq!(open(), ["0", "1", "2"]);
+    // One lane, one pass, 32 KiB, a salt of zeros, and a password.
+    let request = [&32_u32.to_le_bytes()[..], &1_u32.to_le_bytes(), &1_u32.to_le_bytes(), &[0; 32], b"secret"].concat();
+    child.stdin.take().expect("a pipe").write_all(&request).expect("taken");
+    let mut answer = Vec::new();
+    child.stdout.take().expect("a pipe").read_to_end(&mut answer).expect("read");
+    assert!(child.wait().expect("it ends").success());
+    assert_eq!(answer.len(), 32);
+}
+
+/// How much a backup of a stream takes at most, with these options.
+fn peak_of_stream(play: &Play, series: &str, options: &[&str]) -> u64 {
+    let args = ["backup", "--stdin", "--stdin-filename", "f", "--no-similar", "--series", series];
+    let mut child = play.spawn(play.command([&args, options].concat()).stdin(Stdio::piped()));
+    let mut pipe = child.stdin.take().expect("a pipe");
+    for part in 0..40 {
+        pipe.write_all(&tree::noise(part, 1_000_000)).expect("taken");
+    }
+    // It has read all but what the pipe holds.
+    let peak = peak(child.id());
+    drop(pipe);
+    assert!(child.wait().expect("it ends").success());
+    peak
+}
+
+/// The text of a program for tests is three times as large as that of a release, so the bound is not that of the option.
+#[test]
+fn a_process_can_be_kept_small() {
+    let play = Play::with_repository();
+    let small = peak_of_stream(&play, "small", &["--total-memory", "35M"]);
+    let usual = peak_of_stream(&play, "usual", &[]);
+    assert!(small < 58 << 20 && small < usual, "{small} {usual}");
+    play.larder(["check", "--read-data"]).ok();
+    let refused = play.larder(["backup", "--stdin", "--total-memory", "20M"]).code(2);
+    refused.says("containers 9.0 MiB").says("compression");
+    play.larder(["series", "set", "l", "--layout", "lifecycle"]).ok();
+    let small = ["backup", "--stdin", "--series", "l", "--total-memory", "35M"];
+    play.larder_with_stdin(small, b"content").says("lifecycle");
 }

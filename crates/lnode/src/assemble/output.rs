@@ -14,7 +14,9 @@ use larder_format::lease::Done;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_job::{Ending, JobContext};
 use larder_store::RepositoryError;
-use larder_writer::{ContainerTotals, Destination, MetaSink, Packer, Pool, PoolHandle, StopUploads, Uploads};
+use larder_writer::{
+    ContainerTotals, Destination, MetaSink, Packer, Pool, PoolHandle, StopUploads, Uploads, WriteBudget,
+};
 
 use super::AssembleError;
 
@@ -42,7 +44,21 @@ impl Output {
     /// # Errors
     /// The operating system starts no thread.
     pub fn new(context: &JobContext, job: JobId, compression: Compression) -> Result<Self, AssembleError> {
-        let uploads = Uploads::new(context.repository.clone(), context.executor.clone(), context.cancel.clone());
+        Self::within(context, job, compression, WriteBudget::default())
+    }
+
+    /// The same with containers of these sizes.
+    ///
+    /// # Errors
+    /// As with [`Self::new`].
+    pub fn within(
+        context: &JobContext,
+        job: JobId,
+        compression: Compression,
+        budget: WriteBudget,
+    ) -> Result<Self, AssembleError> {
+        let JobContext { repository, executor, cancel, .. } = context;
+        let uploads = Uploads::within(repository.clone(), executor.clone(), cancel.clone(), budget);
         let stop = StopUploads(uploads.clone());
         let pool = Pool::new(context, compression).map_err(|_| AssembleError::NoThreads)?;
         let handle = pool.handle().ok_or(AssembleError::NoThreads)?;

@@ -30,9 +30,6 @@ use super::unchanged_files::{Comparison, Known};
 
 /// Files up to this size are read whole by the pool (bytes).
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;
-/// Large files are read in blocks of this size (bytes): enough chunks to fingerprint several at
-/// once, small enough for the cache.
-const BLOCK_BYTES: usize = 2 << 20;
 
 /// The items for the sequencer, in path order.
 #[derive(Debug)]
@@ -75,6 +72,8 @@ pub(super) struct Feeder {
     pub(super) cancel: Cancel,
     /// Predicts repetitions in large files; `None` without a base.
     pub(super) predictor: Option<Predictor>,
+    /// Large files are read in blocks of this number of bytes.
+    pub(super) block: usize,
     /// Buffers that the sequencer has finished with.
     pub(super) spare: Receiver<Chunks>,
     /// Receives reports of entries that were left out without a request.
@@ -333,7 +332,7 @@ impl Feeder {
                 (stop, must_cut) = (usize::try_from(next - at).unwrap_or(usize::MAX), must);
             }
             // Nothing behind the place where prediction continues: that may be under way elsewhere.
-            incoming.fill(BLOCK_BYTES.max(max).min(stop.saturating_add(max)));
+            incoming.fill(self.block.max(max).min(stop.saturating_add(max)));
             let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
                 Some((changed, empty)) => {
                     changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces)

@@ -92,6 +92,7 @@ pub fn scan_image<E: From<BackupError>>(
     let known = base.as_ref().filter(|base| base.summary.source == SourceKind::Stream).map(|base| 0..base.data.bytes());
     let feeder = Feeder {
         pool: handle,
+        block: options.block,
         cutting: cutting.clone(),
         out,
         cancel: context.cancel.clone(),

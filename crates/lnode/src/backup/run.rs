@@ -180,7 +180,11 @@ fn run(
     {
         context.progress.note(why_all_is_read(context));
     }
-    let output = Output::new(context, job, options.compression)?;
+    let layout = announced.policy.layout();
+    if !options.write.suffices_for(layout) {
+        return Err(BackupError::NeedsMemory { layout });
+    }
+    let output = Output::within(context, job, options.compression, options.write)?;
     let output = if options.dry_run { output.counting() } else { output };
     let streams = pipeline(context, input, options, started_ms, cutting, announced, &bases, &output);
     // Waiters for room learn that the job has ended, and not why.
@@ -317,6 +321,7 @@ fn pipeline(
         .map(|(base, _)| 0..base.manifest.data.bytes());
     let feeder = Feeder {
         pool: output.pool(),
+        block: options.block,
         cutting: cutting.clone(),
         out,
         cancel: context.cancel.clone(),

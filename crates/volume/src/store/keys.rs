@@ -1,6 +1,8 @@
 //! Configuration and keys of a store: the formats of a repository, in files of their own.
 
 use larder_chunking::{Algorithm, ChunkerParams};
+use std::io;
+
 use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
 use larder_format::ids::{KeyId, RepositoryId};
 use larder_format::key_file::{self, KEY_MAX, KdfCost, KeyFields, MachineKey, Unlock, UnwrapError};
@@ -151,6 +153,9 @@ pub fn unlock_with(disk: &dyn Disk, unlock: &StoreUnlock<'_>) -> Result<(Config,
             Ok(secrets) => return config.open(secrets).map_err(VolumeError::damaged(CONFIG)),
             Err(UnwrapError::WrongPassword) => {}
             Err(UnwrapError::Damaged(error)) => damaged = Some(VolumeError::damaged(path)(error)),
+            Err(UnwrapError::Stretch(error)) => {
+                return Err(VolumeError::Io { what: "the password".to_owned(), source: io::Error::other(error) });
+            }
         }
     }
     Err(damaged.unwrap_or(VolumeError::WrongKey))

@@ -66,7 +66,7 @@ impl Play {
     }
 
     /// A run of another program that knows this repository.
-    fn command_of<A: AsRef<OsStr>>(&self, program: &Path, args: impl IntoIterator<Item = A>) -> Command {
+    pub(crate) fn command_of<A: AsRef<OsStr>>(&self, program: &Path, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("LARDER_") {

@@ -1,0 +1,128 @@
+//! A process that keeps its resident memory small (`backup --total-memory`).
+//!
+//! `--memory` is what caches and tables take. The program itself, its buffers, and what the
+//! allocator keeps come on top. Here all of it counts: what the kernel reports as `VmHWM`. So there
+//! is one thread for computation, containers and blocks are small, freed memory is returned at
+//! once, and pages of the program that are not in use are given back to the kernel.
+
+#![expect(unsafe_code, reason = "the kernel is told which pages of the program are not in use")]
+
+use std::num::NonZeroUsize;
+
+use larder_lnode::BackupOptions;
+use larder_writer::WriteBudget;
+use rustix::mm::{Advice, madvise};
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::{allocator, sizes};
+
+/// The parts that every backup has, in bytes, and their names. Estimates for a release
+/// (`docs/decisions/0032-memory-of-a-process.md`).
+const PARTS: [(&str, u64); 4] = [
+    ("program, libraries and connection", 15_000_000),
+    ("containers", WriteBudget::SMALL.waiting as u64),
+    ("blocks of the input", 6 * BLOCK as u64),
+    ("compression", 2_500_000),
+];
+
+/// The least for caches and tables of duplicates (bytes).
+const CACHES_MIN: u64 = 2_000_000;
+/// More is of no use (bytes).
+const CACHES_MAX: u64 = 1 << 30;
+
+/// Bytes of a large file that are read and cut at once.
+const BLOCK: usize = 512 << 10;
+
+/// The memory for caches and tables within `total` bytes.
+fn caches(total: u64) -> Result<u64, Failure> {
+    let parts: u64 = PARTS.iter().map(|(_, bytes)| bytes).sum();
+    match total.checked_sub(parts) {
+        Some(rest) if rest >= CACHES_MIN => Ok(rest.min(CACHES_MAX)),
+        _ => {
+            let list: Vec<_> = PARTS
+                .iter()
+                .chain([&("caches and tables", CACHES_MIN)])
+                .map(|(name, bytes)| format!("{name} {}", sizes::show(*bytes)))
+                .collect();
+            Err(Failure::usage(format!(
+                "--total-memory is at least {}: {}",
+                sizes::show(parts + CACHES_MIN),
+                list.join(", ")
+            )))
+        }
+    }
+}
+
+/// From now on this process stays below `total` bytes. To be called before the first thread is
+/// started.
+pub(crate) fn begin(total: u64, global: &mut Global) -> Result<(), Failure> {
+    global.memory = Some(caches(total)?);
+    global.threads = Some(NonZeroUsize::MIN);
+    global.is_small = true;
+    allocator::keep_little();
+    page_out();
+    Ok(())
+}
+
+/// A backup in such a process.
+pub(crate) fn limit(options: BackupOptions) -> BackupOptions {
+    BackupOptions { write: WriteBudget::SMALL, block: BLOCK, ..options }
+}
+
+/// Tells the kernel that the pages of the program are not in use. Those that are come back from its
+/// file or from the kernel's cache. What started the process, read the command line and opened the
+/// repository does not.
+pub(crate) fn page_out() {
+    // Without `/proc`, they stay.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for (from, len) in maps.lines().filter_map(file_pages) {
+        // SAFETY: the advice leaves the contents of all pages as they are, and these are read-only
+        // pages of files.
+        let _ = unsafe { madvise(std::ptr::without_provenance_mut(from), len, Advice::LinuxPageOut) };
+    }
+}
+
+/// The pages of a file that are mapped to be read or executed, and never written: where they begin,
+/// and bytes.
+fn file_pages(line: &str) -> Option<(usize, usize)> {
+    let mut columns = line.split_whitespace();
+    let (range, rights) = (columns.next()?, columns.next()?);
+    let inode = columns.nth(2)?;
+    let (from, to) = range.split_once('-')?;
+    let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
+    (rights.starts_with('r') && !rights.contains('w') && inode != "0").then(|| (from, to.saturating_sub(from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_memory_is_refused_with_the_parts() {
+        let least: u64 = PARTS.iter().map(|(_, bytes)| bytes).sum::<u64>() + CACHES_MIN;
+        assert_eq!(caches(least).expect("enough"), CACHES_MIN);
+        assert_eq!(caches(u64::MAX).expect("enough"), CACHES_MAX);
+        assert!(caches(35_000_000).is_ok(), "the least that the manual names");
+        for total in [0, least - 1] {
+            let refused = caches(total).expect_err("too little").message;
+            assert!(PARTS.iter().all(|(name, _)| refused.contains(name)), "{refused}");
+        }
+    }
+
+    #[test]
+    fn pages_of_files_are_found_in_the_list_of_mappings() {
+        let text = "55d0a000-55d0b000 r-xp 00001000 fe:00 1234 /usr/bin/larder";
+        assert_eq!(file_pages(text), Some((0x55d0_a000, 0x1000)));
+        for other in [
+            "55d0a000-55d0b000 rw-p 00001000 fe:00 1234 /usr/bin/larder",
+            "7ffc0000-7ffc1000 r-xp 00000000 00:00 0 [vdso]",
+            "7ffc0000-7ffc1000 ---p 00000000 fe:00 1234 /lib/libc.so",
+            "",
+            "x",
+        ] {
+            assert_eq!(file_pages(other), None, "{other}");
+        }
+        page_out();
+    }
+}
