@@ -19,11 +19,12 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_writer::Cutting;
+use parking_lot::Mutex;
 
 use crate::error::FleetError;
 use crate::memory::high_water;
 use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
-use crate::shared::{Batch, STORE_SERIES};
+use crate::shared::{Batch, KnownIndex, STORE_SERIES};
 use state::State;
 
 /// Versions that the lease of a batch names at most.
@@ -100,9 +101,8 @@ fn begin<'a>(
     let salt = random(repository.entropy())?;
     let bytes = plan.encode(repository.keys(), id, salt).map_err(RepositoryError::from)?;
     context.executor.block_on(repository.store().create(&names::fleet_plan(id), bytes.into()))?;
-    let versions = index.manifest.versions.iter();
-    let numbers = versions.map(|version| (version.job, (version.series, version.number))).collect();
-    Ok(Batch { context, options, id, plan, index, numbers, newest, cutting })
+    let index = Mutex::new(Arc::new(KnownIndex::new(index)));
+    Ok(Batch { context, options, id, plan, index, newest, cutting })
 }
 
 impl BatchReport {

@@ -1,14 +1,13 @@
 //! What tasks leave for one another: records by rising key, in objects of some megabytes.
 //!
 //! A task writes its outputs under the name of its attempt ([`Outputs`]), and then its register. A
-//! receiver reads a range of keys of the outputs that a register names ([`OutputCursor`]): the end
-//! of each object, which is its directory, and the blocks of the range. Sorting in between is that
+//! receiver reads a range of keys of these outputs ([`OutputCursor`]). Sorting in between is that
 //! of the index (`larder_index::Sorter`): sealed files without a name, within a budget.
 
 mod read;
 mod write;
 
-pub(crate) use read::{Merged, OutputCursor, Sender};
+pub(crate) use read::{Merged, OutputCursor};
 pub(crate) use write::{Decided, Facts, Outputs};
 
 use larder_index::{Cursor, IndexError};

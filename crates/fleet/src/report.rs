@@ -62,7 +62,7 @@ pub struct FleetOptions {
     /// Bytes of memory for sorting and looking up. The containers under way and the blocks of a
     /// scan come on top.
     pub memory: usize,
-    /// An existing folder for temporary files without names: some 60 bytes for each unknown chunk.
+    /// An existing folder for temporary files without names: some 80 bytes for each unknown chunk.
     pub scratch: PathBuf,
     /// How frames are compressed.
     pub compression: Compression,

@@ -9,7 +9,9 @@ use larder_index::IndexSnapshot;
 use larder_job::JobContext;
 use larder_store::catalog::Version;
 use larder_writer::Cutting;
+use parking_lot::Mutex;
 
+use crate::error::FleetError;
 use crate::memory::Budget;
 use crate::report::FleetOptions;
 
@@ -22,15 +24,45 @@ pub(crate) struct Batch<'a> {
     pub(crate) options: &'a FleetOptions,
     pub(crate) id: JobId,
     pub(crate) plan: FleetPlan,
-    pub(crate) index: IndexSnapshot,
-    /// Series and number of the versions in the index.
-    pub(crate) numbers: HashMap<JobId, (SeriesKey, u32)>,
+    pub(crate) index: Mutex<Arc<KnownIndex>>,
     /// The newest version of every series whose containers may be shared.
     pub(crate) newest: Vec<Version>,
     pub(crate) cutting: Arc<Cutting>,
 }
 
+/// An index, and its versions.
+pub(crate) struct KnownIndex {
+    pub(crate) snapshot: IndexSnapshot,
+    /// Series and number of its versions.
+    pub(crate) numbers: HashMap<JobId, (SeriesKey, u32)>,
+}
+
+impl KnownIndex {
+    pub(crate) fn new(snapshot: IndexSnapshot) -> Self {
+        let versions = snapshot.manifest.versions.iter();
+        let numbers = versions.map(|version| (version.job, (version.series, version.number))).collect();
+        Self { snapshot, numbers }
+    }
+}
+
 impl Batch<'_> {
+    /// The index that is asked. Numbers of containers in answers are those of this one.
+    pub(crate) fn index(&self) -> Arc<KnownIndex> {
+        self.index.lock().clone()
+    }
+
+    /// Takes the newest index from now on.
+    pub(crate) fn look_up_index(&self) -> Result<(), FleetError> {
+        let newest = self.context.executor.block_on(IndexSnapshot::newest(&self.context.repository))?;
+        self.use_index(newest.snapshot);
+        Ok(())
+    }
+
+    /// Takes this index from now on.
+    pub(crate) fn use_index(&self, snapshot: IndexSnapshot) {
+        *self.index.lock() = Arc::new(KnownIndex::new(snapshot));
+    }
+
     pub(crate) fn image(&self, number: u32) -> &PlannedImage {
         &self.plan.images[number as usize]
     }

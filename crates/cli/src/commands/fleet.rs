@@ -16,6 +16,7 @@ use larder_format::layout::Layout;
 use larder_format::roles::Roles;
 use larder_job::JobContext;
 use larder_store::Repository;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use self::images::Images;
 use crate::app::App;
@@ -60,6 +61,7 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
         );
     }
     let options = options(app, args)?;
+    open_many_files();
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(repository.clone(), meter.progress());
     let context = JobContext { machine: machine::witness(&app.global, &app.out, repository), ..context };
@@ -123,6 +125,14 @@ fn options(app: &App, args: &FleetRunArgs) -> Result<FleetOptions, Failure> {
     })
 }
 
+/// Each image needs two open files, and some more for a disk of QEMU.
+fn open_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Otherwise, the limit is as it was.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 fn make(folder: &PathBuf) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::of(Exit::Failed, &error).while_doing(&format!("cannot create the folder {}", folder.display()))
@@ -139,6 +149,10 @@ fn exit_of(report: &BatchReport, is_cancelled: bool) -> Exit {
             match () {
                 () if errors().any(|failure| failure.error.as_ref().is_some_and(|error| is_damage(error.kind()))) => {
                     Exit::Damage
+                }
+                () if errors().count() == report.images.len() => {
+                    let first = errors().find_map(|failure| failure.error.as_ref());
+                    first.map_or(Exit::Failed, |error| error.kind().into())
                 }
                 () if errors().next().is_some() || show::has_wrong_map(report) => Exit::Partly,
                 () => Exit::Done,

@@ -87,6 +87,8 @@ impl<'b> State<'b> {
         self.batch.context.progress.expectation_is_complete();
         let hosts = self.hosts();
         self.stage(Stage::Send, 0, hosts.clone())?;
+        // Passes go on meanwhile, so the index is looked up when it is asked.
+        self.batch.look_up_index()?;
         let partitions: Vec<u32> = (0..self.batch.plan.partitions).collect();
         self.stage(Stage::Join, 0, partitions.clone())?;
         for host in &hosts {
@@ -169,7 +171,10 @@ impl<'b> State<'b> {
                 let last = if round == 0 { LastRound::No } else { LastRound::Yes };
                 tasks::resolve(self.batch, round, number, waiting, &placed, &self.gone(), last)?
             }
-            Stage::Finish => self.finish(number)?,
+            Stage::Finish => match self.finish(number)? {
+                Some(decided) => decided,
+                None => return Ok(()),
+            },
         };
         self.decided.insert(task, decided);
         Ok(())
@@ -265,7 +270,7 @@ impl<'b> State<'b> {
         Ok(())
     }
 
-    fn finish(&mut self, number: u32) -> Result<Decided, FleetError> {
+    fn finish(&mut self, number: u32) -> Result<Option<Decided>, FleetError> {
         self.batch.context.progress.current(self.batch.image(number).name.as_bytes());
         let state = &mut self.images[number as usize];
         let stored = state.stored.take().ok_or(FleetError::NoPlace)?;
@@ -300,11 +305,6 @@ impl<'b> State<'b> {
             return Err(error);
         }
         let number = task.number as usize;
-        // A version that exists is one, whatever its register says.
-        if self.images[number].summary.is_some() {
-            tracing::warn!(%task, %error, "the register of a task cannot be created");
-            return Ok(());
-        }
         let record = TaskRecord { why: Some(error.to_string()), ..self.aborted() };
         if let Err(error) = self.batch.register(task, &record) {
             tracing::warn!(%task, %error, "the register of a failed task cannot be created");

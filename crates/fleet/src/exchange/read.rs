@@ -1,4 +1,7 @@
 //! Reading a range of keys of the outputs that a register names.
+//!
+//! Each object is read as a whole, and compared with the digest of what this process wrote. Another
+//! machine of the domain could make such an object, if it can also delete.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -15,33 +18,18 @@ use larder_store::RepositoryError;
 use crate::exchange::Decided;
 use crate::shared::Batch;
 
-/// Bytes of one request for blocks.
-const SPAN_BYTES: u64 = 256 << 10;
-
-/// Which records of a task to read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sender<'a> {
-    /// The task.
-    pub(crate) task: &'a Decided,
-    /// Whether the bytes must be those that this process wrote. Another machine of the domain could
-    /// make such objects, if it can also delete.
-    pub(crate) is_own: bool,
-}
-
 /// An opened object, and its blocks that are still to be read.
 struct Open {
     name: String,
     index: RunIndex,
     left: std::ops::Range<usize>,
-    /// Fetched bytes, and the offset of the first one in the object.
-    span: Bytes,
-    from: u64,
+    bytes: Bytes,
 }
 
 /// See the module header.
 pub(crate) struct OutputCursor<'a> {
     batch: &'a Batch<'a>,
-    sender: Sender<'a>,
+    task: &'a Decided,
     range: RangeInclusive<u64>,
     refs: VecDeque<OutputRef>,
     open: Option<Open>,
@@ -57,13 +45,12 @@ pub(crate) type Merged<'a> = Merge<OutputCursor<'a>>;
 
 impl<'a> OutputCursor<'a> {
     /// The records of one kind whose keys begin with 8 bytes in `range`.
-    pub(crate) fn new<R: FleetRecord>(batch: &'a Batch<'a>, sender: Sender<'a>, range: RangeInclusive<u64>) -> Self {
-        let outputs = &sender.task.record.outputs;
+    pub(crate) fn new<R: FleetRecord>(batch: &'a Batch<'a>, task: &'a Decided, range: RangeInclusive<u64>) -> Self {
         let is_wanted = |output: &&OutputRef| {
             output.kind == R::KIND && output.first <= *range.end() && output.last >= *range.start()
         };
-        let refs = outputs.iter().filter(is_wanted).copied().collect();
-        Self { batch, sender, range, refs, open: None, block: None, at: 0, next: 0 }
+        let refs = task.record.outputs.iter().filter(is_wanted).copied().collect();
+        Self { batch, task, range, refs, open: None, block: None, at: 0, next: 0 }
     }
 
     /// The records of several tasks.
@@ -72,62 +59,35 @@ impl<'a> OutputCursor<'a> {
         tasks: impl IntoIterator<Item = &'a Decided>,
         range: RangeInclusive<u64>,
     ) -> Merged<'a> {
-        let cursor = |task| Self::new::<R>(batch, Sender { task, is_own: false }, range.clone());
+        let cursor = |task| Self::new::<R>(batch, task, range.clone());
         Merge::new(tasks.into_iter().map(cursor).collect(), Tombstones::Drop)
     }
 
     fn open(&self, output: &OutputRef) -> Result<Option<Open>, IndexError> {
-        let Sender { task, is_own } = self.sender;
-        let Some(attempt) = task.record.attempt else { return Ok(None) };
+        let Some(attempt) = self.task.record.attempt else { return Ok(None) };
         let context = self.batch.context;
         let (repository, executor) = (&context.repository, &context.executor);
-        let name = names::fleet_output(self.batch.id, task.task, attempt, output.number);
+        let name = names::fleet_output(self.batch.id, self.task.task, attempt, output.number);
         let damaged = |source| RepositoryError::Damaged { name: name.clone(), source };
-        let wrong = |why| damaged(DecodeError::Invalid { what: "output of a fleet task", why });
         let id = RunId { job: self.batch.id, seq: output.number };
-        let key = RunKey::of_fleet(repository.keys(), task.record.domain, &name, id).map_err(damaged)?;
-        let (span, from) = match is_own {
-            true => {
-                let bytes = executor.block_on(repository.store().get_up_to(&name, output.object_bytes))?;
-                let digest = task.digests.get(output.number as usize);
-                if digest != Some(blake3::hash(&bytes).as_bytes()) {
-                    return Err(wrong("it is not what this process wrote").into());
-                }
-                (bytes, 0)
-            }
-            false => {
-                let count = u64::from(output.tail_bytes);
-                let (tail, object_bytes) = executor.block_on(repository.store().get_tail(&name, count))?;
-                if object_bytes != output.object_bytes {
-                    return Err(wrong("it is not as long as the register of its task says").into());
-                }
-                (tail, output.object_bytes.saturating_sub(count))
-            }
-        };
-        let index = RunIndex::decode(&key, &span, output.object_bytes).map_err(damaged)?;
+        let key = RunKey::of_fleet(repository.keys(), self.task.record.domain, &name, id).map_err(damaged)?;
+        let bytes = executor.block_on(repository.store().get_up_to(&name, output.object_bytes))?;
+        if self.task.digests.get(output.number as usize) != Some(blake3::hash(&bytes).as_bytes()) {
+            let why = "it is not what this process wrote";
+            return Err(damaged(DecodeError::Invalid { what: "output of a fleet task", why }).into());
+        }
+        let index = RunIndex::decode(&key, &bytes, output.object_bytes).map_err(damaged)?;
         let left = index.blocks_within(*self.range.start(), *self.range.end());
-        Ok(Some(Open { name, index, left, span, from }))
+        Ok(Some(Open { name, index, left, bytes }))
     }
 
     /// The next block of the open object.
     fn next_block(&mut self) -> Result<Option<Block>, IndexError> {
-        let context = self.batch.context;
         let Some(open) = &mut self.open else { return Ok(None) };
         let Some(number) = open.left.next() else { return Ok(None) };
-        let wanted = open.index.bytes_of(number..number + 1);
-        let end = open.from + open.span.len() as u64;
-        if wanted.start < open.from || wanted.end > end {
-            let mut last = number + 1;
-            while last < open.left.end && open.index.bytes_of(number..last + 1).end - wanted.start <= SPAN_BYTES {
-                last += 1;
-            }
-            let span = open.index.bytes_of(number..last);
-            open.from = span.start;
-            open.span = context.executor.block_on(context.repository.store().get_range(&open.name, span))?;
-        }
-        let from = (wanted.start - open.from) as usize;
+        let range = open.index.bytes_of(number..number + 1);
         let damaged = |source| RepositoryError::Damaged { name: open.name.clone(), source };
-        let sealed = open.span.get(from..from + (wanted.end - wanted.start) as usize);
+        let sealed = open.bytes.get(range.start as usize..range.end as usize);
         let sealed = sealed.ok_or_else(|| damaged(DecodeError::Truncated { what: "output of a fleet task" }))?;
         Ok(Some(open.index.open_block(number, sealed, Vec::new()).map_err(damaged)?))
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use larder_format::ErrorKind;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
@@ -13,7 +14,7 @@ use larder_index::{Containers, IndexIo, LookupOptions, TableView};
 use larder_store::catalog::{Filter, Version};
 
 use crate::error::FleetError;
-use crate::shared::Batch;
+use crate::shared::{Batch, KnownIndex};
 
 /// Versions that a lease names at most: a lease has room for twice as many.
 const VERSIONS_MAX: usize = 10_000;
@@ -30,25 +31,32 @@ pub(crate) struct Choice {
 
 /// Chooses versions that use these containers.
 pub(crate) fn choose(batch: &Batch<'_>, numbers: &BTreeSet<u32>, base: Option<&Version>) -> Result<Choice, FleetError> {
-    let context = batch.context;
+    let (context, index) = (batch.context, batch.index());
     let io = IndexIo { repository: context.repository.clone(), executor: context.executor.clone() };
     let options = LookupOptions::streaming(batch.budget().lookup / 2);
-    let table = TableView::<Containers>::new(io, &batch.index.manifest.runs, options);
+    let table = TableView::<Containers>::new(io, &index.snapshot.manifest.runs, options);
     let mut choice = Choice { containers: HashMap::new(), versions: Vec::new() };
     let mut older = HashSet::new();
     let numbers: Vec<u32> = numbers.iter().copied().collect();
     for some in numbers.chunks(AT_ONCE) {
-        let found = context.executor.block_on(table.get(some))?;
+        let found = match context.executor.block_on(table.get(some)) {
+            // Runs were merged meanwhile: what they knew is stored again.
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                tracing::warn!(%error, "the index cannot be asked");
+                break;
+            }
+            found => found?,
+        };
         for (number, facts) in some.iter().zip(found) {
             let Some(facts) = facts.filter(may_share) else { continue };
-            let is_named = |version: &Version| uses(batch, &facts, version);
+            let is_named = |version: &Version| uses(&index, &facts, version);
             let is_known = base.is_some_and(is_named)
                 || choice.versions.iter().any(is_named)
-                || older.iter().any(|job| batch.numbers.get(job).is_some_and(|of| uses_number(&facts, *of)));
+                || older.iter().any(|job| index.numbers.get(job).is_some_and(|of| uses_number(&facts, *of)));
             if !is_known && choice.versions.len() + older.len() < VERSIONS_MAX {
                 match batch.newest.iter().find(|version| is_named(version)) {
                     Some(version) => choice.versions.push(version.clone()),
-                    None => older.extend(last_user(batch, &facts)),
+                    None => older.extend(last_user(&index, &facts)),
                 }
             }
             choice.containers.insert(*number, facts);
@@ -74,8 +82,8 @@ fn may_share(facts: &ContainerFacts) -> bool {
 
 /// Whether a version uses a container, as far as the index knows. One that is not ingested yet
 /// probably uses what the one before it uses.
-fn uses(batch: &Batch<'_>, facts: &ContainerFacts, version: &Version) -> bool {
-    let number = batch.numbers.get(&version.id());
+fn uses(index: &KnownIndex, facts: &ContainerFacts, version: &Version) -> bool {
+    let number = index.numbers.get(&version.id());
     let of_series = facts.users.iter().filter(|user| user.series == version.series);
     of_series.flat_map(|user| &user.lifespans).any(|lifespan| match number {
         Some((_, number)) => lifespan.contains(*number),
@@ -89,8 +97,8 @@ fn uses_number(facts: &ContainerFacts, (series, number): (larder_format::ids::Se
 }
 
 /// The version ingested last that uses a container.
-fn last_user(batch: &Batch<'_>, facts: &ContainerFacts) -> Option<JobId> {
-    let versions = batch.index.manifest.versions.iter().rev();
+fn last_user(index: &KnownIndex, facts: &ContainerFacts) -> Option<JobId> {
+    let versions = index.snapshot.manifest.versions.iter().rev();
     let mut users = versions.filter(|version| uses_number(facts, (version.series, version.number)));
     users.find(|version| version.layout == Layout::Standard).map(|version| version.job)
 }

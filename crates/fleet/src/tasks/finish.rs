@@ -21,7 +21,7 @@ use super::places::{Place, Places};
 use super::scan::Scanned;
 use super::store::Stored;
 use crate::error::FleetError;
-use crate::exchange::{Decided, Facts, OutputCursor, Outputs, Sender};
+use crate::exchange::{Decided, Facts, OutputCursor, Outputs};
 use crate::shared::Batch;
 
 /// What a host stored, for the versions that use it.
@@ -36,7 +36,7 @@ pub(crate) fn finish(
     by_hosts: &HeldByHosts,
     stored_bytes: u64,
     shown: Vec<u8>,
-) -> Result<(Decided, Summary), FleetError> {
+) -> Result<(Option<Decided>, Summary), FleetError> {
     let outputs = Outputs::begin(batch, TaskId { stage: Stage::Finish, round: 0, number })?;
     let Stored { keeper, base, held, shared, hosts, mut places, new_chunks, added_bytes, .. } = stored;
     let result = (|| {
@@ -51,8 +51,7 @@ pub(crate) fn finish(
             number: 0,
             last: None,
         };
-        let sender = Sender { task: &scanned.task, is_own: true };
-        let mut items = OutputCursor::new::<Scans>(batch, sender, 0..=u64::MAX);
+        let mut items = OutputCursor::new::<Scans>(batch, &scanned.task, 0..=u64::MAX);
         while items.advance()? {
             if batch.context.cancel.is_cancelled() {
                 return Err(BackupError::Interrupted.into());
@@ -97,7 +96,12 @@ pub(crate) fn finish(
         Ok((summary, ending, meta_bytes)) => {
             keeper.end(ending);
             let facts = Facts { read_bytes: 0, stored_bytes: meta_bytes };
-            Ok((outputs.done(facts)?, summary))
+            // The version exists, whatever became of the register.
+            let decided = outputs.done(facts);
+            if let Err(error) = &decided {
+                tracing::warn!(%error, "the register of a task cannot be created");
+            }
+            Ok((decided.ok(), summary))
         }
         Err(error) => {
             // Metadata may be under way, so the lease expires.
@@ -125,7 +129,8 @@ impl Records<'_> {
             match run {
                 ChunkRun::Asked(chunks) => {
                     for (size, fingerprint) in chunks {
-                        let place = self.places.get(self.number).map_err(|source| FleetError::Scratch { source })?;
+                        let place = self.places.get(self.number, fingerprint);
+                        let place = place.map_err(|source| FleetError::Scratch { source })?;
                         let Place { container, offset } = place.ok_or(FleetError::NoPlace)?;
                         let chunk = ChunkRef { fingerprint: *fingerprint, container, offset, size: *size };
                         let record = ChunkRecord { chunk, born: self.job };

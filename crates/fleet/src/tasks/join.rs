@@ -6,10 +6,11 @@
 
 use std::ops::RangeInclusive;
 
+use larder_format::ErrorKind;
 use larder_format::fleet::{Answer, Answers, At, FleetRecord, Requests, Stage, TaskId, Waiter, Waiters};
 use larder_format::index_manifest::Table;
 use larder_format::index_tables::{ChunkKey, ChunkPlace};
-use larder_index::{Cursor, IndexError, LookupOptions, SortedLookup, Sorter, TableReader};
+use larder_index::{Cursor, IndexError, IndexSnapshot, LookupOptions, SortedLookup, Sorter, TableReader};
 use larder_store::RepositoryError;
 
 use crate::error::FleetError;
@@ -43,6 +44,27 @@ impl<C: Cursor> Cursor for Questions<C> {
 /// Answers the questions of a partition, which `senders` sent.
 pub(crate) fn join(batch: &Batch<'_>, partition: u32, senders: &[&Decided]) -> Result<Decided, FleetError> {
     let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Join, round: 0, number: partition })?;
+    let election = match elect(batch, partition, senders, &batch.index().snapshot) {
+        // An index that cannot be read, or whose runs were merged meanwhile, costs space alone.
+        Err(FleetError::Index(error)) if error.kind() == ErrorKind::Damaged => {
+            tracing::warn!(%error, "the index cannot be asked; only duplicates within the batch are found");
+            batch.context.progress.note("the index cannot be asked, so only duplicates within the batch are found");
+            elect(batch, partition, senders, &IndexSnapshot::empty())?
+        }
+        elected => elected?,
+    };
+    let Election { answers, waiters, .. } = election;
+    outputs.write::<Answers>(&mut answers.finish()?)?;
+    outputs.write::<Waiters>(&mut waiters.finish()?)?;
+    outputs.done(Facts::default())
+}
+
+fn elect(
+    batch: &Batch<'_>,
+    partition: u32,
+    senders: &[&Decided],
+    index: &IndexSnapshot,
+) -> Result<Election, FleetError> {
     let budget = batch.budget();
     let mut election = Election {
         answers: batch.sorter::<Answers>(budget.partition)?,
@@ -52,7 +74,7 @@ pub(crate) fn join(batch: &Batch<'_>, partition: u32, senders: &[&Decided]) -> R
     let range = range_of(partition, batch.plan.partitions);
     let mut questions = Questions(OutputCursor::merged::<Requests>(batch, senders.iter().copied(), range));
     let options = LookupOptions::streaming(budget.lookup / 2);
-    let table = TableReader::of(batch.context.repository.clone(), &batch.index, Table::Chunks, options);
+    let table = TableReader::of(batch.context.repository.clone(), index, Table::Chunks, options);
     let mut lookup = SortedLookup::new(table, batch.context.executor.clone(), budget.lookup / 2);
     lookup.join(&mut questions, |key, asks, found| {
         let wrong = |source| IndexError::WrongRecord { table: Table::Chunks, key: key.to_vec(), source };
@@ -61,10 +83,7 @@ pub(crate) fn join(batch: &Batch<'_>, partition: u32, senders: &[&Decided]) -> R
         let found = found.map(ChunkPlace::decode).transpose().map_err(wrong)?;
         election.asks(chunk, at, found)
     })?;
-    let Election { answers, waiters, .. } = election;
-    outputs.write::<Answers>(&mut answers.finish()?)?;
-    outputs.write::<Waiters>(&mut waiters.finish()?)?;
-    outputs.done(Facts::default())
+    Ok(election)
 }
 
 /// Those who ask for one chunk, which the index does not know.

@@ -1,9 +1,13 @@
 //! Where the chunks that an image asked for are: a row for each, in a file without a name.
+//!
+//! A row also has the beginning of the fingerprint. A place counts only for that chunk, whatever
+//! some other task said of two chunks being equal.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
+use larder_format::Fingerprint;
 use larder_format::ids::ContainerId;
 use larder_spill::{Row, RowFile, RowReader, RowWriter, unnamed_in};
 
@@ -16,18 +20,20 @@ struct PlaceRow {
     /// 0: none yet; else one more than the number.
     container: u32,
     offset: u32,
+    chunk: [u8; 16],
 }
 
 impl Row for PlaceRow {
-    const BYTES: usize = 8;
+    const BYTES: usize = 24;
 
     fn encode(&self, row: &mut RowWriter<'_>) {
         row.u32(self.container);
         row.u32(self.offset);
+        row.bytes(&self.chunk);
     }
 
     fn decode(row: &mut RowReader<'_>) -> Self {
-        Self { container: row.u32(), offset: row.u32() }
+        Self { container: row.u32(), offset: row.u32(), chunk: row.bytes() }
     }
 }
 
@@ -58,7 +64,7 @@ impl Places {
     }
 
     /// Sets the place of a chunk. Fast for rising numbers.
-    pub(crate) fn set(&mut self, number: u32, place: Place) -> io::Result<()> {
+    pub(crate) fn set(&mut self, number: u32, fingerprint: &Fingerprint, place: Place) -> io::Result<()> {
         let container = match self.numbers.get(&place.container) {
             Some(number) => *number,
             None => {
@@ -74,7 +80,7 @@ impl Places {
             self.flush()?;
             self.pending.0 = number;
         }
-        self.pending.1.push(PlaceRow { container, offset: place.offset });
+        self.pending.1.push(PlaceRow { container, offset: place.offset, chunk: head(fingerprint) });
         Ok(())
     }
 
@@ -84,13 +90,14 @@ impl Places {
         self.rows.write(*first, rows.drain(..))
     }
 
-    /// The place of a chunk; `None` if it has none yet. Fast for rising numbers.
-    pub(crate) fn get(&mut self, number: u32) -> io::Result<Option<Place>> {
+    /// The place of a chunk; `None` if it has none yet, or if that number is of another chunk. Fast
+    /// for rising numbers.
+    pub(crate) fn get(&mut self, number: u32, fingerprint: &Fingerprint) -> io::Result<Option<Place>> {
         let number = u64::from(number);
         if !self.pending.1.is_empty() {
             let row = number.checked_sub(self.pending.0).and_then(|at| self.pending.1.get(at as usize).copied());
             if let Some(row) = row {
-                return Ok(self.place(row));
+                return Ok(self.place(row, fingerprint));
             }
             self.flush()?;
         }
@@ -99,11 +106,11 @@ impl Places {
             self.read = (number, self.rows.read(number..number + PAGE_ROWS)?);
         }
         let row = self.read.1.get((number - self.read.0) as usize);
-        Ok(row.and_then(|row| self.place(*row)))
+        Ok(row.and_then(|row| self.place(*row, fingerprint)))
     }
 
     /// The same for numbers in any order.
-    pub(crate) fn look(&self, number: u32) -> io::Result<Option<Place>> {
+    pub(crate) fn look(&self, number: u32, fingerprint: &Fingerprint) -> io::Result<Option<Place>> {
         let number = u64::from(number);
         let pending = number.checked_sub(self.pending.0).and_then(|at| self.pending.1.get(at as usize));
         let row = match pending {
@@ -111,13 +118,23 @@ impl Places {
             None if number < self.rows.rows() => self.rows.get(number)?,
             None => return Ok(None),
         };
-        Ok(self.place(row))
+        Ok(self.place(row, fingerprint))
     }
 
-    fn place(&self, row: PlaceRow) -> Option<Place> {
+    fn place(&self, row: PlaceRow, fingerprint: &Fingerprint) -> Option<Place> {
+        if row.chunk != head(fingerprint) {
+            return None;
+        }
         let container = *self.containers.get(row.container.checked_sub(1)? as usize)?;
         Some(Place { container, offset: row.offset })
     }
+}
+
+/// The beginning of a fingerprint.
+fn head(fingerprint: &Fingerprint) -> [u8; 16] {
+    let mut head = [0; 16];
+    head.copy_from_slice(&fingerprint.0[..16]);
+    head
 }
 
 #[cfg(test)]
@@ -132,21 +149,25 @@ mod tests {
         fn places_are_those_set_last(set in prop::collection::vec((0..200_u32, 0..3_u32, any::<u32>()), 0..300)) {
             let folder = tempfile::tempdir().expect("a folder");
             let mut places = Places::new(folder.path()).expect("a file");
+            let chunk = |number: u32| Fingerprint([number as u8; 32]);
             let mut expected = HashMap::new();
             for (at, (number, seq, offset)) in set.into_iter().enumerate() {
                 let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq };
                 let place = Place { container, offset };
-                places.set(number, place).expect("written");
+                places.set(number, &chunk(number), place).expect("written");
                 expected.insert(number, place);
                 if at % 7 == 0 {
-                    prop_assert_eq!(places.get(number).expect("read"), Some(place));
+                    prop_assert_eq!(places.get(number, &chunk(number)).expect("read"), Some(place));
                 } else {
-                    prop_assert_eq!(places.look(number).expect("read"), Some(place));
+                    prop_assert_eq!(places.look(number, &chunk(number)).expect("read"), Some(place));
                 }
+                // Of another chunk, nothing is known under that number.
+                prop_assert_eq!(places.look(number, &chunk(number + 1)).expect("read"), None);
             }
             for number in 0..210 {
-                prop_assert_eq!(places.look(number).expect("read"), expected.get(&number).copied());
-                prop_assert_eq!(places.get(number).expect("read"), expected.get(&number).copied());
+                prop_assert_eq!(places.look(number, &chunk(number)).expect("read"), expected.get(&number).copied());
+                prop_assert_eq!(places.get(number, &chunk(number)).expect("read"), expected.get(&number).copied());
+                prop_assert_eq!(places.get(number, &chunk(number + 1)).expect("read"), None);
             }
         }
     }

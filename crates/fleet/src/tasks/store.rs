@@ -35,14 +35,14 @@ use super::places::{Place, Places};
 use super::scan::{Scanned, SharedImage};
 use super::tables::Tables;
 use crate::error::FleetError;
-use crate::exchange::{Decided, Facts, Merged, OutputCursor, Outputs, Sender};
+use crate::exchange::{Decided, Facts, Merged, OutputCursor, Outputs};
 use crate::shared::{Batch, STORE_SERIES};
 
 /// Bytes of new chunks that are read at once.
 const READ_BYTES: usize = 2 << 20;
 /// Chunks that are read at once.
 const READ_CHUNKS: usize = 1024;
-/// Chunks that the index found in vain, of which returning ones are recognised.
+/// Chunks that others were said to have in vain, of which returning ones are recognised.
 const REFUSED_MAX: usize = 1 << 16;
 /// Answers of an image that are read at once.
 const PAGE_ROWS: u64 = 4096;
@@ -143,7 +143,8 @@ pub(crate) fn store<'a>(
     let outputs = Outputs::begin(batch, TaskId { stage: Stage::Store, round: 0, number })?;
     let answers = ImageAnswers::read(batch, number, answers)?;
     let choice = choose(batch, &answers.containers, scanned.scan.base.as_ref())?;
-    let mut stored = announced(batch, number, scanned, &answers, choice.versions)?;
+    let found: HashSet<ContainerId> = choice.containers.values().map(|facts| facts.id).collect();
+    let mut stored = announced(batch, number, scanned, &answers, choice.versions, &found)?;
     match Storing::new(batch, number, image, scanned, &mut stored, store).first(&answers, &choice.containers) {
         Ok(()) => {
             let facts = Facts { read_bytes: stored.reread_bytes, stored_bytes: stored.added_bytes };
@@ -163,6 +164,7 @@ fn announced(
     scanned: &Scanned,
     answers: &ImageAnswers,
     shared: Vec<Version>,
+    found: &HashSet<ContainerId>,
 ) -> Result<Stored, FleetError> {
     let planned = batch.image(number);
     let places = Places::new(&batch.options.scratch).map_err(|source| FleetError::Scratch { source })?;
@@ -199,7 +201,7 @@ fn announced(
             match batch.context.executor.block_on(batch.context.repository.manifest(&version)) {
                 Ok(manifest) => {
                     shared.push(version.id());
-                    held.extend(holdings(&manifest.containers));
+                    held.extend(holdings(&manifest.containers).into_iter().filter(|(id, _)| found.contains(id)));
                 }
                 Err(error) if error.is_damage() => tracing::warn!(%error, "nothing is shared with a damaged snapshot"),
                 Err(error) => return Err(error.into()),
@@ -365,8 +367,7 @@ struct AskedChunks<'a> {
 
 impl<'a> AskedChunks<'a> {
     fn new(batch: &'a Batch<'a>, task: &'a Decided) -> Self {
-        let sender = Sender { task, is_own: true };
-        let items = OutputCursor::new::<Scans>(batch, sender, 0..=u64::MAX);
+        let items = OutputCursor::new::<Scans>(batch, task, 0..=u64::MAX);
         Self { items, segment: Default::default(), number: 0, offset: 0, last: 0 }
     }
 
@@ -415,7 +416,7 @@ struct Storing<'b, 's> {
     /// Chunks to store, and whether others wait for them.
     pending: Vec<(Asked, bool)>,
     pending_bytes: usize,
-    /// Numbers of chunks that are stored although the index knows them.
+    /// Numbers of chunks that are stored although others were said to have them.
     refused: HashMap<ChunkKey, u32>,
 }
 
@@ -455,16 +456,18 @@ impl<'b, 's> Storing<'b, 's> {
                 None => self.own(chunk, false)?,
                 Some(Answer::Owner) => self.own(chunk, true)?,
                 Some(Answer::Stored(place)) => match self.confirmed(&chunk, place, found)? {
-                    Some(place) => self.set(chunk.number, place)?,
-                    None => self.refuse(chunk)?,
+                    Some(place) => self.set(&chunk, place)?,
+                    None => self.once(chunk, false)?,
                 },
-                Some(Answer::Waits(owner)) if owner.image == self.number => match self.place_of(owner.number)? {
-                    Some(place) if owner.number < chunk.number => self.set(chunk.number, place)?,
-                    _ => self.own(chunk, false)?,
-                },
+                Some(Answer::Waits(owner)) if owner.image == self.number => {
+                    match self.place_of(owner.number, &chunk.fingerprint)? {
+                        Some(place) => self.set(&chunk, place)?,
+                        None => self.once(chunk, false)?,
+                    }
+                }
                 Some(Answer::Waits(owner)) => match self.stored.hosts.contains(&self.batch.image(owner.image).host) {
                     true => self.stored.waits = true,
-                    false => self.own(chunk, false)?,
+                    false => self.once(chunk, false)?,
                 },
             }
         }
@@ -482,33 +485,34 @@ impl<'b, 's> Storing<'b, 's> {
                 next = next_resolution(resolutions)?;
             }
             let resolution = next.filter(|(number, _)| *number == chunk.number).map(|(_, resolution)| resolution);
-            if self.stored.places.get(chunk.number).map_err(scratch)?.is_some() {
+            // Places are set in between, so no page of them stays read.
+            if self.stored.places.look(chunk.number, &chunk.fingerprint).map_err(scratch)?.is_some() {
                 continue;
             }
             match resolution {
                 Some(Resolution::Placed(placement)) => match self.placed(&chunk, &placement)? {
-                    Some(place) => self.set(chunk.number, place)?,
-                    None => self.own(chunk, false)?,
+                    Some(place) => self.set(&chunk, place)?,
+                    None => self.once(chunk, false)?,
                 },
-                Some(Resolution::Promoted) => self.own(chunk, true)?,
+                Some(Resolution::Promoted) => self.once(chunk, true)?,
                 Some(Resolution::Again) => waits = true,
-                None => self.own(chunk, false)?,
+                None => self.once(chunk, false)?,
             }
         }
         self.stored.waits = waits;
         self.write()
     }
 
-    fn set(&mut self, number: u32, place: Place) -> Result<(), FleetError> {
-        self.stored.places.set(number, place).map_err(scratch)
+    fn set(&mut self, chunk: &Asked, place: Place) -> Result<(), FleetError> {
+        self.stored.places.set(chunk.number, &chunk.fingerprint, place).map_err(scratch)
     }
 
-    /// The place of an earlier chunk of this image.
-    fn place_of(&mut self, number: u32) -> Result<Option<Place>, FleetError> {
+    /// The place of an earlier chunk of this image, if it is this one.
+    fn place_of(&mut self, number: u32, fingerprint: &Fingerprint) -> Result<Option<Place>, FleetError> {
         if self.pending.iter().any(|(chunk, _)| chunk.number == number) {
             self.write()?;
         }
-        self.stored.places.look(number).map_err(scratch)
+        self.stored.places.look(number, fingerprint).map_err(scratch)
     }
 
     /// The place that the index says, if the lease covers it and the container's table confirms it
@@ -543,18 +547,18 @@ impl<'b, 's> Storing<'b, 's> {
         Ok(is_it.then_some(Place { container, offset: said.offset }))
     }
 
-    /// Stores a chunk that the index knows, once.
-    fn refuse(&mut self, chunk: Asked) -> Result<(), FleetError> {
+    /// Stores a chunk that others were said to have, once.
+    fn once(&mut self, chunk: Asked, is_awaited: bool) -> Result<(), FleetError> {
         let key = ChunkKey::of(&chunk.fingerprint);
         if let Some(number) = self.refused.get(&key).copied()
-            && let Some(place) = self.place_of(number)?
+            && let Some(place) = self.place_of(number, &chunk.fingerprint)?
         {
-            return self.set(chunk.number, place);
+            return self.set(&chunk, place);
         }
         if self.refused.len() < REFUSED_MAX {
             self.refused.insert(key, chunk.number);
         }
-        self.own(chunk, false)
+        self.own(chunk, is_awaited)
     }
 
     fn own(&mut self, chunk: Asked, is_awaited: bool) -> Result<(), FleetError> {
@@ -579,7 +583,7 @@ impl<'b, 's> Storing<'b, 's> {
                 return Err(FleetError::Changed { offset: chunk.offset });
             }
             let there = self.store.data.push(fingerprint, content)?;
-            self.set(chunk.number, Place { container: there.container, offset: there.offset })?;
+            self.set(&chunk, Place { container: there.container, offset: there.offset })?;
             self.stored.new_chunks += 1;
             self.stored.added_bytes += u64::from(chunk.size);
             if is_awaited {
