@@ -14,8 +14,11 @@ use crate::refusal::Refusal;
 /// How a folder is opened: so that it can be read and synced.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Deepest folder whose files are counted.
+/// Most components of a path. So no folder is too deep to be counted.
 const DEPTH_MAX: usize = 16;
+
+/// The least that an entry counts, in bytes: empty files and folders need room too.
+pub(crate) const ENTRY: u64 = 4 << 10;
 
 /// A path below the folder, in its one spelling: components between slashes; empty: the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,6 +30,9 @@ impl Below {
         let components: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if components.iter().any(|part| *part == ".." || part.contains(char::is_control)) {
             return Err(Refusal::Rule("no path leads out of the folder that is served"));
+        }
+        if components.len() > DEPTH_MAX {
+            return Err(Refusal::Rule("the path has too many folders"));
         }
         Ok(Self(components.join("/")))
     }
@@ -72,6 +78,8 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(path)?;
         let root = rustix::fs::openat(CWD, path, FOLDER, Mode::empty())?;
+        // It may be new, and the folder above may belong to somebody else.
+        let _ = rustix::fs::openat(&root, "..", FOLDER, Mode::empty()).and_then(rustix::fs::fsync);
         Ok(Self { root, resolver: Resolver::default() })
     }
 
@@ -119,7 +127,7 @@ impl Folder {
         Ok(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// The bytes that all files have.
+    /// The bytes that all entries count.
     pub(crate) fn size(&self) -> Result<u64, Errno> {
         fn add(folder: OwnedFd, depth: usize) -> Result<u64, Errno> {
             let mut sum = 0_u64;
@@ -134,14 +142,15 @@ impl Folder {
                     stat => stat?,
                 };
                 sum = sum.saturating_add(match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::RegularFile => u64::try_from(stat.st_size).unwrap_or(0),
+                    FileType::RegularFile => u64::try_from(stat.st_size).unwrap_or(0).max(ENTRY),
                     FileType::Directory if depth < DEPTH_MAX => {
                         match larder_beneath::open_child(&folder, name.to_bytes(), FOLDER) {
-                            Err(Errno::NOENT) => 0,
-                            below => add(below?, depth + 1)?,
+                            // Removed, or not of this user, such as `lost+found`.
+                            Err(Errno::NOENT | Errno::ACCESS) => ENTRY,
+                            below => add(below?, depth + 1)?.saturating_add(ENTRY),
                         }
                     }
-                    _ => 0,
+                    _ => ENTRY,
                 });
             }
             Ok(sum)
@@ -159,7 +168,7 @@ mod tests {
         for (path, below) in [("", ""), ("/", ""), (".", ""), ("/web1//data/./x", "web1/data/x"), ("web1", "web1")] {
             assert_eq!(Below::parse(path), Ok(Below(below.to_owned())), "{path}");
         }
-        for out in ["..", "/a/../b", "a/..", "a\0b", "a\nb"] {
+        for out in ["..", "/a/../b", "a/..", "a\0b", "a\nb", &"a/".repeat(17)] {
             assert!(matches!(Below::parse(out), Err(Refusal::Rule(_))), "{out}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File as SystemFile;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use russh_sftp::extensions::{self, FsyncExtension, HardlinkExtension, StatvfsExtension};
@@ -15,12 +15,15 @@ use rustix::io::Errno;
 use tokio::sync::oneshot;
 
 use crate::Rules;
-use crate::folder::{Below, Folder};
+use crate::folder::{Below, ENTRY, Folder};
 use crate::packets::{self, BODY_MAX, HANDLES_MAX};
 use crate::refusal::Refusal;
 
 /// Entries of a folder in one answer.
 const ENTRIES: usize = 100;
+
+/// Entries of all open folders together, which bounds the memory of a session.
+const LISTED_MAX: usize = 1 << 20;
 
 /// A session.
 #[derive(Debug)]
@@ -41,21 +44,21 @@ pub(crate) struct Session {
 /// An open file or folder.
 #[derive(Debug)]
 enum Open {
-    /// For reading.
-    Read(SystemFile),
+    /// For reading, and where it is.
+    Read(SystemFile, Below),
     /// A staged file.
     Write(SystemFile),
     /// A file that got its final name. It can only be synced.
     Linked(SystemFile),
     /// Entries still to tell.
-    Folder(Vec<File>),
+    Folder(OwnedFd, Vec<String>),
 }
 
 impl Open {
     fn file(&self) -> Option<&SystemFile> {
         match self {
-            Self::Read(file) | Self::Write(file) | Self::Linked(file) => Some(file),
-            Self::Folder(_) => None,
+            Self::Read(file, _) | Self::Write(file) | Self::Linked(file) => Some(file),
+            Self::Folder(..) => None,
         }
     }
 }
@@ -92,9 +95,32 @@ impl Session {
         let Some(max) = self.rules.max_size else { return Ok(None) };
         let used = match self.used {
             Some(used) => used,
-            None => *self.used.insert(self.folder.size()?),
+            None => self.count()?,
         };
         Ok(Some(max.saturating_sub(used)))
+    }
+
+    /// Counts what is there, with files that have no name any more and are still open here.
+    fn count(&mut self) -> Result<u64, Refusal> {
+        let mut used = self.folder.size()?;
+        for file in self.open.values().filter_map(Open::file) {
+            let stat = rustix::fs::fstat(file)?;
+            if stat.st_nlink == 0 {
+                used = used.saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
+            }
+        }
+        self.used = Some(used);
+        Ok(used)
+    }
+
+    /// Takes space, or refuses. At the limit everything is counted again: others may have deleted.
+    fn take(&mut self, bytes: u64) -> Result<(), Refusal> {
+        let Some(max) = self.rules.max_size else { return Ok(()) };
+        if self.left()?.is_some_and(|left| bytes > left) && self.count()?.saturating_add(bytes) > max {
+            return Err(Refusal::OverQuota);
+        }
+        self.used = self.used.map(|used| used.saturating_add(bytes));
+        Ok(())
     }
 
     /// Opens a new file under way.
@@ -102,6 +128,7 @@ impl Session {
         if !below.is_staging() {
             return Err(Refusal::Rule("new files begin in a folder .staging-sftp, and are linked from there"));
         }
+        self.take(ENTRY)?;
         let (parent, name) = self.folder.parent(&below)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o666))?;
@@ -128,22 +155,23 @@ impl Session {
         if let Some(Open::Write(file)) = self.open.remove(&handle) {
             self.open.insert(handle, Open::Linked(file));
         }
-        rustix::fs::fsync(to)?;
+        if let Err(errno) = rustix::fs::fsync(&to) {
+            // The client must not find it, and take it for that of another.
+            let _ = rustix::fs::unlinkat(&to, new_name, AtFlags::empty());
+            return Err(errno.into());
+        }
         Ok(())
     }
 
     fn write_to(&mut self, handle: &str, offset: u64, data: &[u8]) -> Result<(), Refusal> {
-        let left = self.left()?;
         let Open::Write(file) = self.handle(handle)? else {
             return Err(Refusal::Rule("only files in .staging-sftp are written, and no longer once they are linked"));
         };
         let end = offset.checked_add(data.len() as u64).ok_or(Refusal::Bad("the file is too long"))?;
         let grows = end.saturating_sub(file.metadata()?.len());
-        if left.is_some_and(|left| grows > left) {
-            return Err(Refusal::OverQuota);
-        }
+        self.take(grows)?;
+        let file = self.file(handle)?;
         file.write_all_at(data, offset)?;
-        self.used = self.used.map(|used| used.saturating_add(grows));
         Ok(())
     }
 
@@ -152,36 +180,32 @@ impl Session {
             return Err(Refusal::Rule("this server is append-only: clients delete nothing"));
         }
         let (parent, name) = self.folder.parent(below)?;
-        let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        // What this frees is counted when the limit is reached: the file may still be open.
         rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
         self.staged.remove(below);
-        if stat.st_nlink == 1 {
-            self.used = self.used.map(|used| used.saturating_sub(u64::try_from(stat.st_size).unwrap_or(0)));
-        }
         rustix::fs::fsync(parent)?;
         Ok(())
     }
 
-    /// The entries of a folder. Names that are not UTF-8 are none of a client's.
-    fn entries(&self, below: &Below) -> Result<Vec<File>, Refusal> {
+    /// A folder and the names in it. Names that are not UTF-8 are none of a client's.
+    fn names(&self, below: &Below) -> Result<(OwnedFd, Vec<String>), Refusal> {
         let folder = self.folder.folder(below)?;
-        let mut files = Vec::new();
+        let of = |open: &Open| if let Open::Folder(_, names) = open { names.len() } else { 0 };
+        let listed: usize = self.open.values().map(of).sum();
+        let mut names = Vec::new();
         for entry in Dir::read_from(&folder)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
-            if matches!(name, "." | "..") {
-                continue;
+            if !matches!(name, "." | "..") {
+                names.push(name.to_owned());
             }
-            match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => {}
-                stat => files.push(File {
-                    filename: name.to_owned(),
-                    longname: name.to_owned(),
-                    attrs: packets::attributes(&stat?),
-                }),
+            if listed + names.len() > LISTED_MAX {
+                return Err(Refusal::System(Errno::MFILE));
             }
         }
-        Ok(files)
+        // They are taken from the end.
+        names.reverse();
+        Ok((folder, names))
     }
 
     fn extension(&mut self, id: u32, request: &str, data: Vec<u8>) -> Result<Packet, Refusal> {
@@ -193,6 +217,10 @@ impl Session {
             extensions::FSYNC => {
                 let FsyncExtension { handle } = read(data)?;
                 self.file(&handle)?.sync_all()?;
+                // An object whose link was not answered: its name is to be on disk, too.
+                if let Open::Read(_, below) = self.handle(&handle)? {
+                    rustix::fs::fsync(self.folder.parent(below)?.0)?;
+                }
                 Ok(done(id).into())
             }
             extensions::HARDLINK => {
@@ -237,7 +265,7 @@ impl Handler for Session {
         let below = Below::parse(&path)?;
         if !flags.intersects(OpenFlags::WRITE | OpenFlags::APPEND | OpenFlags::CREATE | OpenFlags::TRUNCATE) {
             let file = self.folder.file(&below)?;
-            return Ok(self.opened(id, Open::Read(file.into())));
+            return Ok(self.opened(id, Open::Read(file.into(), below)));
         }
         if !flags.contains(OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE) {
             return Err(Refusal::Rule("files are created, and never opened for writing again"));
@@ -254,7 +282,7 @@ impl Handler for Session {
     }
 
     async fn read(&mut self, id: u32, handle: String, offset: u64, len: u32) -> Result<Data, Refusal> {
-        let Open::Read(file) = self.handle(&handle)? else {
+        let Open::Read(file, _) = self.handle(&handle)? else {
             return Err(Refusal::Rule("this was not opened for reading"));
         };
         let mut data = vec![0; len.min(BODY_MAX) as usize];
@@ -293,17 +321,24 @@ impl Handler for Session {
         if self.open.len() >= HANDLES_MAX {
             return Err(Refusal::System(Errno::MFILE));
         }
-        let mut entries = self.entries(&Below::parse(&path)?)?;
-        // They are taken from the end.
-        entries.reverse();
-        Ok(self.opened(id, Open::Folder(entries)))
+        let (folder, names) = self.names(&Below::parse(&path)?)?;
+        Ok(self.opened(id, Open::Folder(folder, names)))
     }
 
     async fn readdir(&mut self, id: u32, handle: String) -> Result<Name, Refusal> {
-        let Some(Open::Folder(entries)) = self.open.get_mut(&handle) else {
+        let Some(Open::Folder(folder, names)) = self.open.get_mut(&handle) else {
             return Err(Refusal::Bad("there is no such folder"));
         };
-        let files: Vec<File> = entries.drain(entries.len().saturating_sub(ENTRIES)..).rev().collect();
+        let mut files = Vec::new();
+        while let Some(name) = names.pop() {
+            match rustix::fs::statat(&*folder, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => {}
+                stat => files.push(File { attrs: packets::attributes(&stat?), longname: name.clone(), filename: name }),
+            }
+            if files.len() == ENTRIES {
+                break;
+            }
+        }
         if files.is_empty() { Err(Refusal::End) } else { Ok(Name { id, files }) }
     }
 
@@ -317,8 +352,11 @@ impl Handler for Session {
             return Err(Refusal::Rule("no part of the name of a folder begins with a dot"));
         }
         let (parent, name) = self.folder.parent(&below)?;
-        rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o777))?;
+        self.take(ENTRY)?;
+        let made = rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o777));
+        // Also when it exists: the session that made it may have ended before this.
         rustix::fs::fsync(parent)?;
+        made?;
         Ok(done(id))
     }
 

@@ -46,8 +46,9 @@ pub const STAGING: &str = ".staging-sftp";
 pub struct Rules {
     /// Clients delete nothing.
     pub append_only: bool,
-    /// Bytes that all files together may have; `None`: no limit. The size is taken when a session
-    /// first writes, so sessions at the same time may exceed it by what they write.
+    /// Bytes that all files and folders together may have, each at least 4 KiB; `None`: no limit.
+    /// They are counted when a session first writes, and at the limit. So sessions at the same time
+    /// may exceed it, each by what was left.
     pub max_size: Option<u64>,
 }
 

@@ -24,7 +24,9 @@ impl Default for StandardStreams {
 impl AsyncRead for StandardStreams {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let step = into.remaining().min(STEP);
-        let count = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut self.buffer[..step]))?;
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut self.buffer[..step]));
+        // The library would read on after an error, for ever: it is the end.
+        let count = read.unwrap_or(0);
         into.put_slice(&self.buffer[..count]);
         Poll::Ready(Ok(()))
     }

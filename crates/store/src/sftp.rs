@@ -90,7 +90,11 @@ impl Sftp {
     async fn delete(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
         match connection.ask(connection.session.remove(self.path(name))).await {
             Ok(_) => {}
-            Err(failure) if failure.is_not_found() => return Ok(()),
+            Err(failure) if failure.is_not_found() => {
+                // Behind a link to nowhere it may still be there.
+                let failure = self.found_missing(connection, name, failure).await;
+                return if failure.is_not_found() { Ok(()) } else { Err(failure) };
+            }
             Err(failure) => {
                 // Servers say no more than "Failure" of a folder in an object's place, and of what
                 // is below a file.

@@ -33,6 +33,9 @@ pub(super) const PIECES: usize = 8;
 /// The largest piece, in bytes.
 const PIECE_MAX: u64 = 128 << 10;
 
+/// Bodies up to this size, in bytes, do not wait behind large ones.
+pub(super) const SMALL: u64 = 64 << 10;
+
 /// Handles open on one connection. Numbers from 128 on are no UTF-8 in the four bytes that OpenSSH
 /// sends, and the library would change them.
 const HANDLES: usize = 100;
@@ -68,7 +71,7 @@ pub(super) struct Pool {
     /// Whether a connection has ever come about. Until then only one is tried: SSH may ask for a
     /// password.
     has_connected: AtomicBool,
-    /// When a further connection was refused last.
+    /// When a further connection was tried last and did not come about.
     refused: Mutex<Option<Instant>>,
     /// Whether old staging files were looked for.
     pub(super) has_swept: AtomicBool,
@@ -108,13 +111,15 @@ impl Pool {
                 }
             }
             if let (Some(mut slot), true) = (free, least.is_none() || self.may_open_more()) {
+                // Before the attempt, because one that hangs is dropped with its request.
+                *self.refused.lock() = Some(Instant::now());
                 match self.connect(false).await {
-                    Ok(connection) => return Ok(slot.insert(connection).clone()),
-                    Err(failure) if least.is_none() => return Err(failure),
-                    Err(failure) => {
-                        tracing::warn!(?failure, "no further connection");
-                        *self.refused.lock() = Some(Instant::now());
+                    Ok(connection) => {
+                        *self.refused.lock() = None;
+                        return Ok(slot.insert(connection).clone());
                     }
+                    Err(failure) if least.is_none() => return Err(failure),
+                    Err(failure) => tracing::warn!(?failure, "no further connection"),
                 }
             }
             if let Some(least) = least {

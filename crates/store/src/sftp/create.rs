@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::{TryStreamExt, stream};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
 
-use super::connection::{Connection, PIECES};
+use super::connection::{Connection, PIECES, SMALL};
 use super::read::{kind, kind_of};
 use super::{Failure, Sftp};
 use crate::error::StoreOp;
@@ -30,9 +30,6 @@ use crate::layer::Call;
 /// The folder of staging files. No object name has a segment that begins with a dot.
 /// It is not that of local writers, who remove what nobody has locked.
 const STAGING: &str = ".staging-sftp";
-
-/// Objects up to this size, in bytes, do not wait behind large ones.
-const SMALL: usize = 64 << 10;
 
 /// How often a folder may vanish under a create before that fails. Deleting the last object of a
 /// folder removes it.
@@ -161,7 +158,7 @@ impl Staged {
         stream::iter(pieces)
             .try_for_each_concurrent(PIECES, async |(offset, bytes)| {
                 // A small object does not wait behind large ones.
-                let _permit = match total > SMALL {
+                let _permit = match total as u64 > SMALL {
                     true => connection.pieces.acquire().await.ok(),
                     false => None,
                 };

@@ -9,7 +9,7 @@ use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::connection::{Connection, PIECES};
+use super::connection::{Connection, PIECES, SMALL};
 use super::{Failure, Sftp};
 use crate::error::ShortRead;
 use crate::error_kind::StoreErrorKind;
@@ -120,7 +120,8 @@ async fn fetch(connection: &Connection, handle: Arc<str>, offset: u64, wanted: u
     let mut piece = Vec::new();
     while (piece.len() as u64) < wanted {
         let (at, left) = (offset + piece.len() as u64, wanted - piece.len() as u64);
-        let permit = connection.pieces.acquire().await;
+        // A small part does not wait behind large ones.
+        let permit = if wanted > SMALL { connection.pieces.acquire().await.ok() } else { None };
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let Some(answer) = connection.ask_on(connection.session.read(&*handle, at, left)).await? else { break };
         let data = answer.data;
