@@ -330,14 +330,18 @@ pub(crate) fn begin(
     args: &FilterArgs,
     text: &str,
 ) -> Result<(Version, Reading, Manifest), Failure> {
-    match Reading::begin(context, &version) {
+    let error = match Reading::begin(context, &version) {
         Ok((reading, manifest)) => return Ok((version, reading, manifest)),
-        Err(ReadError::Forgotten { .. }) if text.starts_with("latest") => {}
+        Err(error @ ReadError::Forgotten { .. }) if text.starts_with("latest") => error,
         Err(error) => return Err(error.into()),
-    }
+    };
     let next = Versions::load_named(app, &context.repository, args, &[text])?.find(app, text)?;
+    // Its mark or its register cannot be read, which listings ignore.
+    if (next.series, next.id()) == (version.series, version.id()) {
+        return Err(error.into());
+    }
     let (forgotten, shown) = (version.id().short(), next.id().short());
-    app.out.remark(&format!("snapshot {forgotten} was forgotten meanwhile; {shown} is read instead"));
+    app.out.warn(&format!("snapshot {forgotten} was forgotten meanwhile; {shown} is read instead"));
     let (reading, manifest) = Reading::begin(context, &next)?;
     Ok((next, reading, manifest))
 }

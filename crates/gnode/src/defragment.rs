@@ -48,6 +48,7 @@ use larder_format::ErrorKind;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::recipe::Recipe;
 use larder_index::{Current, IndexError, IndexSnapshot};
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_reader::{look_at, pin_of};
@@ -94,6 +95,8 @@ pub struct DefragmentPlan {
     pub held_bytes: u64,
     /// Bytes of these that it uses.
     pub used_bytes: u64,
+    /// The number of these containers.
+    pub used_containers: u64,
     leaves: Vec<Leave>,
     duplicates: Arc<Duplicates>,
     /// Metadata containers that newest versions of other series use too.
@@ -229,7 +232,11 @@ pub fn plans_after(
     };
     for newest in &mut newest {
         newest.spent = spent.get(&newest.version.id()).copied().unwrap_or(0);
-        let recipe = newest.recipe.take().filter(|_| !ingested.contains(&pin_of(&newest.version)));
+        // A pass may have ingested the version without a look at it.
+        let is_new = |recipe: &Recipe| {
+            distinct::is_small(recipe) && newest.version.generation == 0 || !ingested.contains(&pin_of(&newest.version))
+        };
+        let recipe = newest.recipe.take().filter(is_new);
         if let Some(recipe) = recipe {
             distinct::count(context, &recipe, &mut newest.containers)?;
         }
@@ -371,6 +378,7 @@ fn plans_of(newest: &[Newest], uses: &Uses, leaves: Vec<Vec<Leave>>, duplicates:
             version: newest[version].version.clone(),
             held_bytes: all().map(|usage| usage.bytes_held).sum(),
             used_bytes: all().map(|usage| usage.bytes_used).sum(),
+            used_containers: all().len() as u64,
             containers,
             bytes,
             shared_bytes,

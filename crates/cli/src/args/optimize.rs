@@ -125,7 +125,7 @@ pub(crate) struct OptimizeArgs {
 
 /// Run maintenance continuously, as a daemon.
 ///
-/// The daemon runs a pass of `larder optimize --auto` when it starts, after snapshots were added or
+/// The daemon runs a pass of `larder optimize` when it starts, after snapshots were added or
 /// forgotten, and at least every --every. A failed or unfinished pass is repeated within five
 /// minutes. SIGTERM or Ctrl-C stops the daemon cleanly.
 #[derive(Debug, Args)]
@@ -138,10 +138,9 @@ pub(crate) struct GnodeArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) poll: Duration,
 
-    /// Copy in every pass, and not only what is worth its cost yet. With --task and --max-unused
-    /// this is always so
-    #[arg(long)]
-    pub(crate) always: bool,
+    /// Copy only what is worth its cost yet, and say why, as `larder optimize --auto` does
+    #[arg(long, conflicts_with_all = ["task", "max_unused"])]
+    pub(crate) auto: bool,
 
     /// How passes are made
     #[command(flatten)]

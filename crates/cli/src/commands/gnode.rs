@@ -15,7 +15,7 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
     opened.repository.require(Roles::OPERATE, "the daemon")?;
     let context = app.maintaining(&opened.repository, &app.interrupts.job_begins());
     app.out.remark("waiting for snapshots that are new or forgotten; SIGTERM or Ctrl-C ends this");
-    let options = MaintenanceOptions { when_worth: !args.always, ..args.pass.options(&app.global, false) };
+    let options = MaintenanceOptions { when_worth: args.auto, ..args.pass.options(&app.global, false) };
     let maintenance = allowed(app, &opened.repository, options)?;
     let options = DaemonOptions { every: args.every, poll: args.poll, maintenance };
     let warn = |id, why: &_| warn_not_rewritten(&app.out, id, why);

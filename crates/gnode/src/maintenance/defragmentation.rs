@@ -150,12 +150,22 @@ impl<'a> Defragmentation<'a> {
         }
     }
 
+    /// Bytes that may still be copied.
+    fn budget(&self) -> u64 {
+        self.options.max_rewrite.map_or(u64::MAX, |most| most.saturating_sub(self.report.bytes))
+    }
+
     /// Whether to rewrite a version now.
     fn is_worth_it(&mut self, plan: &DefragmentPlan) -> Result<bool, DefragmentError> {
         if !self.options.waits() {
             return Ok(true);
         }
-        let decision = decide(self.context, plan)?;
+        // Nothing is decided about a rewrite that does not come, because of a limit or an error.
+        let plan = plan.clone().within(self.budget());
+        let Some(plan) = plan.filter(|plan| !self.report.failed.contains_key(&plan.version.id())) else {
+            return Ok(true);
+        };
+        let decision = decide(self.context, &plan)?;
         let is_worth_it = decision.is_worth_it();
         // A round may ask several times. The report says why it rewrote the version, if it did.
         match self.report.decisions.iter_mut().find(|before| before.id == decision.id) {
@@ -182,12 +192,12 @@ impl<'a> Defragmentation<'a> {
 
     /// Returns whether to go on.
     fn rewrite(&mut self, defragmenter: &mut Defragmenter, plan: &DefragmentPlan) -> bool {
+        let budget = self.budget();
         let (report, id) = (&mut self.report, plan.version.id());
         if report.failed.contains_key(&id) {
             return true;
         }
         // Sharing copies nothing, so it is within any budget.
-        let budget = self.options.max_rewrite.map_or(u64::MAX, |most| most.saturating_sub(report.bytes));
         let Some(plan) = &plan.clone().within(budget) else { return true };
         let (mut bytes, mut stored_bytes, mut shared_bytes) = (plan.bytes, 0, plan.shared_bytes);
         if !self.options.pass.dry_run {

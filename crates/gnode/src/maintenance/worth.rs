@@ -9,6 +9,7 @@
 //! The figures are estimates from statistics of versions. Their writers may have made them up. Then
 //! rewrites come too late or too early, within the budgets of defragmentation.
 
+use larder_format::container::CONTAINER_TARGET;
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_job::JobContext;
@@ -19,6 +20,9 @@ use crate::defragment::DefragmentPlan;
 
 /// Above this share of what the version uses (percent), its containers hold too much to wait.
 const SLOW_PERCENT: u64 = 150;
+/// More containers than half as many again as full ones would be, and this number, are too many to
+/// wait: each costs a request.
+const MANY_CONTAINERS: u64 = 8;
 /// Copying this many bytes costs less than the requests of a decision.
 const CHEAP_BYTES: u64 = 1 << 20;
 /// To read and compare an old byte costs a backup one part in this number of what a new one costs.
@@ -32,6 +36,8 @@ const PAID_ONE_IN: u64 = 8;
 pub enum Reason {
     /// Its containers hold far more than it uses.
     Slow,
+    /// It uses many more containers than it would fill.
+    Many,
     /// The backups since the last rewrite pay for it.
     Paid,
     /// It shares data with others, or needs the index. The cost does not matter.
@@ -51,6 +57,8 @@ pub struct Decision {
     pub held_bytes: u64,
     /// Bytes of these that it uses.
     pub used_bytes: u64,
+    /// Data containers that it uses.
+    pub containers: u64,
     /// Bytes that the rewrite copies, at most.
     pub copied_bytes: u64,
     /// Bytes that the backups since the last rewrite pay for.
@@ -81,6 +89,7 @@ pub(super) fn decide(context: &JobContext, plan: &DefragmentPlan) -> Result<Deci
         series: version.summary.series.clone(),
         held_bytes: plan.held_bytes,
         used_bytes: plan.used_bytes,
+        containers: plan.used_containers,
         copied_bytes: plan.bytes,
         paid_bytes: 0,
         backups: 0,
@@ -108,6 +117,7 @@ fn paid<'a>(backups: impl Iterator<Item = &'a Statistics>) -> u64 {
 fn reason(of: &Decision) -> Reason {
     match () {
         () if percent(of.held_bytes, of.used_bytes) > SLOW_PERCENT => Reason::Slow,
+        () if of.containers > of.used_bytes.div_ceil(CONTAINER_TARGET as u64) * 3 / 2 + MANY_CONTAINERS => Reason::Many,
         () if of.copied_bytes <= of.paid_bytes.max(CHEAP_BYTES) => Reason::Paid,
         () => Reason::Waits,
     }
@@ -137,6 +147,7 @@ mod tests {
             series: String::new(),
             held_bytes,
             used_bytes: 600 * MB,
+            containers: 80,
             copied_bytes,
             paid_bytes: paid(backups.iter()),
             backups: backups.len() as u64,
@@ -160,6 +171,22 @@ mod tests {
     fn a_slow_version_does_not_wait() {
         assert_eq!(decided(900 * MB, 500 * MB, &[]), Reason::Waits);
         assert_eq!(decided(907 * MB, 500 * MB, &[]), Reason::Slow);
+    }
+
+    #[test]
+    fn small_containers_do_not_wait_for_ever() {
+        let of = |containers| Decision {
+            id: JobId([1; 16]),
+            series: String::new(),
+            held_bytes: 4 * MB,
+            used_bytes: 4 * MB,
+            containers,
+            copied_bytes: 2 * MB,
+            paid_bytes: 0,
+            backups: 9,
+            reason: Reason::Waits,
+        };
+        assert_eq!([9, 10].map(|containers| reason(&of(containers))), [Reason::Waits, Reason::Many]);
     }
 
     #[test]

@@ -31,12 +31,14 @@ fn decision_json(decision: &Decision) -> Value {
         "rewritten": decision.is_worth_it(),
         "reason": match decision.reason {
             Reason::Slow => "slow",
+            Reason::Many => "many",
             Reason::Paid => "paid",
             Reason::Needed => "needed",
             Reason::Waits => "waits",
         },
         "held_bytes": decision.held_bytes,
         "used_bytes": decision.used_bytes,
+        "containers": decision.containers,
         "copied_bytes": decision.copied_bytes,
         "paid_bytes": decision.paid_bytes,
         "backups": decision.backups,
@@ -50,6 +52,9 @@ fn explained(decision: &Decision) -> String {
     let holds = format!("its containers hold {} % of what it uses", decision.held_percent());
     match decision.reason {
         Reason::Slow => format!("snapshot {id} is rewritten: {holds}, too much to wait"),
+        Reason::Many => {
+            format!("snapshot {id} is rewritten: it uses {} containers, too many to wait", decision.containers)
+        }
         Reason::Paid => {
             format!("snapshot {id} is rewritten: {holds}, and copying {copied} is worth it after {backups}")
         }
