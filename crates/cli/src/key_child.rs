@@ -2,16 +2,22 @@
 //!
 //! argon2id needs 64 MiB for a moment. A process that once had them would count as that large as
 //! long as it lives, and servers and workers live long. So this program starts itself again, sends
-//! the password through a pipe, and gets 32 bytes back through another one.
+//! the password through a socket, and gets 32 bytes back.
 //!
-//! The child has no variables, no arguments but one word, and no file but these two pipes. It is
-//! not dumpable, locks and wipes what it holds as its parent does (`larder_secret`), and ends.
-//! Where no child can be started (no `/proc`, a limit on processes), the password is stretched
-//! here.
+//! The child has no variables, no arguments but one word, and no file but this socket. It locks and
+//! wipes what it holds as its parent does (`larder_secret`), and ends. Where no child can be
+//! started (no `/proc`, a limit on processes), the password is stretched here.
+//!
+//! For a moment after its start the child is dumpable, as every program. So it says when it no
+//! longer is and nobody traces it, and only then gets the password. It is a socket because another
+//! process of the user can open a pipe of a dumpable one through `/proc`, and would share it.
 
 #![expect(unsafe_code, reason = "descriptors that others left open are closed by a system call without a safe form")]
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -28,6 +34,8 @@ const HEAD_LEN: usize = 12 + 32;
 /// Bytes of the longest password, as `password` limits it.
 const PASSWORD_MAX: usize = 64 << 10;
 const KEY_LEN: usize = 32;
+/// What the child says first: it is closed to others.
+const READY: u8 = b'r';
 /// The first descriptor that is none of the child's own.
 const FIRST_FOREIGN: libc::c_int = 3;
 /// Descriptors that are closed one by one where the kernel cannot close a range (before 5.9).
@@ -47,7 +55,11 @@ pub(crate) fn is_child() -> bool {
 /// The child: reads the request, answers, and says how it went.
 pub(crate) fn answer() -> i32 {
     close_foreign();
-    match try_answer(io::stdin().lock(), io::stdout().lock()) {
+    let mut answer = io::stdout().lock();
+    if is_traced() || answer.write_all(&[READY]).and_then(|()| answer.flush()).is_err() {
+        return 1;
+    }
+    match try_answer(io::stdin().lock(), answer) {
         Ok(()) => 0,
         Err(_) => 1,
     }
@@ -62,6 +74,13 @@ fn try_answer(request: impl Read, mut answer: impl Write) -> io::Result<()> {
     let key = stretch_here(cost, &salt, password).map_err(io::Error::other)?;
     answer.write_all(&key[..])?;
     answer.flush()
+}
+
+/// Whether another process has attached to this one, or that cannot be known.
+fn is_traced() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_none_or(|tracer| tracer.trim() != "0")
 }
 
 /// Closes everything that the parent's own parent left open for it.
@@ -97,14 +116,28 @@ fn in_child(cost: KdfCost, salt: &[u8; 32], password: &[u8]) -> io::Result<(Exit
     }
     request.write_all(salt)?;
     request.write_all(password)?;
+    let (mut ours, its) = UnixStream::pair()?;
     let mut command = Command::new(SELF);
-    command.arg(WORD).env_clear().current_dir("/");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    // It may have ended already: its status says more than a broken pipe.
-    let _ = child.stdin.take().map(|mut pipe| pipe.write_all(&request));
-    let key = child.stdout.take().map(|pipe| SecretBytes::read(pipe, KEY_LEN));
-    let status = child.wait()?;
-    Ok((status, key.and_then(Result::ok).unwrap_or_default()))
+    command.arg(WORD).env_clear().current_dir("/").stderr(Stdio::null());
+    command.stdin(OwnedFd::from(its.try_clone()?)).stdout(OwnedFd::from(its));
+    let mut child = command.spawn()?;
+    // It still holds the child's ends, which would keep the socket open.
+    drop(command);
+    // It may have ended already: its status says more than a broken socket.
+    let mut ready = [0];
+    let key = match ours.read_exact(&mut ready) {
+        Ok(()) if ready == [READY] => {
+            let asked = ours.write_all(&request).and_then(|()| ours.shutdown(Shutdown::Write));
+            asked.and_then(|()| SecretBytes::read(ours, KEY_LEN)).unwrap_or_default()
+        }
+        _ => SecretBytes::default(),
+    };
+    match child.wait() {
+        Ok(status) => Ok((status, key)),
+        // Who started this process may ignore the ends of children. A whole key is an answer.
+        Err(_) if key.len() == KEY_LEN => Ok((ExitStatus::from_raw(0), key)),
+        Err(error) => Err(error),
+    }
 }
 
 /// What the child has answered. One that was killed would have been this process: to try it here is

@@ -54,8 +54,8 @@ fn caches(total: u64) -> Result<u64, Failure> {
     }
 }
 
-/// From now on this process stays below `total` bytes. To be called before the first thread is
-/// started.
+/// From now on this process tries to stay below `total` bytes. To be called before the first thread
+/// is started.
 pub(crate) fn begin(total: u64, global: &mut Global) -> Result<(), Failure> {
     global.memory = Some(caches(total)?);
     global.threads = Some(NonZeroUsize::MIN);

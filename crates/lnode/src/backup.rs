@@ -287,8 +287,9 @@ pub enum BackupError {
         /// The layout of that series.
         wanted_layout: Layout,
     },
-    /// The containers of this layout do not fit into the memory for writing.
-    #[error("series in the layout {layout} have containers of 16 MiB, which need more memory")]
+    /// The containers of this layout, or the chunks of this repository, do not fit into the memory
+    /// for writing.
+    #[error("the containers of the layout {layout}, or the large chunks of this repository, need more memory")]
     NeedsMemory {
         /// The layout.
         layout: Layout,

@@ -84,6 +84,11 @@ impl Cutting {
             Cutter::Pages => &*self.pages,
         }
     }
+
+    /// Bytes of the longest chunk of any cutter.
+    pub fn chunk_max(&self) -> usize {
+        self.content.params().max.max(self.pages.params().max) as usize
+    }
 }
 
 /// Consecutive chunks: their bytes, lengths and fingerprints.

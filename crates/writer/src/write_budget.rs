@@ -28,11 +28,13 @@ impl WriteBudget {
     pub const SMALL: Self =
         Self { waiting: 9 << 20, container_target: 4 << 20, payload_max: 4 << 20, frame_target: 256 << 10 };
 
-    /// Whether an open container of data and one of metadata can always be closed: they and the
-    /// frames that do not belong to them yet fit together.
-    pub fn suffices_for(&self, layout: Layout) -> bool {
+    /// Whether an open container of data and one of metadata can always be closed, with chunks of
+    /// up to `chunk_max` bytes: they and the frames that do not belong to them yet fit together. A
+    /// frame is closed by the chunk that exceeds its target.
+    pub fn suffices_for(&self, layout: Layout, chunk_max: usize) -> bool {
         let open = self.payload_max.max(self.payload_min(layout)) + self.payload_max;
-        self.container_target <= self.payload_max && open + 2 * self.frame_target <= self.waiting
+        let frames = 2 * self.frame_target + chunk_max;
+        self.container_target <= self.payload_max && open + frames <= self.waiting
     }
 
     /// Bytes of chunks that a data container holds at least, unless it is the last of a job.
@@ -66,12 +68,15 @@ mod tests {
 
     #[test]
     fn open_containers_can_always_be_closed() {
+        const USUAL: usize = 16 << 10;
+        const LARGEST: usize = 8 << 20;
         for layout in [Layout::Standard, Layout::Lifecycle] {
-            assert!(WriteBudget::default().suffices_for(layout));
+            assert!(WriteBudget::default().suffices_for(layout, LARGEST));
         }
-        assert!(WriteBudget::SMALL.suffices_for(Layout::Standard));
-        assert!(!WriteBudget::SMALL.suffices_for(Layout::Lifecycle), "its containers are larger than all of it");
+        assert!(WriteBudget::SMALL.suffices_for(Layout::Standard, USUAL));
+        assert!(!WriteBudget::SMALL.suffices_for(Layout::Standard, LARGEST), "a chunk would wait for ever");
+        assert!(!WriteBudget::SMALL.suffices_for(Layout::Lifecycle, USUAL), "its containers are larger than all of it");
         let without_meta = WriteBudget { waiting: 8 << 20, ..WriteBudget::SMALL };
-        assert!(!without_meta.suffices_for(Layout::Standard));
+        assert!(!without_meta.suffices_for(Layout::Standard, USUAL));
     }
 }

@@ -228,6 +228,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("larder fleet run images.toml", "Back up the images of an inventory, and add them to the index"),
             ("larder fleet run images.toml --dry-run", "Show the images and what they are compared with"),
             ("larder fleet status", "Show the stages of batches"),
+            ("larder fleet clean", "Delete what ended batches left"),
         ],
     ),
     (

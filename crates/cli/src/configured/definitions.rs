@@ -13,7 +13,8 @@ use larder_profile::nearest::did_you_mean;
 use crate::args;
 
 /// Options that no file has: they choose the file or what is in it, or ask for help.
-const NEVER: [&str; 7] = ["help", "version", "config", "profile", "repo", "repository-file", "password-fd"];
+const NEVER: [&str; 8] =
+    ["help", "version", "config", "profile", "repo", "repository-file", "password-fd", "total-memory"];
 
 /// The definitions of all verbs.
 pub(crate) struct Definitions {

@@ -181,7 +181,7 @@ fn run(
         context.progress.note(why_all_is_read(context));
     }
     let layout = announced.policy.layout();
-    if !options.write.suffices_for(layout) {
+    if !options.write.suffices_for(layout, cutting.chunk_max()) {
         return Err(BackupError::NeedsMemory { layout });
     }
     let output = Output::within(context, job, options.compression, options.write)?;
