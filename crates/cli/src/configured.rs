@@ -9,9 +9,10 @@
 mod check;
 mod compose;
 mod definitions;
-mod environment_file;
+pub(crate) mod environment_file;
 mod layers;
 pub(crate) mod schema;
+mod second;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ pub(crate) use check::{check_all, repositories};
 pub(crate) use compose::{Wanted, step};
 pub(crate) use definitions::{Definitions, Shape, shape};
 pub(crate) use layers::{chosen, layers};
+pub(crate) use second::second;
 
 /// Verbs that the file has no part in.
 const WITHOUT: [&str; 4] = ["completions", "man", "version", "unlock"];

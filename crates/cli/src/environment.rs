@@ -20,14 +20,18 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 /// The location of the repository: `-r/--repo`, `--repository-file`, `LARDER_REPOSITORY`,
 /// `LARDER_REPOSITORY_FILE`.
 pub(crate) fn location(global: &Global) -> Result<Location, Failure> {
+    let (location, file) = location_variables(global);
     let text = if let Some(text) = &global.repo {
         text.clone()
     } else if let Some(path) = &global.repository_file {
         location_from_file(path)?
-    } else if let Some(text) = variable("LARDER_REPOSITORY") {
+    } else if let Some(text) = variable(location) {
         text
-    } else if let Some(path) = variable("LARDER_REPOSITORY_FILE") {
+    } else if let Some(path) = variable(file) {
         location_from_file(Path::new(&path))?
+    } else if global.is_source {
+        let missing = Failure::usage("no repository to copy from was named");
+        return Err(missing.advise("use --from-repo LOCATION or LARDER_FROM_REPOSITORY"));
     } else {
         return Err(Failure::usage("no repository was named").advise("use -r/--repo LOCATION or LARDER_REPOSITORY"));
     };
@@ -36,8 +40,17 @@ pub(crate) fn location(global: &Global) -> Result<Location, Failure> {
 
 /// Whether an option or a variable names the repository.
 pub(crate) fn names_repository(global: &Global) -> bool {
-    let variables = ["LARDER_REPOSITORY", "LARDER_REPOSITORY_FILE"];
-    global.repo.is_some() || global.repository_file.is_some() || variables.iter().any(|name| variable(name).is_some())
+    let (location, file) = location_variables(global);
+    let is_set = |name| variable(name).is_some();
+    global.repo.is_some() || global.repository_file.is_some() || is_set(location) || is_set(file)
+}
+
+/// The variables with the location, and with the name of a file that contains it.
+fn location_variables(global: &Global) -> (&'static str, &'static str) {
+    match global.is_source {
+        false => ("LARDER_REPOSITORY", "LARDER_REPOSITORY_FILE"),
+        true => ("LARDER_FROM_REPOSITORY", "LARDER_FROM_REPOSITORY_FILE"),
+    }
 }
 
 fn location_from_file(path: &Path) -> Result<OsString, Failure> {

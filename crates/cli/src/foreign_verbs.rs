@@ -13,8 +13,8 @@ const TABLE: [(&[&str], &str); 14] = [
         "`larder mount DIR` shows snapshots as folders, and `umount DIR` ends that",
     ),
     (
-        &["copy", "sync", "transfer", "clone", "sync-to"],
-        "a repository is plain files or objects: copy all of them with rsync, rclone or the tools of the storage, and use the copy",
+        &["sync", "transfer", "clone", "sync-to"],
+        "`larder copy` copies snapshots into another repository; a whole repository is plain files or objects, for rsync or rclone",
     ),
     (
         &["rename", "recreate", "comment", "description"],

@@ -59,7 +59,12 @@ impl PasswordSource {
         let flag = password_file.clone().map(Self::File);
         let flag = flag.or_else(|| password_command.clone().map(Self::Command));
         let flag = flag.or_else(|| password_fd.map(Self::Descriptor));
-        flag.unwrap_or_else(|| Self::of_variables("LARDER_PASSWORD_FILE", "LARDER_PASSWORD_COMMAND", "LARDER_PASSWORD"))
+        flag.unwrap_or_else(|| match global.is_source {
+            false => Self::of_variables("LARDER_PASSWORD_FILE", "LARDER_PASSWORD_COMMAND", "LARDER_PASSWORD"),
+            true => {
+                Self::of_variables("LARDER_FROM_PASSWORD_FILE", "LARDER_FROM_PASSWORD_COMMAND", "LARDER_FROM_PASSWORD")
+            }
+        })
     }
 
     /// The source of a new key's password.
@@ -92,7 +97,8 @@ impl PasswordSource {
         let Global { key_file, password_file, password_command, password_fd, insecure_no_password, .. } = global;
         let is_password_named =
             password_file.is_some() || password_command.is_some() || password_fd.is_some() || *insecure_no_password;
-        let of_variable = || variable("LARDER_KEY_FILE").filter(|_| !is_password_named).map(PathBuf::from);
+        let name = if global.is_source { "LARDER_FROM_KEY_FILE" } else { "LARDER_KEY_FILE" };
+        let of_variable = || variable(name).filter(|_| !is_password_named).map(PathBuf::from);
         key_file.clone().or_else(of_variable)
     }
 

@@ -172,6 +172,11 @@ impl Versions {
         all
     }
 
+    /// The same with those that a closed domain refuses: they are there.
+    pub(crate) fn all_and_refused(&self) -> Vec<Version> {
+        self.all().into_iter().chain(self.refused.iter().cloned()).collect()
+    }
+
     /// Whether any snapshot cannot be read, with or without a match of the filter.
     pub(crate) fn has_unreadable(&self) -> bool {
         self.has_unreadable

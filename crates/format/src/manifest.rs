@@ -148,8 +148,8 @@ pub struct Statistics {
 
 /// The version that another one was made of.
 ///
-/// It says what the maker claims. A rewritten version holds a part of its origin, or all of it with
-/// other facts for people.
+/// It says what the maker claims. A copy holds the contents of its origin, cut in another way. A
+/// rewritten or saved version holds a part of its origin, or all of it with other facts for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Origin {
@@ -250,7 +250,8 @@ pub struct Summary {
     #[n(20)]
     #[cbor(default, skip_if = "cbor::is_zero")]
     pub domain_epoch: u32,
-    /// The version that this one was made of by a rewrite; left out for backups.
+    /// The version that this one was made of by a copy, a rewrite or a repair; left out for
+    /// backups.
     #[n(21)]
     pub origin: Option<Origin>,
     /// The domain of the job: in the header, not among the fields.
@@ -443,6 +444,11 @@ pub enum Head {
 }
 
 impl Summary {
+    /// Whether it was copied from another repository than this one, as its maker says.
+    pub fn is_copy_in(&self, own: RepositoryId) -> bool {
+        self.origin.is_some_and(|origin| origin.repository != own)
+    }
+
     /// Opens the summary from the first bytes of a register; says how many it needs when they are
     /// too few.
     pub fn decode_head(

@@ -10,6 +10,7 @@ use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
+use larder_job::JobContext;
 use larder_lifecycle::lifecycle_map::{Categories, categories};
 use larder_store::catalog::Version;
 use larder_store::forget_marks::OwnedVersion;
@@ -231,4 +232,62 @@ pub async fn create_decided(
         }
     }
     forgot
+}
+
+/// A version to forget, and its successor.
+#[derive(Debug, Clone)]
+pub struct Replaced {
+    /// The version.
+    pub old: OwnedVersion,
+    /// The one that was made of it.
+    pub new: OwnedVersion,
+    /// The tags of the old one, which the new one has as well.
+    pub tags: Vec<String>,
+}
+
+/// The outcome of forgetting versions that have successors.
+#[derive(Debug, Default)]
+pub struct Replacement {
+    /// The old versions.
+    pub forgot: Forgot,
+    /// Old versions that stay because their successors could not be held, with the reason.
+    pub unheld: Vec<(JobId, PinError)>,
+}
+
+/// Forgets versions that have successors. `stands` looks at the successors, and names the old
+/// versions that may go. Nobody can forget a successor between that look and the mark of its
+/// predecessor: it is held meanwhile.
+///
+/// # Errors
+/// `stands` fails, and nothing was forgotten.
+pub fn replace<E>(
+    context: &JobContext,
+    replaced: &[Replaced],
+    mark: &Forgotten,
+    stands: impl FnOnce() -> Result<HashSet<JobId>, E>,
+) -> Result<Replacement, E> {
+    let repository = &context.repository;
+    let mut replacement = Replacement::default();
+    let (mut held, mut holds) = (Vec::new(), Vec::new());
+    for one in replaced {
+        match context.executor.block_on(repository.hold(one.new, mark.time_ms, &mark.host, &mark.reason)) {
+            Ok(hold) => {
+                holds.push(hold);
+                held.push(one);
+            }
+            Err(error) => replacement.unheld.push((one.old.version.job, error)),
+        }
+    }
+    let standing = stands();
+    if let Ok(standing) = &standing {
+        let goes = held.iter().filter(|one| standing.contains(&one.old.version.job));
+        let marks = goes.map(|one| (one.old, mark.clone(), Some(one.tags.clone()))).collect();
+        replacement.forgot = context.executor.block_on(create_decided(repository, marks));
+    }
+    for hold in holds {
+        if let Err(error) = context.executor.block_on(repository.release(hold, context.clock.now_ms())) {
+            tracing::warn!(%error, "a snapshot stays pinned that was made of another one");
+        }
+    }
+    standing.map(|_| replacement)
 }

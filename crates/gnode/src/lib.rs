@@ -34,6 +34,7 @@ mod kind_tests;
 mod known_versions;
 mod lifespans;
 pub mod maintenance;
+pub mod mirror;
 pub mod pass;
 pub mod proof;
 pub mod reclaim;

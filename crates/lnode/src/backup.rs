@@ -34,6 +34,7 @@ mod similar;
 mod similar_series;
 mod skip_duplicates;
 mod stream_supply;
+mod supplied;
 mod taken_over;
 mod unchanged_files;
 mod unchanged_parts;
@@ -42,6 +43,7 @@ pub use image::{ImageInput, ImageReader, MapOutcome, MapReport, MapTrust};
 pub use image_scan::{ImageScan, scan_image};
 pub use run::backup;
 pub use scan_chunks::{GoOn, Show, collect};
+pub use supplied::{EntrySource, SuppliedEntry};
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -52,7 +54,7 @@ use larder_format::ErrorKind;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::layout::Layout;
-use larder_format::manifest::{Statistics, Summary};
+use larder_format::manifest::{Origin, Statistics, Summary};
 use larder_job::JobContext;
 use larder_source::Walk;
 use larder_store::RepositoryError;
@@ -77,6 +79,8 @@ pub enum Input {
     },
     /// Bytes that can be read at any offset, stored as a file.
     Image(ImageInput),
+    /// Complete entries, such as those of a version in another repository.
+    Entries(Box<dyn EntrySource>),
 }
 
 impl std::fmt::Debug for Input {
@@ -85,6 +89,7 @@ impl std::fmt::Debug for Input {
             Self::Tree(_) => "Tree",
             Self::Stream { .. } => "Stream",
             Self::Image(_) => "Image",
+            Self::Entries(_) => "Entries",
         })
     }
 }
@@ -149,6 +154,19 @@ pub struct BackupOptions {
     pub block: usize,
     /// The id of the job, and so of the version, if it has to be known before. It is a new one.
     pub job: Option<JobId>,
+    /// The version of which this one is a copy, to record.
+    pub copy_of: Option<CopyOf>,
+}
+
+/// Facts of the original that a copy records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyOf {
+    /// The original.
+    pub origin: Origin,
+    /// When its backup began, milliseconds since the epoch. Times of files are compared with it.
+    pub started_ms: u64,
+    /// Files and folders that its backup could not read.
+    pub errors: u64,
 }
 
 impl BackupOptions {
@@ -182,6 +200,7 @@ impl BackupOptions {
             write: WriteBudget::default(),
             block: BLOCK_BYTES,
             job: None,
+            copy_of: None,
         }
     }
 }
@@ -249,6 +268,9 @@ pub enum BackupError {
         /// The error.
         source: std::io::Error,
     },
+    /// The entries to back up could not be read.
+    #[error("the snapshot cannot be read: {0}")]
+    Source(#[source] RepositoryError),
     /// None of the paths could be read: an empty version would be of no use.
     #[error("nothing could be read: no version was made")]
     NothingRead,
@@ -330,7 +352,7 @@ impl BackupError {
             | Self::NeedsMemory { .. } => ErrorKind::Precondition,
             Self::WorkerDied => ErrorKind::Bug,
             Self::Commit(error) => error.kind(),
-            Self::Repository(error) => error.kind(),
+            Self::Repository(error) | Self::Source(error) => error.kind(),
         }
     }
 }

@@ -5,12 +5,14 @@ use std::io;
 use larder_format::ErrorKind;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
+use larder_reader::ReadError;
 use larder_source::target::TargetError;
 use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
 use larder_testkit::assert_kinds;
 
 use crate::assemble::AssembleError;
+use crate::transfer::CopyError;
 use crate::{BackupError, RestoreError};
 
 #[test]
@@ -36,6 +38,7 @@ fn every_error_has_its_kind() {
         BackupError::NeedsMemory { .. } =>
             BackupError::NeedsMemory { layout: Layout::Lifecycle }, ErrorKind::Precondition;
         BackupError::Commit(_) => BackupError::Commit(CommitError::Fenced), ErrorKind::LostRace;
+        BackupError::Source(_) => BackupError::Source(RepositoryError::NoKeys), ErrorKind::BadKey;
         BackupError::Repository(_) => BackupError::Repository(RepositoryError::NoKeys), ErrorKind::BadKey;
     });
     let container = ContainerId { kind: ContainerKind::Data, job: id, seq: 0 };
@@ -48,6 +51,10 @@ fn every_error_has_its_kind() {
             AssembleError::OtherLength { stream_bytes: 0, entry_bytes: 1 }, ErrorKind::Bug;
         AssembleError::Commit(_) => AssembleError::Commit(CommitError::Fenced), ErrorKind::LostRace;
         AssembleError::Repository(_) => AssembleError::Repository(RepositoryError::NoKeys), ErrorKind::BadKey;
+    });
+    assert_kinds!(CopyError {
+        CopyError::Read(_) => CopyError::Read(ReadError::Forgotten { id }), ErrorKind::Precondition;
+        CopyError::Backup(_) => CopyError::Backup(BackupError::Interrupted), ErrorKind::Interrupted;
     });
     assert_kinds!(RestoreError {
         RestoreError::Interrupted => RestoreError::Interrupted, ErrorKind::Interrupted;

@@ -20,9 +20,10 @@ pub mod backup;
 #[cfg(test)]
 mod kind_tests;
 pub mod restore;
+pub mod transfer;
 
 pub use backup::{
-    BackupError, BackupOptions, BackupReport, Base, ImageInput, ImageReader, ImageScan, Input, MapOutcome, MapReport,
-    MapTrust, WhyBase, backup, scan_image,
+    BackupError, BackupOptions, BackupReport, Base, CopyOf, EntrySource, ImageInput, ImageReader, ImageScan, Input,
+    MapOutcome, MapReport, MapTrust, WhyBase, backup, scan_image,
 };
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore, restore_begun};

@@ -10,15 +10,13 @@
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind, Extent, path_order};
-use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 use lru::LruCache;
 
 use crate::entries::PlacedEntry;
-use crate::recipe_reader::{RecipeReader, SegmentPlace};
+use crate::spans::Spans;
 use crate::version::VersionReader;
 
 /// Remembered first names of hard links: all names of a file then cost one search.
@@ -52,7 +50,7 @@ pub fn diff<E: From<RepositoryError>>(
 ) -> Result<(), E> {
     let (mut olds, mut news) = (old.0.placed_below(old.1), new.0.placed_below(new.1));
     let (mut before, mut after) = (olds.next().transpose()?, news.next().transpose()?);
-    let mut contents = Contents { old: Side::new(old.0), new: Side::new(new.0) };
+    let mut contents = Contents { old: Side::new(old.0), new: Side::new(new.0), spans: Spans::new(old.0, new.0) };
     loop {
         let names = (before.as_ref().map(|entry| below(entry, old.1)), after.as_ref().map(|entry| below(entry, new.1)));
         let order = match names {
@@ -110,6 +108,7 @@ fn same_metadata(a: &Entry, b: &Entry) -> bool {
 struct Contents<'a> {
     old: Side<'a>,
     new: Side<'a>,
+    spans: Spans,
 }
 
 impl Contents<'_> {
@@ -142,34 +141,12 @@ impl Contents<'_> {
         let stored: u64 = a.runs.iter().map(|run| run.length).sum();
         let mut at = 0;
         while at < stored {
-            match self.same_span(a.data_offset + at, b.data_offset + at, stored - at)? {
+            match self.spans.same_span(a.data_offset + at, b.data_offset + at, stored - at)? {
                 0 => return Ok(false),
                 span => at += span,
             }
         }
         Ok(true)
-    }
-
-    /// The number of next stream bytes known to be equal; 0 when the next chunks differ.
-    fn same_span(&mut self, a: u64, b: u64, most: u64) -> Result<u64, RepositoryError> {
-        let (Some(old), Some(new)) = (self.old.recipe.segment_around(a)?, self.new.recipe.segment_around(b)?) else {
-            return Ok(0);
-        };
-        if old.fingerprint == new.fingerprint && a - old.start == b - new.start {
-            return Ok((old.end - a).min(most));
-        }
-        let (old, new) = (self.old.records_from(old, a)?, self.new.records_from(new, b)?);
-        let mut span = 0;
-        for (old, new) in old.iter().zip(new) {
-            if span >= most {
-                break;
-            }
-            if old.chunk.fingerprint != new.chunk.fingerprint || old.chunk.size != new.chunk.size {
-                return Ok(0);
-            }
-            span += u64::from(old.chunk.size);
-        }
-        Ok(span)
     }
 }
 
@@ -193,17 +170,12 @@ impl Content {
 /// One of two versions.
 struct Side<'a> {
     reader: &'a VersionReader,
-    recipe: RecipeReader,
     first_names: LruCache<Vec<u8>, Option<Content>>,
-    segment: Option<(u32, Arc<Vec<ChunkRecord>>)>,
-    /// Stream offsets at which the records of that segment begin.
-    starts: Vec<u64>,
 }
 
 impl<'a> Side<'a> {
     fn new(reader: &'a VersionReader) -> Self {
-        let (recipe, first_names) = (reader.data_names(), LruCache::new(FIRST_NAMES));
-        Self { reader, recipe, first_names, segment: None, starts: Vec::new() }
+        Self { reader, first_names: LruCache::new(FIRST_NAMES) }
     }
 
     /// The place of the content of a file, or of a hard link's target.
@@ -215,22 +187,5 @@ impl<'a> Side<'a> {
         let content = self.reader.placed(target)?.as_ref().and_then(Content::of);
         self.first_names.put(target.clone(), content.clone());
         Ok(content)
-    }
-
-    /// The records of a segment from the one that begins at `offset`; none when no record begins
-    /// there.
-    fn records_from(&mut self, place: SegmentPlace, offset: u64) -> Result<&[ChunkRecord], RepositoryError> {
-        if self.segment.as_ref().is_none_or(|(number, _)| *number != place.number) {
-            let records = self.recipe.segment(place.number)?;
-            self.starts.clear();
-            let mut start = place.start;
-            for record in records.iter() {
-                self.starts.push(start);
-                start += u64::from(record.chunk.size);
-            }
-            self.segment = Some((place.number, records));
-        }
-        let records = self.segment.as_ref().map_or(&[][..], |(_, records)| records.as_slice());
-        Ok(self.starts.binary_search(&offset).map_or(&[], |first| &records[first..]))
     }
 }

@@ -32,7 +32,9 @@ mod read_lease;
 mod recipe_reader;
 mod references;
 mod resolved;
+mod spans;
 mod stats;
+mod stored_bytes;
 mod version;
 mod versions_ahead;
 mod visit;
@@ -48,6 +50,8 @@ pub use random::{Contents, FrameCache, Hydrated, Piece, RandomError, RandomFile,
 pub use read_lease::{LeaseLost, ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;
+pub use spans::Spans;
 pub use stats::{RepositoryStats, stats};
+pub use stored_bytes::StoredBytes;
 pub use version::VersionReader;
 pub use versions_ahead::{ReadManifest, VersionsAhead};

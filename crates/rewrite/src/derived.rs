@@ -156,8 +156,10 @@ fn announced<D: Derivation>(
         Ok(summary) => summary,
         Err(refusal) => return Ok((Derived::Refused(refusal), None)),
     };
-    // A part of a version of this machine is its own as well. That of others stays theirs.
-    let witness = context.machine.witness(&summary).filter(|_| context.machine.made(&old.summary));
+    // A part of a version of this machine is its own as well. That of others stays theirs, and so
+    // does that of a copy, which this machine made of what another one saw.
+    let is_own = context.machine.made(&old.summary) && !old.summary.is_copy_in(repository.config().repository);
+    let witness = context.machine.witness(&summary).filter(|_| is_own);
     let summary = Summary { witness, ..summary };
     commit(context, new, Manifest { summary, data, metadata, containers }).map(|(made, created)| match made {
         true => (Derived::Made(new.job), created),

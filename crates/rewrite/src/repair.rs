@@ -19,7 +19,9 @@ mod salvage;
 mod sharing;
 
 pub use heal::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
-pub use salvage::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage};
+pub use salvage::{
+    Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, is_saved_from, replaced, salvage,
+};
 
 pub use crate::error::RepairError;
 

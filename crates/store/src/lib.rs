@@ -33,6 +33,7 @@ mod error_kind;
 pub mod fleet_batches;
 pub mod forget_marks;
 pub mod generations;
+pub mod holds;
 mod in_its_place;
 pub mod jobs;
 mod key_object;

@@ -89,6 +89,14 @@ fn entry(state: PinState, time_ms: u64, host: &str, reason: &str) -> PinEntry {
     PinEntry { state, time_ms, host: host.to_owned(), reason: reason.to_owned(), tags: None }
 }
 
+/// How reasons of holds begin (`holds.rs`).
+pub(crate) const HELD: &str = "held: ";
+
+/// Whether an entry is a hold. A pin over it is an entry of its own.
+fn is_hold(entry: &PinEntry) -> bool {
+    entry.state == PinState::Pinned && entry.reason.starts_with(HELD)
+}
+
 /// The entries of one version.
 #[derive(Debug, Default)]
 pub struct PinLine {
@@ -197,7 +205,7 @@ impl Repository {
                 {
                     return Err(PinError::Retagged);
                 }
-                (Some(entry), state, None) if entry.state == state => return Ok(()),
+                (Some(entry), state, None) if entry.state == state && !is_hold(&entry) => return Ok(()),
                 (None, PinState::Unpinned, None) => return Ok(()),
                 _ => {}
             }

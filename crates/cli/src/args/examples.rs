@@ -197,6 +197,17 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "copy",
+        &[
+            ("larder -r /mnt/usb/repo copy --from-repo s3://bucket/prefix", "Copy all snapshots that have no copy yet"),
+            (
+                "larder -r /mnt/usb/repo copy --from-repo /srv/repo --latest 1 --host web1",
+                "Copy the newest snapshot of each series of a host",
+            ),
+            ("larder -r /mnt/usb/repo copy --from-repo /srv/repo --delete", "Keep a mirror"),
+        ],
+    ),
+    (
         "rewrite",
         &[
             ("larder rewrite --exclude /home/u/.netrc --forget", "Take a file out of all snapshots"),

@@ -161,6 +161,10 @@ pub(crate) struct Global {
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
     pub(crate) retry_lock: Option<String>,
 
+    /// Whether this is the second repository of a command: its variables are `LARDER_FROM_…`.
+    #[arg(skip)]
+    pub(crate) is_source: bool,
+
     /// See there
     #[command(flatten)]
     pub(crate) storage: StorageArgs,

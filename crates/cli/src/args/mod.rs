@@ -4,6 +4,7 @@
 //! aliases. The doc comments here are the help texts and the manual pages.
 
 mod backup;
+mod copy;
 mod examples;
 mod fetch;
 mod fleet;
@@ -35,6 +36,7 @@ mod volume_repository;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
+pub(crate) use copy::CopyArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use fleet::{FleetArgs, FleetCommand, FleetRunArgs, FleetStatusArgs};
@@ -140,6 +142,11 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
              Exit code 11: another run of the profile is not over.\n\
              If steps ended differently, the most serious code of them.\n"
         }
+        "copy" => {
+            "Exit code 3: some snapshots were not copied, or some copies not forgotten.\n\
+             Exit code 12: a password is wrong, or a key may not do this.\n\
+             Exit code 13: snapshots of the other repository are damaged or cannot be read.\n"
+        }
         "rewrite" => {
             "Exit code 3: some snapshots could not be rewritten, or not be forgotten.\n\
              Exit code 13: some snapshots are damaged, and were not rewritten.\n"
@@ -241,6 +248,8 @@ pub(crate) enum Command {
     Unpin(UnpinArgs),
     /// Change the tags of snapshots
     Tag(TagArgs),
+    /// Copy snapshots from another repository into this one
+    Copy(Box<CopyArgs>),
     /// Make snapshots without some files, or with another host, time or series
     Rewrite(Box<RewriteArgs>),
     /// List series, and change their settings
@@ -301,6 +310,7 @@ impl Command {
             Self::Pin(_) => "pin",
             Self::Unpin(_) => "unpin",
             Self::Tag(_) => "tag",
+            Self::Copy(_) => "copy",
             Self::Rewrite(_) => "rewrite",
             Self::Series(_) => "series",
             Self::Layout(_) => "layout",

@@ -8,6 +8,7 @@ mod check;
 mod client_lines;
 mod completions;
 mod config;
+mod copy;
 mod diff;
 mod dump;
 mod find;
@@ -69,6 +70,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Pin(args) => pin::pin(app, &args),
         Command::Unpin(args) => pin::unpin(app, &args),
         Command::Tag(args) => tag::run(app, &args),
+        Command::Copy(args) => copy::run(app, &args),
         Command::Rewrite(args) => rewrite::run(app, &args),
         Command::Series(args) => series::run(app, &args),
         Command::Layout(args) => layout::run(app, &args),

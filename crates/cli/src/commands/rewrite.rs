@@ -8,9 +8,10 @@ use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
 use larder_gnode::first_seen::unconfirmed;
-use larder_gnode::forget::{create_decided, pin_of};
+use larder_gnode::forget::{Replaced, Replacement, pin_of, replace};
 use larder_job::JobContext;
 use larder_rewrite::change::{ChangeOptions, ChangeOutcome, ChangedVersion, LeftOut, change, stands};
+use larder_rewrite::repair::RepairError;
 use larder_source::Excludes;
 use larder_store::Repository;
 use larder_store::catalog::Version;
@@ -152,20 +153,30 @@ impl Rewriting<'_> {
         let repository = &self.context.repository;
         let series = self.args.new_series.as_ref().unwrap_or(&version.summary.series);
         let series = repository.keys().series_key_in(version.summary.domain, series);
-        if !stands(&self.context, Pin { series, job: new })? {
-            let missing = format!("the new snapshot {} is gone or damaged, so the old one stays", new.short());
-            self.fail(version.id(), Failure::new(Exit::Damage, missing));
-            return Ok(());
-        }
+        let new = Pin { series, job: new };
+        let domain = version.summary.domain;
         let mark = Forgotten {
             time_ms: self.context.clock.now_ms(),
             host: environment::host(),
-            reason: format!("{}: rewritten as {new}", environment::user()),
+            reason: format!("{}: rewritten as {}", environment::user(), new.job),
         };
         let owned = OwnedVersion::from(version);
         // A tag that it got meanwhile is not in the new one.
-        let tags = Some(version.summary.tags.clone());
-        let forgot = self.app.block_on(create_decided(repository, vec![(owned, mark, tags)]));
+        let tags = version.summary.tags.clone();
+        let replaced = Replaced { old: owned, new: OwnedVersion { domain, version: new }, tags };
+        let mut is_there = true;
+        let Replacement { forgot, unheld } = replace(&self.context, &[replaced], &mark, || {
+            is_there = stands(&self.context, new)?;
+            Ok::<_, RepairError>(is_there.then_some(owned.version.job).into_iter().collect())
+        })?;
+        for (_, error) in unheld {
+            let why = format!("the new snapshot {} cannot be relied on, so the old one stays", new.job.short());
+            self.fail(version.id(), Failure::from(error).while_doing(&why));
+        }
+        if !is_there {
+            let missing = format!("the new snapshot {} is gone or damaged, so the old one stays", new.job.short());
+            self.fail(version.id(), Failure::new(Exit::Damage, missing));
+        }
         self.context.machine.forget_versions(forgot.done.iter().map(|_| owned.version));
         self.forgotten.extend(forgot.done);
         for (id, error) in forgot.failed {

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 const SIZE_MAX: u64 = 64 << 10;
 
 /// Reads a file.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Vec<(String, String)>, Failure> {
     let shown = path.display();
     let failed = |error: std::io::Error| {
         Failure::of(Exit::Unreachable, &error).while_doing(&format!("cannot read the environment file {shown}"))

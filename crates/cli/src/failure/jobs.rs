@@ -7,6 +7,7 @@ use larder_gnode::pass::PassError;
 use larder_index::IndexError;
 use larder_job::RolledBack;
 use larder_lifecycle::convert_layout::ConvertError;
+use larder_lnode::transfer::CopyError;
 use larder_lnode::{BackupError, RestoreError};
 use larder_reader::{LeaseLost, RandomError, ReadError};
 use larder_rewrite::check::CheckError;
@@ -179,12 +180,21 @@ impl From<ConvertError> for Failure {
     }
 }
 
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Read(error) => error.into(),
+            CopyError::Backup(error) => error.into(),
+        }
+    }
+}
+
 impl From<BackupError> for Failure {
     fn from(error: BackupError) -> Self {
         let kind = error.kind();
         match error {
             BackupError::Commit(error) => error.into(),
-            BackupError::Repository(error) => error.into(),
+            BackupError::Repository(error) | BackupError::Source(error) => error.into(),
             BackupError::NoSuchBase { id } => Self::new(kind, format!("there is no snapshot {id} to compare with"))
                 .advise("`larder snapshots` lists what there is"),
             BackupError::NothingRead => Self::new(kind, "nothing could be read: no snapshot was made"),

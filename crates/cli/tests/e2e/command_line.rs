@@ -78,7 +78,7 @@ fn help_lists_verbs_and_exit_codes() {
 #[test]
 fn verbs_and_options_of_other_programs_are_answered() {
     let play = Play::with_repository();
-    for (verb, instead) in [("browse", "larder mount"), ("copy", "rsync"), ("rebuild-index", "larder check")] {
+    for (verb, instead) in [("browse", "larder mount"), ("sync", "larder copy"), ("rebuild-index", "larder check")] {
         play.larder([verb, "latest"]).code(2).says(&format!("no `larder {verb}`")).says(instead).in_two_lines();
     }
     let ran = play.larder(["browse", "--json"]).code(2);

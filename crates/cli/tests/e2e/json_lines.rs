@@ -48,6 +48,7 @@ fn the_type_of_a_message_comes_first() {
         &["unpin", "latest"],
         &["tag", "--add", "u", "latest"],
         &["rewrite", "latest", "--exclude", "absent", "--new-host", "other", "--dry-run"],
+        &["copy", "--from-repo", "repository", "--from-insecure-no-password"],
         &["series", "list"],
         &["series", "set", "--default", "--layout", "standard"],
         &["series", "show", "--default"],

@@ -82,6 +82,7 @@ pub(crate) fn finish(
             paths: vec![shown],
             program: options.program.clone(),
             source: SourceKind::Stream,
+            origin: None,
         };
         let stores: Vec<JobId> = hosts.iter().map(|host| batch.host(*host).store).collect();
         let held = |id: &ContainerId| {

@@ -29,6 +29,7 @@ mod maintenance;
 mod many_series;
 mod metadata_left;
 mod mfdedup_pitfalls;
+mod mirroring;
 mod one_lie;
 mod one_memory;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]

@@ -4,7 +4,7 @@ use larder_format::content::ContentRoots;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::lease::{Done, Pin};
-use larder_format::manifest::{Manifest, SourceKind, Statistics, Summary};
+use larder_format::manifest::{Manifest, Origin, SourceKind, Statistics, Summary};
 use larder_format::names;
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
@@ -43,6 +43,8 @@ pub struct Description {
     pub program: String,
     /// Tree or stream.
     pub source: SourceKind,
+    /// The version of another repository of which this one is a copy.
+    pub origin: Option<Origin>,
 }
 
 /// What a version holds.
@@ -106,7 +108,7 @@ pub fn manifest(
         witness: None,
         domain_name: repository.keys().secrets().domain_name.clone(),
         domain_epoch: repository.keys().secrets().domain_epoch,
-        origin: None,
+        origin: description.origin,
     };
     let summary = Summary { witness: context.machine.witness(&summary), ..summary };
     Ok(Manifest { summary, data, metadata, containers })

@@ -27,7 +27,9 @@ pub(super) enum EntryChange {
 #[derive(Debug)]
 enum Work {
     /// Unchanged: its bytes are at this offset of the base's data stream.
-    Keep { entry: Entry, data_offset: u64 },
+    Keep { entry: Entry, data_offset: u64, fate: EntryChange },
+    /// Complete, with its contents.
+    Supplied { entry: Entry, contents: Vec<u8>, fate: EntryChange },
     /// To be completed, and read if it is a file.
     Read { found: Found, fate: EntryChange },
     /// A further name of an earlier file.
@@ -48,7 +50,7 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) enum Ready {
     /// Unchanged: its bytes are at this offset of the base's data stream.
-    Keep { entry: Entry, data_offset: u64 },
+    Keep { entry: Entry, data_offset: u64, fate: EntryChange },
     /// Complete; the next `chunks` chunks of the batch are its contents.
     Entry { entry: Entry, fate: EntryChange, chunks: usize },
     /// A further name of an earlier file.
@@ -79,8 +81,13 @@ impl Batch {
         self.bytes >= BYTES_MAX || self.found >= FOUND_MAX || self.work.len() >= ITEMS_MAX
     }
 
-    pub(super) fn keep(&mut self, entry: Entry, data_offset: u64) {
-        self.work.push(Work::Keep { entry, data_offset });
+    pub(super) fn keep(&mut self, entry: Entry, data_offset: u64, fate: EntryChange) {
+        self.work.push(Work::Keep { entry, data_offset, fate });
+    }
+
+    pub(super) fn supply(&mut self, entry: Entry, contents: Vec<u8>, fate: EntryChange) {
+        self.bytes += contents.len() as u64;
+        self.work.push(Work::Supplied { entry, contents, fate });
     }
 
     pub(super) fn read(&mut self, found: Found, fate: EntryChange) {
@@ -106,7 +113,15 @@ impl Batch {
         let mut items = Vec::with_capacity(self.work.len());
         for work in self.work {
             match work {
-                Work::Keep { entry, data_offset } => items.push(Ready::Keep { entry, data_offset }),
+                Work::Keep { entry, data_offset, fate } => items.push(Ready::Keep { entry, data_offset, fate }),
+                Work::Supplied { entry, contents, fate } => {
+                    let (from, first) = (chunks.bytes.len(), chunks.lengths.len());
+                    if !contents.is_empty() {
+                        chunks.bytes.extend_from_slice(&contents);
+                        chunks.cut_from(from, cutting);
+                    }
+                    items.push(Ready::Entry { entry, fate, chunks: chunks.lengths.len() - first });
+                }
                 Work::Link { found, fate } => items.push(Ready::Link { found: Box::new(found), fate }),
                 Work::Problem(problem) => items.push(Ready::Problem(problem)),
                 Work::Read { found, fate } => read(found, fate, &mut chunks, cutting, &mut items),

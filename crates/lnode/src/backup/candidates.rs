@@ -55,14 +55,21 @@ pub(super) fn find_bases(
 ) -> Result<Bases, BackupError> {
     let repository = &context.repository;
     context.executor.block_on(repository.expect_open_domain())?;
-    let is_own = |version: &Version| context.machine.made(&version.summary) || !repository.keeps(Rule::WitnessedOnly);
+    // Another machine saw what a copy from another repository holds.
+    let own_id = repository.config().repository;
+    let is_own = |version: &Version| {
+        let summary = &version.summary;
+        !summary.is_copy_in(own_id) && context.machine.made(summary) || !repository.keeps(Rule::WitnessedOnly)
+    };
     let counts_full = matches!(input, Input::Image(_));
     let suffices = |versions: &[Version]| {
         let Some(newest) = versions.first() else { return false };
         let policy = layout_policy::of(newest.summary.layout);
         let born_before = policy.merge_after(options).map_or(0, |times| times.get().saturating_sub(2));
         // A machine without a witness finds none of its own.
-        let needs_own = !options.trust_newest && policy.follows_older() && context.machine.has_witness();
+        // A copy names its base, or follows none.
+        let follows = !options.trust_newest && options.copy_of.is_none() && policy.follows_older();
+        let needs_own = follows && context.machine.has_witness();
         versions.len() > born_before.max(policy.bases_before())
             && (!needs_own || versions.iter().any(is_own))
             && (!counts_full || since_full(versions.iter()) < versions.len())
@@ -102,7 +109,17 @@ pub(super) fn find_bases(
     let newest_own = catalog.versions.iter().find(|version| is_own(version)).cloned();
     let since_full = since_full(of_series());
     let mut versions = catalog.versions.into_iter();
-    let own = match options.base {
+    // Anybody can give a version the id of another one. A copy follows one that this machine made,
+    // or none.
+    let series = repository.keys().series_key(&options.series);
+    let is_proved = |version: &Version| {
+        let is_own = version.series == series && context.machine.made(&version.summary);
+        is_own && expect_shared(&version.summary, &options.series, policy).is_ok()
+    };
+    let asked: Vec<Version> =
+        asked.into_iter().filter(|version| options.copy_of.is_none() || is_proved(version)).collect();
+    let base = options.base.filter(|_| options.copy_of.is_none() || !asked.is_empty());
+    let own = match base {
         Some(id) => {
             let mut asked = asked.into_iter();
             let version = asked.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
@@ -124,7 +141,7 @@ pub(super) fn find_bases(
         },
     };
     if !own.is_empty() || !policy.finds_similar(options) {
-        let mut older = versions.take(if options.base.is_none() { policy.bases_before() } else { 0 });
+        let mut older = versions.take(if base.is_none() { policy.bases_before() } else { 0 });
         let before = older.next();
         let mut candidates = own;
         // The loss of the newest, or of the one before, tells the loss to expect.

@@ -17,6 +17,7 @@ use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_job::{Activity, Cancel, JobContext, Problem, Progress};
 use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
+use larder_store::RepositoryError;
 use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES, PoolHandle};
 
 use super::BackupError;
@@ -52,6 +53,8 @@ pub(super) enum FeedItem {
     End(Box<Ended>),
     /// A large file could not be opened: it is not in the version.
     Lost { problem: Problem, may_be_linked_to: bool },
+    /// Supplied entries cannot be read any more: no version can be created from them.
+    SourceFailed(RepositoryError),
     /// The stream failed: no version can be created from it.
     InputFailed { path: Vec<u8>, source: std::io::Error },
 }
@@ -108,7 +111,7 @@ impl<T: Send + 'static> Feeding<T> {
 }
 
 /// The sequencer has ended: no more items are wanted.
-struct Gone;
+pub(super) struct Gone;
 
 impl Feeder {
     /// Feeds a tree. Ends early when cancelled or when the sequencer has ended.
@@ -116,7 +119,7 @@ impl Feeder {
         mut self,
         walk: impl Iterator<Item = Item>,
         mut comparison: Comparison,
-    ) -> Option<larder_store::RepositoryError> {
+    ) -> Option<RepositoryError> {
         let mut batch = Batch::new();
         let mut sockets = (0_u64, Vec::new());
         for item in walk {
@@ -167,7 +170,7 @@ impl Feeder {
                 if let EntryKind::HardLink { .. } = found.entry.kind {
                     batch.link(found, EntryChange::Unmodified);
                 } else {
-                    batch.keep(found.entry, known.data_offset);
+                    batch.keep(found.entry, known.data_offset, EntryChange::Unmodified);
                 }
                 return self.send_batch_if_full(batch);
             }
@@ -192,21 +195,21 @@ impl Feeder {
     }
 
     /// Tells the predictor of a file that it does not predict.
-    fn pass(&mut self, known: Option<&Range<u64>>, bytes: u64) {
+    pub(super) fn pass(&mut self, known: Option<&Range<u64>>, bytes: u64) {
         if let Some(predictor) = &mut self.predictor {
             predictor.pass(known, bytes);
         }
     }
 
-    fn send(&self, fed: FeedItem) -> Result<(), Gone> {
+    pub(super) fn send(&self, fed: FeedItem) -> Result<(), Gone> {
         self.out.send(fed).map_err(|_| Gone)
     }
 
-    fn send_batch_if_full(&self, batch: &mut Batch) -> Result<(), Gone> {
+    pub(super) fn send_batch_if_full(&self, batch: &mut Batch) -> Result<(), Gone> {
         if batch.is_full() { self.send_batch(batch) } else { Ok(()) }
     }
 
-    fn send_batch(&self, batch: &mut Batch) -> Result<(), Gone> {
+    pub(super) fn send_batch(&self, batch: &mut Batch) -> Result<(), Gone> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -252,7 +255,7 @@ impl Feeder {
     /// Right predictions of the base are reused, and proved ahead of this thread if the stream can
     /// be read `elsewhere`. `known` is the place of its predecessor in the base. What is
     /// `untouched` since then is not read.
-    fn cut_stream(
+    pub(super) fn cut_stream(
         &mut self,
         supply: &mut dyn Supply,
         elsewhere: Option<Elsewhere>,

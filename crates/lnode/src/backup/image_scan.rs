@@ -285,6 +285,7 @@ impl Scanner {
                     return Ok(ended.entry);
                 }
                 FeedItem::InputFailed { path, source } => return Err(BackupError::Input { path, source }.into()),
+                FeedItem::SourceFailed(error) => return Err(BackupError::Source(error).into()),
                 FeedItem::Batch(_) | FeedItem::Lost { .. } => return Err(BackupError::WorkerDied.into()),
             }
         }

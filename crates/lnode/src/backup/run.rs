@@ -32,6 +32,7 @@ use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, SampledImage};
 use super::skip_duplicates::SkippedDuplicates;
 use super::stream_supply::StreamReader;
+use super::supplied::SuppliedBase;
 use super::unchanged_files::{Comparison, Rules};
 use super::unchanged_parts::{ImageBase, untouched};
 use super::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, in_flight};
@@ -172,9 +173,10 @@ fn run(
     let source = match &input {
         Sampled::Tree(_) => SourceKind::Tree,
         Sampled::Stream { .. } | Sampled::Image(_) => SourceKind::Stream,
+        Sampled::Entries(source) => source.kind(),
     };
     let bases = open_bases(context, announced)?;
-    if let (Some(base), SourceKind::Tree, false) = (bases.first(), source, options.force)
+    if let (Some(base), Sampled::Tree(_), false) = (bases.first(), &input, options.force)
         && base.has_same_files()
         && !base.is_trusted
     {
@@ -194,6 +196,7 @@ fn run(
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = output.stored_bytes();
     statistics.read_bytes += map.as_ref().map_or(0, |map| map.checked_bytes);
+    statistics.errors += options.copy_of.map_or(0, |copy| copy.errors);
     // Without a version of its own, this machine would read all files again and again.
     // Nor is an older version the newest, which another machine made.
     let unchanged = bases.first().filter(|base| base.is_trusted && base.why != WhyBase::Own).is_some_and(
@@ -242,13 +245,14 @@ fn run(
         base: report.bases.first().map(|base| base.id),
         more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
         time_ms: options.time_ms.unwrap_or(started_ms),
-        started_ms,
+        started_ms: options.copy_of.map_or(started_ms, |copy| copy.started_ms),
         host: options.host.clone(),
         user: options.user.clone(),
         tags: options.tags.clone(),
         paths: options.paths.clone(),
         program: options.program.clone(),
         source,
+        origin: options.copy_of.map(|copy| copy.origin),
     };
     let Streams { data, metadata, usage, .. } = streams;
     let contents = Contents { data, metadata, usage, statistics: report.statistics.clone(), sketch };
@@ -375,11 +379,24 @@ fn pipeline(
             });
             untouched(context, image, base, &chunks, cutting, announced.since_full)?
         }
-        Sampled::Tree(_) | Sampled::Stream { .. } => (None, None),
+        Sampled::Tree(_) | Sampled::Stream { .. } | Sampled::Entries(_) => (None, None),
     };
+    // What a source knows is about one base, which has to be followed.
+    let supplied_base =
+        match &input {
+            Sampled::Entries(source) => followed
+                .filter(|(base, _)| Some(base.manifest.summary.id) == source.base())
+                .map(|(_, (data, metadata))| SuppliedBase {
+                    entries: Comparison::new(Some(Entries::new(metadata.clone(), chunks.clone())), Rules::default()),
+                    data: data.clone(),
+                    chunks: chunks.clone(),
+                }),
+            _ => None,
+        };
     let feed = move || {
         let (path, reader) = match input {
             Sampled::Tree(walk) => return feeder.tree(walk, Comparison::new(entries, rules)),
+            Sampled::Entries(mut source) => return feeder.supplied(&mut *source, supplied_base),
             Sampled::Stream { path, reader, size } => (path, StreamReader::Forward(reader, size)),
             Sampled::Image(SampledImage { path, image, .. }) => (path, StreamReader::Image(image)),
         };
@@ -406,7 +423,8 @@ fn pipeline(
         }
         tracing::warn!(%error, "the base version's metadata is damaged; files were read that look unchanged");
     }
-    if !sequencer.has_entries() {
+    // A copy has the entries of its original, whatever these are.
+    if !sequencer.has_entries() && options.copy_of.is_none() {
         return Err(BackupError::NothingRead);
     }
     Ok((sequencer.finish()?, map))

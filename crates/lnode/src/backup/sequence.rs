@@ -219,6 +219,7 @@ impl Sequencer {
                     }
                 }
                 FeedItem::Lost { problem, may_be_linked_to } => self.lose(problem, may_be_linked_to),
+                FeedItem::SourceFailed(error) => return Err(BackupError::Source(error)),
                 FeedItem::InputFailed { path, source } => return Err(BackupError::Input { path, source }),
             }
         }
@@ -262,9 +263,9 @@ impl Sequencer {
         let (mut next, mut offset) = (0, 0);
         for item in items {
             match item {
-                Ready::Keep { entry, data_offset } => {
+                Ready::Keep { entry, data_offset, fate } => {
                     self.reuse(data_offset, entry.stored_bytes())?;
-                    self.count(&entry, EntryChange::Unmodified);
+                    self.count(&entry, fate);
                     self.progress.current(&entry.path);
                     self.progress.done(1, entry.size());
                     self.entry(&entry)?;

@@ -1,4 +1,5 @@
-//! The parts of an image that are taken over from the base unread, because nothing changed there.
+//! The parts of an image, or of a large supplied file, that are taken over from the base unread,
+//! because nothing changed there.
 //!
 //! A stretch without changes begins and ends anywhere in the base's chunks. Its bytes are read up
 //! to the first cut that the base has there too: from then on both have the same chunks. The last
@@ -115,8 +116,8 @@ pub(super) fn stretches(image: &Runs, base: &Runs, changes: Changes, size: u64) 
 pub(super) struct Untouched {
     /// The base's data stream.
     base: RecipeReader,
-    /// Its bytes.
-    base_size: u64,
+    /// The end of the image's predecessor in it.
+    base_end: u64,
     /// Bytes of the image's data stream.
     size: u64,
     /// Stretches without changes that are not passed yet, the last one first.
@@ -126,12 +127,11 @@ pub(super) struct Untouched {
 }
 
 impl Untouched {
-    /// `base` is the data stream of the version that the stretches are of, and `size` has the bytes
-    /// of the image's.
-    pub(super) fn new(base: RecipeReader, size: u64, mut stretches: Vec<Stretch>) -> Self {
+    /// `base` is the data stream of the version that the stretches are of. The predecessor ends at
+    /// `base_end` there. `size` has the bytes of the image's data stream.
+    pub(super) fn new(base: RecipeReader, base_end: u64, size: u64, mut stretches: Vec<Stretch>) -> Self {
         stretches.reverse();
-        let base_size = base.recipe().bytes();
-        Self { base, base_size, size, stretches, segment: None }
+        Self { base, base_end, size, stretches, segment: None }
     }
 
     /// What to do at `at`, where a chunk ended. No cut depends on more than `max` bytes from the
@@ -169,15 +169,13 @@ impl Untouched {
 
     /// The first cut of the base at or behind `offset`, which is in the base.
     fn cut_from(&mut self, offset: u64) -> Result<u64, RepositoryError> {
-        Ok(self
-            .chunk_at(offset)?
-            .map_or(self.base_size, |chunk| if chunk.start == offset { offset } else { chunk.end }))
+        Ok(self.chunk_at(offset)?.map_or(self.base_end, |chunk| if chunk.start == offset { offset } else { chunk.end }))
     }
 
     /// The last cut of the base in a stretch that the bytes of the stretch decide.
     fn last_cut(&mut self, stretch: &Stretch, max: u64) -> Result<u64, RepositoryError> {
         let end = stretch.base_range().end;
-        if end == self.base_size && stretch.range.end == self.size {
+        if end == self.base_end && stretch.range.end == self.size {
             return Ok(end);
         }
         let Some(offset) = end.checked_sub(max) else { return Ok(0) };

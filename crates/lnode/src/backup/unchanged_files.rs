@@ -47,28 +47,31 @@ impl Comparison {
         Self { base: base.map(Iterator::peekable), rules, failure: None }
     }
 
-    /// Looks an entry up. Entries must come in path order.
-    pub(super) fn look_up(&mut self, found: &Entry) -> Known {
-        let Some(base) = &mut self.base else { return Known::New };
+    /// The base's entry at a path. Paths must come in order.
+    pub(super) fn find(&mut self, path: &[u8]) -> Option<PlacedEntry> {
+        let base = self.base.as_mut()?;
         loop {
-            match base.peek() {
-                None => return Known::New,
-                Some(Err(_)) => {
+            match base.peek()? {
+                Err(_) => {
                     // Without the rest of the base everything counts as new: slower, not wrong.
                     self.failure = base.next().and_then(Result::err);
                     self.base = None;
-                    return Known::New;
+                    return None;
                 }
-                Some(Ok(known)) => match path_order(&known.entry.path, &found.path) {
+                Ok(known) => match path_order(&known.entry.path, path) {
                     Ordering::Less => drop(base.next()),
-                    Ordering::Greater => return Known::New,
-                    Ordering::Equal => break,
+                    Ordering::Greater => return None,
+                    Ordering::Equal => return base.next().and_then(Result::ok),
                 },
             }
         }
-        match base.next() {
-            Some(Ok(known)) if is_same(found, &known.entry, self.rules) => Known::Same(Box::new(known)),
-            Some(Ok(known)) if same_type(&found.kind, &known.entry.kind) => {
+    }
+
+    /// Looks an entry up. Entries must come in path order.
+    pub(super) fn look_up(&mut self, found: &Entry) -> Known {
+        match self.find(&found.path) {
+            Some(known) if is_same(found, &known.entry, self.rules) => Known::Same(Box::new(known)),
+            Some(known) if same_type(&found.kind, &known.entry.kind) => {
                 Known::Changed(known.data_offset..known.data_offset.saturating_add(known.entry.stored_bytes()))
             }
             _ => Known::New,

@@ -85,7 +85,9 @@ pub(super) fn untouched(
         let (offset, _) = image.image.runs().place(at);
         return read_all(MapOutcome::Wrong { offset }, checked.bytes);
     }
-    let untouched = Untouched::new(reader(), image.image.data_bytes(), stretches);
+    let (reader, size) = (reader(), image.image.data_bytes());
+    let base_end = reader.recipe().bytes();
+    let untouched = Untouched::new(reader, base_end, size, stretches);
     Ok((Some(untouched), Some(MapReport { outcome: MapOutcome::Used, checked_bytes: checked.bytes })))
 }
 

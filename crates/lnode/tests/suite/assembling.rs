@@ -277,6 +277,7 @@ fn write(
         paths: Vec::new(),
         program: "test".to_owned(),
         source: SourceKind::Stream,
+        origin: None,
     };
     let mut held: HashMap<ContainerId, ContainerTotals> = chunks.output.stored();
     held.extend(named[1..].iter().flat_map(|version| holdings(&version.manifest.containers)));

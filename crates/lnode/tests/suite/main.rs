@@ -7,6 +7,7 @@ mod arranging_model;
 mod assembling;
 mod check;
 mod chunk_copier;
+mod copying;
 mod crash_sweep;
 mod diffing;
 mod fleet_model;

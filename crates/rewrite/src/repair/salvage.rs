@@ -14,7 +14,7 @@ use std::ops::Range;
 use larder_format::compress::Compression;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::manifest::{Manifest, Summary};
+use larder_format::manifest::{Manifest, Origin, Summary};
 use larder_format::segment::ChunkRecord;
 use larder_job::{Activity, JobContext, Problem};
 use larder_reader::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
@@ -174,11 +174,16 @@ fn saved_before(context: &JobContext, all: &[Version], id: JobId) -> Option<JobI
     let is_of = |version: &&Version| {
         let summary = &version.summary;
         summary.base == Some(id)
-            && summary.tags.iter().any(|tag| *tag == tag_of(id))
+            && is_saved_from(summary, id)
             && old.summary.tags.iter().all(|tag| summary.tags.contains(tag))
             && (summary.is_signed || context.machine.made(summary))
     };
     all.iter().find(is_of).map(Version::id)
+}
+
+/// Whether a version holds the saved rest of this one, as its tags say.
+pub fn is_saved_from(version: &Summary, id: JobId) -> bool {
+    version.tags.contains(&tag_of(id))
 }
 
 /// The tag that names the original of a saved version.
@@ -251,7 +256,8 @@ impl Derivation for Salvaging<'_> {
         tags.extend([TAG_REPAIRED.to_owned(), tag_of(old.id)]);
         tags.sort();
         tags.dedup();
-        Ok(Summary { statistics, tags, ..new })
+        let origin = Some(Origin::of(self.context.repository.config().repository, old));
+        Ok(Summary { statistics, tags, origin, ..new })
     }
 }
 

@@ -157,3 +157,46 @@ async fn planted_entries_are_not_believed_and_not_acted_against() {
     play.forget().await.expect("it is forgotten");
     assert!(matches!(play.pin().await, Err(PinError::Forgotten { .. })));
 }
+
+/// A program that dies in between leaves a pin. So a successor cannot be forgotten before its predecessor is marked.
+#[tokio::test]
+async fn a_held_version_is_not_forgotten_and_then_is_as_it_was() {
+    for is_pinned in [false, true] {
+        let play = Play::new().await;
+        if is_pinned {
+            play.pin().await.expect("pinned");
+        }
+        let hold = play.repository.hold(VERSION, 5, "host", "for a moment").await.expect("held");
+        assert!(matches!(play.forget().await, Err(PinError::Pinned { .. })) && !play.is_marked().await);
+        play.repository.release(hold, 6).await.expect("released");
+        assert_eq!(play.is_pinned().await, is_pinned);
+        let line = play.repository.pin_line(VERSION).await.expect("read");
+        assert_eq!(line.last.expect("there").reason, if is_pinned { "wanted" } else { "held: for a moment" });
+    }
+    let play = Play::new().await;
+    play.forget().await.expect("forgotten");
+    assert!(matches!(play.repository.hold(VERSION, 5, "host", "too late").await, Err(PinError::Forgotten { .. })));
+    let play = Play::new().await;
+    play.memory.put(&Play::entry(0), "perhaps a pin").await;
+    assert!(matches!(play.repository.hold(VERSION, 5, "host", "unclear").await, Err(PinError::Unclear { .. })));
+}
+
+#[tokio::test]
+async fn a_change_while_a_version_is_held_outlasts_the_hold() {
+    let hold = async |play: &Play| play.repository.hold(VERSION, 5, "host", "for a moment").await.expect("held");
+    let release = async |play: &Play, hold| play.repository.release(hold, 6).await.expect("released");
+    let play = Play::new().await;
+    let held = hold(&play).await;
+    play.pin().await.expect("pinned as well");
+    release(&play, held).await;
+    assert!(play.is_pinned().await, "somebody pinned it meanwhile");
+    let held = hold(&play).await;
+    play.unpin().await.expect("unpinned");
+    release(&play, held).await;
+    assert!(!play.is_pinned().await, "somebody unpinned it meanwhile");
+    // Two programs hold it, and the first one ends first.
+    let (first, second) = (hold(&play).await, hold(&play).await);
+    release(&play, first).await;
+    assert!(play.is_pinned().await, "the second one still holds it");
+    release(&play, second).await;
+}

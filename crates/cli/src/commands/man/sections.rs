@@ -27,6 +27,16 @@ const OF_NEW_PASSWORDS: &[(&str, &str)] = &[
     ("LARDER_NEW_PASSWORD", "The new password"),
 ];
 
+/// Variables of `copy` for the other repository.
+const OF_SOURCES: &[(&str, &str)] = &[
+    ("LARDER_FROM_REPOSITORY", "Location of the repository to copy from, without --from-repo"),
+    ("LARDER_FROM_REPOSITORY_FILE", "File that contains that location"),
+    ("LARDER_FROM_KEY_FILE", "Key file for it"),
+    ("LARDER_FROM_PASSWORD_FILE", "File that contains its password"),
+    ("LARDER_FROM_PASSWORD_COMMAND", "Shell command that prints its password"),
+    ("LARDER_FROM_PASSWORD", "Its password, if nothing else names one"),
+];
+
 /// Variables of other programs and libraries.
 const FOREIGN: &[(&str, &str)] = &[
     ("AWS_*, AZURE_*, GOOGLE_*", "Credentials and endpoints of clouds"),
@@ -55,6 +65,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("pin", &["forget", "unpin"]),
     ("unpin", &["forget", "pin"]),
     ("tag", &["backup", "forget", "rewrite", "snapshots"]),
+    ("copy", &["backup", "forget", "snapshots"]),
     ("rewrite", &["backup", "forget", "optimize", "tag"]),
     ("series", &["backup", "layout", "optimize"]),
     ("layout", &["optimize", "series"]),
@@ -95,6 +106,9 @@ fn environment(page: &Page, roff: &mut Roff) {
     OF_ALL.iter().for_each(|of_all| variable(roff, of_all));
     if page.command.get_arguments().any(|arg| arg.get_id() == "new_password_file") {
         OF_NEW_PASSWORDS.iter().for_each(|of_new| variable(roff, of_new));
+    }
+    if page.command.get_arguments().any(|arg| arg.get_id() == "from_repo") {
+        OF_SOURCES.iter().for_each(|of_source| variable(roff, of_source));
     }
     for arg in page.command.get_arguments().filter(|arg| !arg.is_hide_set()) {
         if let (Some(name), Some(option)) = (arg.get_env(), arg.get_long()) {

@@ -1,8 +1,9 @@
 //! `larder repair snapshots`: reports the snapshots that `larder_rewrite::repair::salvage` saved.
 
+use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
-use larder_gnode::forget::create_decided;
+use larder_gnode::forget::{Replaced, Replacement, replace};
 use larder_job::JobContext;
 use larder_rewrite::repair::{
     Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage,
@@ -52,17 +53,19 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
     let mut forgot = Vec::new();
     let mut failure = None;
     if args.forget && !args.dry_run {
-        let replaced = replaced(&context, &report, &options)?;
-        let replaced = found.iter().filter(|version| replaced.contains(&version.id()));
         let mark = Forgotten {
             time_ms: context.clock.now_ms(),
             host: environment::host(),
             reason: "what was left of it was saved".to_owned(),
         };
-        // The saved version has the tags of that time. One that got others meanwhile stays.
-        let marks =
-            replaced.map(|old| (OwnedVersion::from(old), mark.clone(), Some(old.summary.tags.clone()))).collect();
-        let done = app.block_on(create_decided(&opened.repository, marks));
+        let pairs: Vec<Replaced> = found.iter().filter_map(|old| pair(old, &report)).collect();
+        let Replacement { forgot: done, unheld } =
+            replace(&context, &pairs, &mark, || replaced(&context, &report, &options))?;
+        for (id, error) in unheld {
+            let failed = Failure::from(error).while_doing(&format!("what was saved of {} may go", id.short()));
+            app.out.item_error(&id.short(), "forget", &failed.message);
+            failure.get_or_insert(failed);
+        }
         for (id, error) in done.failed {
             let failed = Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short()));
             app.out.item_error(&id.short(), "forget", &failed.message);
@@ -93,6 +96,16 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
         matches!(version.outcome, SalvageOutcome::NothingLeft | SalvageOutcome::Unreadable(_))
     };
     Ok(if report.versions.iter().any(is_lost) { Exit::Damage } else { Exit::Done })
+}
+
+/// A damaged version and the saved one. The saved one has the tags of that time: a version that got
+/// others meanwhile stays.
+fn pair(old: &Version, report: &SalvageReport) -> Option<Replaced> {
+    let salvaged = report.versions.iter().find(|version| version.id == old.id())?;
+    let (SalvageOutcome::Saved(new) | SalvageOutcome::SavedBefore(new)) = salvaged.outcome else { return None };
+    let owned = OwnedVersion::from(old);
+    let version = Pin { job: new, ..owned.version };
+    Some(Replaced { old: owned, new: OwnedVersion { version, ..owned }, tags: old.summary.tags.clone() })
 }
 
 fn print(app: &App, args: &RepairSnapshotsArgs, report: &SalvageReport, forgot: u64) -> Result<(), Failure> {

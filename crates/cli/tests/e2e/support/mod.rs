@@ -7,6 +7,7 @@ pub(crate) mod mounting;
 pub(crate) mod roles;
 pub(crate) mod rounds;
 pub(crate) mod schema;
+pub(crate) mod second;
 pub(crate) mod server;
 pub(crate) mod tree;
 pub(crate) mod volume_server;

@@ -71,6 +71,12 @@ impl Bucket {
         port.parse().expect("a port is a number")
     }
 
+    /// Who sent each request that says so.
+    pub(crate) fn authorizations(&self) -> Vec<String> {
+        let requests = self.canned.requests();
+        requests.iter().filter_map(|request| request.header("authorization")).map(str::to_owned).collect()
+    }
+
     /// How many requests came.
     pub(crate) fn requests(&self) -> usize {
         self.canned.requests().len()

@@ -12,8 +12,8 @@ use larder_job::Cancel;
 use larder_source::image::Changes;
 use larder_source::{FileReader, Item, Walk};
 
-use super::super::Input;
 use super::super::image::{ImageInput, ImageReader, MapTrust};
+use super::super::{EntrySource, Input};
 use super::sampler::{PIECE_BYTES, Sampler};
 
 /// Items of a walk that are looked at before the backup begins.
@@ -30,6 +30,8 @@ pub(in super::super) enum Sampled {
     Stream { path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64> },
     /// As in [`ImageInput`].
     Image(SampledImage),
+    /// As in [`Input::Entries`]: nothing was looked at.
+    Entries(Box<dyn EntrySource>),
 }
 
 /// An image whose head may have been looked at.
@@ -54,6 +56,7 @@ impl Sampled {
             Input::Tree(walk) => Self::Tree(Vec::new().into_iter().chain(walk)),
             Input::Stream { path, reader, size } => Self::Stream { path, reader, size },
             Input::Image(image) => Self::Image(SampledImage::new(image)),
+            Input::Entries(source) => Self::Entries(source),
         }
     }
 }
@@ -64,6 +67,7 @@ pub(super) enum Head {
     Tree(TreeHead),
     Stream { path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64>, pieces: Pieces },
     Image(SampledImage, Pieces),
+    Entries(EntriesHead),
 }
 
 impl Head {
@@ -72,6 +76,7 @@ impl Head {
             Input::Tree(walk) => Self::Tree(TreeHead::new(walk)),
             Input::Stream { path, reader, size } => Self::Stream { path, reader, size, pieces: Pieces::default() },
             Input::Image(image) => Self::Image(SampledImage::new(image), Pieces::default()),
+            Input::Entries(source) => Self::Entries(EntriesHead { again: source.again(), source, is_in_file: false }),
         }
     }
 
@@ -83,6 +88,7 @@ impl Head {
     /// Reads on until the sampler has this number of bytes; returns whether there may be more.
     pub(super) fn read(&mut self, sampler: &mut Sampler<'_>, limit: u64, cancel: &Cancel) -> bool {
         match self {
+            Self::Entries(entries) => entries.read(sampler, limit, cancel),
             Self::Tree(tree) => tree.read(sampler, limit, cancel),
             Self::Stream { reader, size, pieces, .. } => pieces.read(reader, *size, true, sampler, limit, cancel),
             Self::Image(SampledImage { image, .. }, pieces) => {
@@ -95,6 +101,7 @@ impl Head {
     /// The input from its beginning.
     pub(super) fn replayed(self) -> Sampled {
         match self {
+            Self::Entries(entries) => Sampled::Entries(entries.source),
             Self::Tree(tree) => Sampled::Tree(tree.items.into_iter().chain(tree.walk)),
             Self::Stream { path, reader, size, pieces } => {
                 let reader = Box::new(Replayed { pieces: pieces.held, at: 0, failure: pieces.failure, rest: reader });
@@ -106,6 +113,40 @@ impl Head {
                 Sampled::Image(sampled)
             }
         }
+    }
+}
+
+/// The head of supplied entries, which are read twice.
+pub(super) struct EntriesHead {
+    source: Box<dyn EntrySource>,
+    again: Box<dyn EntrySource>,
+    is_in_file: bool,
+}
+
+impl EntriesHead {
+    fn read(&mut self, sampler: &mut Sampler<'_>, limit: u64, cancel: &Cancel) -> bool {
+        let mut buffer = vec![0; PIECE_BYTES];
+        while !cancel.is_cancelled() {
+            if sampler.bytes() >= limit {
+                return true;
+            }
+            if self.is_in_file {
+                let wanted = (limit - sampler.bytes()).min(PIECE_BYTES as u64) as usize;
+                // An error comes again when the backup reads there.
+                let Ok(got) = self.again.read(&mut buffer[..wanted]) else { return false };
+                let end = if got == 0 { StreamEnd::Reached } else { StreamEnd::Open };
+                sampler.piece(&buffer[..got], end);
+                self.is_in_file = got > 0;
+                continue;
+            }
+            let Ok(Some(supplied)) = self.again.next_entry() else { return false };
+            let stored = supplied.entry.stored_bytes();
+            if stored > 0 {
+                sampler.begin(Some(stored));
+                self.is_in_file = true;
+            }
+        }
+        false
     }
 }
 
