@@ -22,7 +22,7 @@ pub(crate) struct FleetArgs {
 pub(crate) enum FleetCommand {
     /// Back up the images of an inventory
     ///
-    /// The inventory is a TOML file with an [[image]] for each image. It has a source, and if
+    /// The inventory is a TOML file with `[[image]]` for each image. It has a source, and if
     /// wanted a name, a series, a host and a map of changes. A source is what
     /// `larder backup --image` takes; patterns such as /images/*.raw name several files. An image
     /// that fails leaves the others: they are saved, and the exit code is 3. At the end, a pass
