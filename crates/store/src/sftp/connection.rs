@@ -95,11 +95,12 @@ impl Pool {
     /// A connection that cannot be opened is no failure while another one is sound: a server may
     /// limit sessions, or a login may need a person.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
+        let mut refused = None;
         if self.has_connected.load(Ordering::Acquire) {
             let mut least: Option<Arc<Connection>> = None;
             let mut free = None;
             for slot in &self.slots {
-                // Somebody is connecting there.
+                // Somebody is connecting there, or looks at it as we do.
                 let Ok(slot) = slot.try_lock() else { continue };
                 match slot.as_ref().filter(|connection| connection.is_sound()) {
                     Some(connection) if connection.load() < BUSY => return Ok(connection.clone()),
@@ -118,8 +119,10 @@ impl Pool {
                         *self.refused.lock() = None;
                         return Ok(slot.insert(connection).clone());
                     }
-                    Err(failure) if least.is_none() => return Err(failure),
-                    Err(failure) => tracing::warn!(?failure, "no further connection"),
+                    Err(failure) => {
+                        tracing::warn!(?failure, "no further connection");
+                        refused = Some(failure);
+                    }
                 }
             }
             if let Some(least) = least {
@@ -130,6 +133,9 @@ impl Pool {
         match first.as_ref().filter(|connection| connection.is_sound()) {
             Some(connection) => Ok(connection.clone()),
             None => {
+                if let Some(failure) = refused {
+                    return Err(failure);
+                }
                 let is_first = !self.has_connected.load(Ordering::Acquire);
                 let connection = first.insert(self.connect(is_first).await?).clone();
                 self.has_connected.store(true, Ordering::Release);
