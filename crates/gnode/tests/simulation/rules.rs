@@ -128,7 +128,7 @@ const LAST_SEEDS: &[(Rule, u64)] = &[
     (Rule::MarksBeforeLeases, 20),
     (Rule::LeasesBeforeVersions, 46),
     (Rule::AdoptedKept, 22),
-    (Rule::VoidOrMarked, 108),
+    (Rule::VoidOrMarked, 955),
     (Rule::RemoveOnlyClosed, 26),
     (Rule::AskedTwice, 48),
     (Rule::RetireSettled, 25),
