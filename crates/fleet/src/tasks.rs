@@ -1,6 +1,8 @@
 //! The tasks of a batch, in the order of their stages. Each reads outputs of stages before, writes
 //! its own under the name of an attempt, and creates its register. Any of them may be repeated.
 
+mod answers;
+mod asked;
 mod choose;
 mod finish;
 mod join;

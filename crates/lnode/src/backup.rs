@@ -57,8 +57,9 @@ use larder_format::layout::Layout;
 use larder_format::manifest::{Origin, Statistics, Summary};
 use larder_job::JobContext;
 use larder_source::Walk;
-use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
+use larder_store::repository::random;
+use larder_store::{Repository, RepositoryError};
 use larder_writer::WriteBudget;
 
 use crate::assemble::AssembleError;
@@ -170,6 +171,14 @@ pub struct CopyOf {
 }
 
 impl BackupOptions {
+    /// The id of the job: the wanted one, or a new one.
+    fn job_or_new(&self, repository: &Repository, now_ms: u64) -> Result<JobId, RepositoryError> {
+        match self.job {
+            Some(job) => Ok(job),
+            None => Ok(JobId::new(now_ms, random(repository.entropy())?)),
+        }
+    }
+
     /// A backup into this series with the minimum of recorded circumstances. Defaults: default
     /// compression, changed files only, bases of the same series and of similar ones. Duplicates
     /// get 64 MiB of memory; there is no temporary file and no superchunk.

@@ -9,13 +9,10 @@
 //! New chunks are read a second time. Bytes with another fingerprint than in the scan are never
 //! stored (`SecondReadChecked`).
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 
-use larder_format::fleet::{
-    Answer, Answers, At, ChunkRun, Placement, Placements, Requests, Resolution, Resolutions, ScanItem, Scans, Stage,
-    TaskId,
-};
+use larder_format::fleet::{Answer, At, Placement, Placements, Requests, Resolution, Resolutions, Stage, TaskId};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts};
 use larder_format::layout::Layout;
@@ -25,10 +22,11 @@ use larder_index::{Cursor, Sorter};
 use larder_job::{Ending, LeaseKeeper};
 use larder_lnode::ImageReader;
 use larder_lnode::assemble::{Announced, Announcement, DataWriter, OpenVersion, Output, announce, open_version};
-use larder_spill::{Row, RowFile, RowReader, RowWriter, unnamed_in};
 use larder_store::catalog::Version;
 use larder_writer::{ContainerTotals, holdings};
 
+use super::answers::{ImageAnswers, range_of_image};
+use super::asked::{Asked, AskedChunks};
 use super::choose::choose;
 use super::join::damaged_record;
 use super::places::{Place, Places};
@@ -44,10 +42,6 @@ const READ_BYTES: usize = 2 << 20;
 const READ_CHUNKS: usize = 1024;
 /// Chunks that others were said to have in vain, of which returning ones are recognised.
 const REFUSED_MAX: usize = 1 << 16;
-/// Answers of an image that are read at once.
-const PAGE_ROWS: u64 = 4096;
-/// The name of what is wrong with a damaged answer.
-const ANSWER: &str = "answer of a fleet task";
 
 /// The job that stores the new chunks of a host's images. It commits nothing: the versions that use
 /// its containers keep them.
@@ -248,160 +242,6 @@ pub(crate) fn settle<'a>(
     Storing::new(batch, number, image, scanned, stored, store).again(&mut of_image)?;
     let facts = Facts { read_bytes: stored.reread_bytes - before.0, stored_bytes: stored.added_bytes - before.1 };
     Ok((outputs, facts))
-}
-
-/// The first 8 bytes of keys of an image.
-fn range_of_image(number: u32) -> std::ops::RangeInclusive<u64> {
-    let first = u64::from(number) << 32;
-    first..=first | u64::from(u32::MAX)
-}
-
-/// An answer in a file.
-#[derive(Debug, Clone, Copy)]
-struct AnswerRow {
-    number: u32,
-    answer: [u8; 9],
-}
-
-impl Row for AnswerRow {
-    const BYTES: usize = 13;
-
-    fn encode(&self, row: &mut RowWriter<'_>) {
-        row.u32(self.number);
-        row.bytes(&self.answer);
-    }
-
-    fn decode(row: &mut RowReader<'_>) -> Self {
-        Self { number: row.u32(), answer: row.bytes() }
-    }
-}
-
-/// The answers to the questions of an image, and what is in them.
-struct ImageAnswers {
-    rows: RowFile<AnswerRow>,
-    /// Numbers of containers in the index.
-    containers: BTreeSet<u32>,
-    /// Images that are waited for.
-    waited_for: BTreeSet<u32>,
-}
-
-impl ImageAnswers {
-    fn read(batch: &Batch<'_>, number: u32, partitions: &[&Decided]) -> Result<Self, FleetError> {
-        let scratch = |source| FleetError::Scratch { source };
-        let mut rows = RowFile::new(unnamed_in(&batch.options.scratch).map_err(scratch)?);
-        let (mut containers, mut waited_for) = (BTreeSet::new(), BTreeSet::new());
-        let mut page = Vec::new();
-        let mut all = OutputCursor::merged::<Answers>(batch, partitions.iter().copied(), range_of_image(number));
-        while all.advance()? {
-            let at = At::decode(all.key()).map_err(damaged_record(ANSWER))?;
-            let answer = Answer::decode(all.value().unwrap_or_default()).map_err(damaged_record(ANSWER))?;
-            match answer {
-                Answer::Stored(place) => drop(containers.insert(place.container)),
-                Answer::Waits(owner) if (owner.image as usize) < batch.plan.images.len() => {
-                    waited_for.insert(owner.image);
-                }
-                Answer::Waits(_) => continue,
-                Answer::Owner => {}
-            }
-            page.push(AnswerRow { number: at.number, answer: answer.encode() });
-            if page.len() as u64 >= PAGE_ROWS {
-                rows.append(page.drain(..)).map_err(scratch)?;
-            }
-        }
-        rows.append(page).map_err(scratch)?;
-        Ok(Self { rows, containers, waited_for })
-    }
-
-    /// Goes over the answers by rising number.
-    fn iter(&self) -> AnswersOf<'_> {
-        AnswersOf { rows: &self.rows, next: 0, page: Vec::new().into_iter() }
-    }
-}
-
-struct AnswersOf<'a> {
-    rows: &'a RowFile<AnswerRow>,
-    next: u64,
-    page: std::vec::IntoIter<AnswerRow>,
-}
-
-impl AnswersOf<'_> {
-    /// The answer to the question with this number. Numbers rise from call to call.
-    fn of(&mut self, number: u32) -> Result<Option<Answer>, FleetError> {
-        loop {
-            if self.page.len() == 0 {
-                let rows = self.rows.read(self.next..self.next + PAGE_ROWS);
-                let rows = rows.map_err(|source| FleetError::Scratch { source })?;
-                self.next += rows.len() as u64;
-                self.page = rows.into_iter();
-            }
-            match self.page.as_slice().first() {
-                Some(row) if row.number < number => drop(self.page.next()),
-                Some(row) if row.number == number => {
-                    return Answer::decode(&row.answer).map(Some).map_err(damaged_record(ANSWER));
-                }
-                _ => return Ok(None),
-            }
-        }
-    }
-}
-
-/// A chunk that an image asked for.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    number: u32,
-    /// Offset in the data of the image.
-    offset: u64,
-    size: u32,
-    fingerprint: Fingerprint,
-}
-
-/// Goes over the chunks that an image asked for.
-struct AskedChunks<'a> {
-    items: OutputCursor<'a>,
-    segment: VecDeque<Asked>,
-    number: u32,
-    offset: u64,
-    /// Size of the last chunk that was asked for.
-    last: u32,
-}
-
-impl<'a> AskedChunks<'a> {
-    fn new(batch: &'a Batch<'a>, task: &'a Decided) -> Self {
-        let items = OutputCursor::new::<Scans>(batch, task, 0..=u64::MAX);
-        Self { items, segment: Default::default(), number: 0, offset: 0, last: 0 }
-    }
-
-    fn next(&mut self) -> Result<Option<Asked>, FleetError> {
-        loop {
-            if let Some(asked) = self.segment.pop_front() {
-                return Ok(Some(asked));
-            }
-            if !self.items.advance()? {
-                return Ok(None);
-            }
-            let item = ScanItem::decode(self.items.value().unwrap_or_default()).map_err(damaged_record("scan"))?;
-            match item {
-                ScanItem::Keep { bytes, .. } => self.offset += bytes,
-                ScanItem::Segment(segment) => segment.runs.iter().for_each(|run| self.run(run)),
-            }
-        }
-    }
-
-    fn run(&mut self, run: &ChunkRun) {
-        match run {
-            ChunkRun::Asked(chunks) => {
-                for (size, fingerprint) in chunks {
-                    let (number, offset) = (self.number, self.offset);
-                    self.segment.push_back(Asked { number, offset, size: *size, fingerprint: *fingerprint });
-                    self.number += 1;
-                    self.offset += u64::from(*size);
-                    self.last = *size;
-                }
-            }
-            ChunkRun::Repeated(count) => self.offset += u64::from(*count) * u64::from(self.last),
-            ChunkRun::Base { bytes, .. } => self.offset += bytes,
-        }
-    }
 }
 
 /// Stores chunks of one image.

@@ -1,3 +1,5 @@
+//! Golden bytes, round trips and damage of the objects of fleet batches.
+
 use proptest::prelude::*;
 
 use super::*;

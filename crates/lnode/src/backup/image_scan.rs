@@ -24,7 +24,6 @@ use larder_format::{ChunkRef, Fingerprint};
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, RecipeReader};
 use larder_store::catalog::Version;
-use larder_store::repository::random;
 use larder_writer::{Chunks, Cutter, Cutting, Pool, tail_of};
 
 use super::candidates::{Bases, Candidate, find_bases};
@@ -136,10 +135,7 @@ impl Prepared {
     fn new(context: &JobContext, input: ImageInput, options: &BackupOptions) -> Result<Self, BackupError> {
         let repository = &context.repository;
         let started_ms = context.clock.now_ms();
-        let job = match options.job {
-            Some(job) => job,
-            None => JobId::new(started_ms, random(repository.entropy())?),
-        };
+        let job = options.job_or_new(repository, started_ms)?;
         let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
         // Similar versions of other series are found by the index.
         let options = BackupOptions { find_similar: false, ..options.clone() };

@@ -17,7 +17,6 @@ use larder_reader::{Entries, MetaChunks, Missing, RecipeReader};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::OtherJob;
-use larder_store::repository::random;
 use larder_writer::{Cutting, holdings};
 
 use super::bases::OrphanedContainers;
@@ -49,10 +48,7 @@ use crate::assemble::{
 pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
     let repository = &context.repository;
     let started_ms = context.clock.now_ms();
-    let job = match options.job {
-        Some(job) => job,
-        None => JobId::new(started_ms, random(repository.entropy())?),
-    };
+    let job = options.job_or_new(repository, started_ms)?;
     let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
     // Bases and unfinished jobs are looked for side by side: both may come from any listings.
     let looking = repository.clone();
