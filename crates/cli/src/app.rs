@@ -122,7 +122,7 @@ impl App {
     pub(crate) fn runtime(&self) -> &tokio::runtime::Runtime {
         self.runtime.get_or_init(|| {
             // Requests wait for the network and do not compute; two threads serve many of them.
-            let (workers, files) = if self.global.is_small { (1, 2) } else { (2, FILE_THREADS) };
+            let (workers, files) = if self.global.total_memory.is_some() { (1, 2) } else { (2, FILE_THREADS) };
             tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(workers)
                 .max_blocking_threads(files)

@@ -144,8 +144,10 @@ fn in_child(cost: KdfCost, salt: &[u8; 32], password: &[u8]) -> io::Result<(Exit
 /// no use. Any other end says that the program was not this one (an emulator, a loader).
 fn key_of(status: ExitStatus, key: &[u8]) -> Result<Option<Zeroizing<[u8; KEY_LEN]>>, StretchError> {
     if let Some(signal) = status.signal() {
-        let how = format!("was killed by signal {signal}; is there too little memory?");
-        return Err(StretchError { how });
+        // The kernel kills so when memory ends. Other signals are sent by somebody.
+        let why =
+            if signal == libc::SIGKILL { "; is there too little memory? It needs 64 MiB for a moment" } else { "" };
+        return Err(StretchError { how: format!("was ended by signal {signal}{why}") });
     }
     match key.try_into() {
         Ok(key) if status.success() => Ok(Some(Zeroizing::new(key))),
@@ -195,6 +197,11 @@ mod tests {
             assert_eq!(key_of(status, key), Ok(None));
         }
         let killed = key_of(ExitStatus::from_raw(9), &[]).expect_err("killed");
-        assert!(killed.to_string().contains("killed by signal 9"), "{killed}");
+        assert!(
+            killed.to_string().ends_with("by signal 9; is there too little memory? It needs 64 MiB for a moment"),
+            "{killed}"
+        );
+        let asked = key_of(ExitStatus::from_raw(15), &[]).expect_err("ended");
+        assert!(asked.to_string().ends_with("ended by signal 15"), "{asked}");
     }
 }

@@ -9,7 +9,7 @@
 
 use std::num::NonZeroUsize;
 
-use larder_lnode::BackupOptions;
+use larder_lnode::{BackupOptions, ReadBudget};
 use larder_writer::WriteBudget;
 use rustix::mm::{Advice, madvise};
 
@@ -22,7 +22,7 @@ use crate::{allocator, sizes};
 const PARTS: [(&str, u64); 4] = [
     ("program, libraries and connection", 15_000_000),
     ("containers", WriteBudget::SMALL.waiting as u64),
-    ("blocks of the input", 6 * BLOCK as u64),
+    ("blocks of the input", BLOCKS as u64),
     ("compression", 2_500_000),
 ];
 
@@ -31,8 +31,11 @@ const CACHES_MIN: u64 = 2_000_000;
 /// More is of no use (bytes).
 const CACHES_MAX: u64 = 1 << 30;
 
-/// Bytes of a large file that are read and cut at once.
-const BLOCK: usize = 512 << 10;
+/// Bytes of a large file that are read, held and cut.
+const BLOCKS: usize = match ReadBudget::SMALL.bytes() {
+    Some(bytes) => bytes,
+    None => panic!("they have a bound"),
+};
 
 /// The memory for caches and tables within `total` bytes.
 fn caches(total: u64) -> Result<u64, Failure> {
@@ -59,7 +62,7 @@ fn caches(total: u64) -> Result<u64, Failure> {
 pub(crate) fn begin(total: u64, global: &mut Global) -> Result<(), Failure> {
     global.memory = Some(caches(total)?);
     global.threads = Some(NonZeroUsize::MIN);
-    global.is_small = true;
+    global.total_memory = Some(total);
     allocator::keep_little();
     page_out();
     Ok(())
@@ -67,7 +70,29 @@ pub(crate) fn begin(total: u64, global: &mut Global) -> Result<(), Failure> {
 
 /// A backup in such a process.
 pub(crate) fn limit(options: BackupOptions) -> BackupOptions {
-    BackupOptions { write: WriteBudget::SMALL, block: BLOCK, ..options }
+    BackupOptions { write: WriteBudget::SMALL, read: ReadBudget::SMALL, ..options }
+}
+
+/// What this process took so far, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peak {
+    pub(crate) bytes: u64,
+    /// What it was to take.
+    total: u64,
+}
+
+impl Peak {
+    /// `None` where the system does not say.
+    pub(crate) fn of(total: u64) -> Option<Self> {
+        let bytes = larder_fleet::memory_peak();
+        (bytes > 0).then_some(Self { bytes, total })
+    }
+
+    /// What to say when it was too much. The snapshot is whole.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let (bytes, total) = (sizes::show(self.bytes), sizes::show(self.total));
+        (self.bytes > self.total).then(|| format!("this process took {bytes} of memory, and --total-memory is {total}"))
+    }
 }
 
 /// Tells the kernel that the pages of the program are not in use. Those that are come back from its
@@ -108,6 +133,14 @@ mod tests {
             let refused = caches(total).expect_err("too little").message;
             assert!(PARTS.iter().all(|(name, _)| refused.contains(name)), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_process_that_took_too_much_says_so() {
+        let peak = Peak::of(1).expect("the system says");
+        assert!(peak.bytes > 1 << 20);
+        assert!(peak.warning().expect("too much").contains("--total-memory is 1 B"));
+        assert_eq!(Peak { total: peak.bytes, ..peak }.warning(), None);
     }
 
     #[test]

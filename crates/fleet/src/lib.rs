@@ -35,6 +35,7 @@ pub mod inventory;
 pub use batch::run;
 pub use clean::{Cleaned, clean};
 pub use error::FleetError;
+pub use memory::high_water as memory_peak;
 pub use queue::{Delivery, MemoryQueue, Queue};
 pub use report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageReport, OpenedImage, Sources};
 pub use shared::STORE_SERIES;

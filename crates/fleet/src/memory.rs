@@ -34,7 +34,7 @@ impl Budget {
 }
 
 /// The most memory that this process had so far, in bytes; 0 if the system does not say.
-pub(crate) fn high_water() -> u64 {
+pub fn high_water() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());

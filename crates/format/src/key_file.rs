@@ -222,6 +222,27 @@ impl UnwrapError {
     }
 }
 
+/// A key object could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WrapError {
+    /// It cannot be stored.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The password could not be stretched.
+    #[error(transparent)]
+    Stretch(#[from] StretchError),
+}
+
+impl WrapError {
+    /// How a caller can react to it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Encode(error) => error.kind(),
+            Self::Stretch(_) => ErrorKind::Resource,
+        }
+    }
+}
+
 /// What opens a key object.
 #[derive(Clone, Copy)]
 pub enum Unlock<'a> {
@@ -295,28 +316,28 @@ pub fn wrap(
     id: KeyId,
     repository: RepositoryId,
     config: &[u8],
-) -> Result<Vec<u8>, EncodeError> {
+) -> Result<Vec<u8>, WrapError> {
     let mut out = MAGIC.to_vec();
     out.put_u32(u32::from(VERSION));
     let KeyFields { cost, salt, user, host, created_ms, roles, domain, epoch } = fields.clone();
     let config = config.to_vec().into();
     let encoded = cbor::encode(&Fields { cost, salt, user, host, created_ms, roles, domain, config, epoch });
     if encoded.len() > FIELDS_MAX {
-        return Err(EncodeError::new(WHAT, "its user and host are too long"));
+        return Err(EncodeError::new(WHAT, "its user and host are too long").into());
     }
     out.put_u32(EncodeError::fit_u32(WHAT, encoded.len())?);
     out.extend_from_slice(&encoded);
     let context = context(&out, id, repository);
     let mismatch = || EncodeError::new(WHAT, "a password and a key file open different keys");
     let derived = derive(fields, unlock, &context).map_err(|error| match error {
-        DeriveError::Decode(error) => error.into(),
-        DeriveError::Stretch(_) => EncodeError::new(WHAT, "the process that stretches its password did not succeed"),
+        DeriveError::Decode(error) => WrapError::Encode(error.into()),
+        DeriveError::Stretch(error) => error.into(),
     })?;
     let derived = derived.ok_or_else(mismatch)?;
     out.extend_from_slice(&derived.commitment);
     let payload = payload::encode(secrets);
     if payload.len() + TAG_LEN > PAYLOAD_MAX {
-        return Err(EncodeError::new(WHAT, "it has the secrets of too many domains"));
+        return Err(EncodeError::new(WHAT, "it has the secrets of too many domains").into());
     }
     out.put_u32(EncodeError::fit_u32(WHAT, payload.len() + TAG_LEN)?);
     let from = out.len();

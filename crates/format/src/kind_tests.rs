@@ -2,7 +2,7 @@
 
 use larder_testkit::assert_kinds;
 
-use crate::key_file::{MachineKeyError, PaperError, StretchError, UnwrapError};
+use crate::key_file::{MachineKeyError, PaperError, StretchError, UnwrapError, WrapError};
 use crate::roles::Roles;
 use crate::{DecodeError, EncodeError, ErrorKind};
 
@@ -28,6 +28,10 @@ fn every_error_has_its_kind() {
         UnwrapError::Damaged(_) => UnwrapError::Damaged(DecodeError::Truncated { what }), ErrorKind::Damaged;
         UnwrapError::Stretch(_) =>
             UnwrapError::Stretch(StretchError { how: String::new() }), ErrorKind::Resource;
+    });
+    assert_kinds!(WrapError {
+        WrapError::Encode(_) => WrapError::Encode(EncodeError { what, why: what }), ErrorKind::Bug;
+        WrapError::Stretch(_) => WrapError::Stretch(StretchError { how: String::new() }), ErrorKind::Resource;
     });
     assert_kinds!(MachineKeyError {
         MachineKeyError::NoKey => MachineKeyError::NoKey, ErrorKind::BadKey;

@@ -25,6 +25,7 @@ mod overflow;
 mod paranoid;
 mod prediction;
 mod proof_prefetch;
+mod read_budget;
 mod read_window;
 mod root_coverage;
 mod run;
@@ -41,6 +42,7 @@ mod unchanged_parts;
 
 pub use image::{ImageInput, ImageReader, MapOutcome, MapReport, MapTrust};
 pub use image_scan::{ImageScan, scan_image};
+pub use read_budget::ReadBudget;
 pub use run::backup;
 pub use scan_chunks::{GoOn, Show, collect};
 pub use supplied::{EntrySource, SuppliedEntry};
@@ -151,8 +153,8 @@ pub struct BackupOptions {
     pub scratch: Option<PathBuf>,
     /// Sizes of containers and of what waits for the store.
     pub write: WriteBudget,
-    /// Bytes of a large file that are read and cut at once.
-    pub block: usize,
+    /// Sizes of what is read of large files.
+    pub read: ReadBudget,
     /// The id of the job, and so of the version, if it has to be known before. It is a new one.
     pub job: Option<JobId>,
     /// The version of which this one is a copy, to record.
@@ -207,7 +209,7 @@ impl BackupOptions {
             layout_of_settings: false,
             scratch: None,
             write: WriteBudget::default(),
-            block: BLOCK_BYTES,
+            read: ReadBudget::default(),
             job: None,
             copy_of: None,
         }
@@ -365,10 +367,6 @@ impl BackupError {
         }
     }
 }
-
-/// Usually, large files are read in blocks of this size (bytes): enough chunks to fingerprint
-/// several at once, small enough for the cache.
-const BLOCK_BYTES: usize = 2 << 20;
 
 /// Batches and blocks under way to the sequencer, at most: few enough for memory.
 const IN_FLIGHT: usize = 6;

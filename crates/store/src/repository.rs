@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use larder_format::config::Config;
 use larder_format::ids::KeyId;
-use larder_format::key_file::StretchError;
+use larder_format::key_file::{StretchError, WrapError};
 use larder_format::keys::Keys;
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
@@ -120,6 +120,15 @@ pub enum RepositoryError {
         /// Its words.
         reason: String,
     },
+}
+
+impl From<WrapError> for RepositoryError {
+    fn from(error: WrapError) -> Self {
+        match error {
+            WrapError::Encode(error) => Self::Unstorable(error),
+            WrapError::Stretch(error) => Self::Stretch(error),
+        }
+    }
 }
 
 /// The other objects under `keys/`, in words.

@@ -141,9 +141,9 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, alias = "memory-limit", value_name = "SIZE", global = true, env = "LARDER_MEMORY", value_parser = parse_memory, hide_env_values = true)]
     pub(crate) memory: Option<u64>,
 
-    /// Whether the process shall stay small (`backup --total-memory`)
+    /// Bytes that the process shall take in all (`backup --total-memory`)
     #[arg(skip)]
-    pub(crate) is_small: bool,
+    pub(crate) total_memory: Option<u64>,
 
     /// Compression of new data: auto, off, fastest, better, max, or zstd:N with N from -7 to 22
     #[arg(hide_short_help = true, long, value_name = "MODE", global = true, env = "LARDER_COMPRESSION", value_parser = parse_compression, hide_env_values = true, allow_hyphen_values = true)]

@@ -31,14 +31,15 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::output::{Meter, MeterKind, Output, safe, summary};
 use crate::refs::{self, Versions};
-use crate::{sizes, small_process, time};
+use crate::small_process::{self, Peak};
+use crate::{sizes, time};
 
 pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     input::check(args)?;
     let host = args.host.clone().unwrap_or_else(environment::host);
     // The repository is opened first, so that a wrong password fails before a dump of a database.
     let opened = app.open()?;
-    if app.global.is_small {
+    if app.global.total_memory.is_some() {
         small_process::page_out();
     }
     opened.repository.require(Roles::BACKUP, "a backup")?;
@@ -116,7 +117,7 @@ fn options(
         scratch: app.scratch(),
         ..BackupOptions::new(series)
     };
-    Ok(if app.global.is_small { small_process::limit(options) } else { options })
+    Ok(if app.global.total_memory.is_some() { small_process::limit(options) } else { options })
 }
 
 /// Runs a backup with a meter. `scan`: the same tree once more, for totals.
@@ -147,6 +148,7 @@ pub(super) fn perform(
         started_ms,
         seconds: meter.elapsed().as_secs_f64(),
         requests: repository.store().stats(),
+        peak: app.global.total_memory.and_then(Peak::of),
     })
 }
 
@@ -169,11 +171,16 @@ pub(super) struct Performed {
     started_ms: u64,
     seconds: f64,
     requests: StoreStats,
+    /// With `--total-memory`, what the process took.
+    peak: Option<Peak>,
 }
 
 impl Performed {
     /// Prints the report. `more` are further keys of its JSON.
     pub(super) fn tell(&self, app: &App, more: serde_json::Map<String, Value>) -> Result<(), Failure> {
+        if let Some(warning) = self.peak.as_ref().and_then(Peak::warning) {
+            app.out.warn(&warning);
+        }
         if app.out.is_json() {
             return app.out.json(&self.json(more));
         }
@@ -238,6 +245,9 @@ impl Performed {
             put("map_checked_bytes", json!(map.checked_bytes));
             problem.into_iter().for_each(|problem| put("map_problem", json!(problem)));
             self.wrong_at().into_iter().for_each(|offset| put("map_wrong_at", json!(offset)));
+        }
+        if let Some(peak) = &self.peak {
+            put("memory_bytes", json!(peak.bytes));
         }
         summary::put_requests(&mut object, &self.requests);
         object.extend(more);

@@ -28,7 +28,7 @@ impl From<RepositoryError> for Failure {
             RepositoryError::Damaged { name, source } => Some(advice_on_damage(name, source)),
             RepositoryError::Store(error) => return error.into(),
             RepositoryError::ForeignKeyFile => Some("check -r/--repo and --key-file"),
-            RepositoryError::Stretch(_) => Some("it needs 64 MiB of memory for a moment; run the command again"),
+            RepositoryError::Stretch(_) => Some("run the command again"),
             RepositoryError::DomainClosed { .. } => {
                 Some("ask an operator for a key that was made later (`larder key add`)")
             }

@@ -24,6 +24,7 @@ use super::BackupError;
 use super::batch::{Batch, BatchDone, EntryChange, attribute_problem};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
 use super::proof_prefetch::{ProofPrefetch, Proofs};
+use super::read_budget::ReadBudget;
 use super::read_window::{ReadWindow, Supply};
 use super::stream_supply::{StreamReader, StreamSupply};
 use super::taken_over::{Step, Untouched};
@@ -75,8 +76,8 @@ pub(super) struct Feeder {
     pub(super) cancel: Cancel,
     /// Predicts repetitions in large files; `None` without a base.
     pub(super) predictor: Option<Predictor>,
-    /// Large files are read in blocks of this number of bytes.
-    pub(super) block: usize,
+    /// How large files are read.
+    pub(super) read: ReadBudget,
     /// Buffers that the sequencer has finished with.
     pub(super) spare: Receiver<Chunks>,
     /// Receives reports of entries that were left out without a request.
@@ -263,7 +264,7 @@ impl Feeder {
         known: Option<&Range<u64>>,
         mut untouched: Option<Untouched>,
     ) -> Result<(), Gone> {
-        let mut incoming = ReadWindow::new(self.spare.try_recv().unwrap_or_default(), supply);
+        let mut incoming = ReadWindow::new(self.spare.try_recv().unwrap_or_default(), supply, self.read);
         let cutting = self.cutting.clone();
         let head = incoming.fill(HEAD_BYTES);
         let cutter = cutting.choose(&head[..head.len().min(HEAD_BYTES)], total);
@@ -279,7 +280,9 @@ impl Feeder {
         if let Some(predictor) = &mut predictor {
             predictor.begin(known);
         }
-        let mut ahead = elsewhere.filter(|_| predictor.is_some()).map(|file| {
+        // Proofs ahead hold segments of their own.
+        let may_prove_ahead = predictor.is_some() && self.read.window.is_none();
+        let mut ahead = elsewhere.filter(|_| may_prove_ahead).map(|file| {
             let ahead = ProofPrefetch { file, cutter, cutting: cutting.clone(), pool: self.pool.clone() };
             Proofs::new(ahead, max)
         });
@@ -316,7 +319,8 @@ impl Feeder {
             if let Some(predictor) = &mut predictor {
                 let tried = proved.is_some();
                 let predicted = proved.map(|proved| proved.predicted);
-                if let Some(predicted) = predicted.or_else(|| predictor.predict(at, cutter)) {
+                let predicted = predicted.or_else(|| predictor.predict(at, cutter));
+                if let Some(predicted) = predicted.filter(|next| incoming.may_hold(next.bytes as usize + max)) {
                     let mac = (!tried).then(|| incoming.mac(predictor.mac(), predicted.bytes as usize, max)).flatten();
                     if mac.is_some_and(|mac| predicted.is_proved(mac, incoming.data(), chunker)) {
                         incoming.pass(predicted.bytes as usize);
@@ -335,16 +339,17 @@ impl Feeder {
                 (stop, must_cut) = (usize::try_from(next - at).unwrap_or(usize::MAX), must);
             }
             // Nothing behind the place where prediction continues: that may be under way elsewhere.
-            incoming.fill(self.block.max(max).min(stop.saturating_add(max)));
-            let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
-                Some((changed, empty)) => {
-                    changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces)
-                }
-                None if must_cut && stop <= data.len() => {
-                    chunker.cut_all(&data[..stop], StreamEnd::Reached, &mut pieces.lengths)
-                }
-                None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
-            });
+            incoming.fill(self.read.block.max(max).min(stop.saturating_add(max)));
+            let chunks =
+                incoming.cut(self.spare.try_recv().unwrap_or_default(), max, |data, end, pieces| match &changed {
+                    Some((changed, empty)) => {
+                        changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces)
+                    }
+                    None if must_cut && stop <= data.len() => {
+                        chunker.cut_all(&data[..stop], StreamEnd::Reached, &mut pieces.lengths)
+                    }
+                    None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
+                });
             let came: usize = chunks.known.iter().map(|run| run.chunks.len()).sum();
             // A chunk that the segment has once may have occurred several times.
             let wrong = expected.saturating_sub(came as u64);

@@ -80,7 +80,7 @@ pub fn scan_image<E: From<BackupError>>(
             data,
             metadata,
         });
-        untouched(context, &mut image, base, &chunks, &cutting, since_full)?
+        untouched(context, &mut image, base, &chunks, &cutting, since_full, options.read.window)?
     };
     let (spare, spares) = unbounded::<Chunks>();
     let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(in_flight(context)) };
@@ -91,7 +91,7 @@ pub fn scan_image<E: From<BackupError>>(
     let known = base.as_ref().filter(|base| base.summary.source == SourceKind::Stream).map(|base| 0..base.data.bytes());
     let feeder = Feeder {
         pool: handle,
-        block: options.block,
+        read: options.read,
         cutting: cutting.clone(),
         out,
         cancel: context.cancel.clone(),

@@ -28,8 +28,8 @@ const SEGMENTS_MIN: u64 = 64;
 const ONE_IN: u64 = 100;
 /// Bytes of a segment, roughly.
 const SEGMENT_BYTES: u64 = 2 << 20;
-/// Bytes that are read at once, and a segment more at most. Servers of images answer several
-/// requests at the same time.
+/// Bytes that are read at once, and a segment more at most, if there is no bound. Servers of images
+/// answer several requests at the same time.
 const BATCH_BYTES: u64 = 8 << 20;
 
 /// The result of a check.
@@ -47,6 +47,8 @@ pub(super) struct MapCheck<'a> {
     pub(super) image: &'a ImageReader,
     pub(super) stretches: &'a [Stretch],
     pub(super) cutting: &'a Cutting,
+    /// Most bytes that are read at once, if there is a bound.
+    pub(super) window: Option<usize>,
     pub(super) cancel: &'a Cancel,
     /// Path of the image, for errors.
     pub(super) path: &'a [u8],
@@ -129,8 +131,8 @@ impl MapCheck<'_> {
         Ok(checked)
     }
 
-    /// Adds the part in a stretch of the segment that holds a byte of the base; returns where the
-    /// segment ends. A full batch is compared.
+    /// Adds the part in a stretch of the segment that holds a byte of the base; returns where to
+    /// continue. A full batch is compared.
     fn add(
         &mut self,
         stretch: &Stretch,
@@ -144,14 +146,53 @@ impl MapCheck<'_> {
         };
         let Some((number, start, segment)) = found else { return Ok(stretch.base_range().end) };
         let whole = start..start + segment.bytes;
-        let common = whole.start.max(stretch.base)..whole.end.min(stretch.base_range().end);
+        let mut common = whole.start.max(stretch.base)..whole.end.min(stretch.base_range().end);
+        let mut next = whole.end;
+        let window = self.window.map(|window| window as u64);
+        if let Some(window) = window {
+            if common.end - common.start > window {
+                let Some(part) = self.part_of((number, start), &common, at, window)? else { return Ok(whole.end) };
+                (next, common) = (part.end, part);
+            }
+            if batch.bytes + (common.end - common.start) > window {
+                self.compare(batch, checked)?;
+                if checked.wrong.is_some() {
+                    return Ok(next);
+                }
+            }
+        }
         let proof = mac_of(&segment, common == whole);
         batch.bytes += common.end - common.start;
         batch.parts.push(Part { segment: (number, start), image: stretch.to_image(common.start), common, proof });
         if batch.bytes >= BATCH_BYTES {
             self.compare(batch, checked)?;
         }
-        Ok(whole.end)
+        Ok(next)
+    }
+
+    /// Chunks of a segment within `common`, from the one that holds the byte `at` on: as many as
+    /// the window holds. `None` when there are none.
+    fn part_of(
+        &mut self,
+        (number, start): (u32, u64),
+        common: &Range<u64>,
+        at: u64,
+        window: u64,
+    ) -> Result<Option<Range<u64>>, RepositoryError> {
+        let mut part: Option<Range<u64>> = None;
+        let mut chunk = start..start;
+        for record in self.base.segment(number)?.iter() {
+            chunk = chunk.end..chunk.end + u64::from(record.chunk.size);
+            if chunk.end <= at || chunk.start < common.start {
+                continue;
+            }
+            let from = part.as_ref().map_or(chunk.start, |part| part.start);
+            if chunk.end > common.end || chunk.end - from > window {
+                break;
+            }
+            part = Some(from..chunk.end);
+        }
+        Ok(part)
     }
 
     /// Reads the parts of a batch, and compares them up to the first that differs.
@@ -160,6 +201,9 @@ impl MapCheck<'_> {
             return Err(BackupError::Interrupted);
         }
         let parts = std::mem::take(&mut batch.parts);
+        if parts.is_empty() {
+            return Ok(());
+        }
         batch.buffer.resize(std::mem::take(&mut batch.bytes) as usize, 0);
         let (mut wanted, mut rest) = (Vec::new(), &mut batch.buffer[..]);
         for part in &parts {

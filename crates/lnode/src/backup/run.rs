@@ -321,7 +321,7 @@ fn pipeline(
         .map(|(base, _)| 0..base.manifest.data.bytes());
     let feeder = Feeder {
         pool: output.pool(),
-        block: options.block,
+        read: options.read,
         cutting: cutting.clone(),
         out,
         cancel: context.cancel.clone(),
@@ -373,7 +373,7 @@ fn pipeline(
                 data,
                 metadata,
             });
-            untouched(context, image, base, &chunks, cutting, announced.since_full)?
+            untouched(context, image, base, &chunks, cutting, announced.since_full, options.read.window)?
         }
         Sampled::Tree(_) | Sampled::Stream { .. } | Sampled::Entries(_) => (None, None),
     };

@@ -16,7 +16,7 @@ use super::batch::Ready;
 use super::feed::{FeedItem, Feeder, Feeding};
 use super::sequence::wait;
 use super::unchanged_files::{Comparison, Rules};
-use super::{BLOCK_BYTES, BackupError, in_flight};
+use super::{BackupError, ReadBudget, in_flight};
 
 /// The reaction to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub fn collect(
     let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(in_flight(context)) };
     let feeder = Feeder {
         pool: pool.handle().ok_or(BackupError::WorkerDied)?,
-        block: BLOCK_BYTES,
+        read: ReadBudget::default(),
         cutting: cutting.clone(),
         out,
         cancel: context.cancel.clone(),

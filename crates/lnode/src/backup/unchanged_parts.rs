@@ -33,7 +33,8 @@ pub(super) struct ImageBase<'a> {
 }
 
 /// The parts of an image that may be taken over from the base, and how its maps served. After
-/// `since_full` versions that were not read as a whole, it may be time for a full check.
+/// `since_full` versions that were not read as a whole, it may be time for a full check. A check
+/// reads within `window` bytes at once, if there is a bound.
 pub(super) fn untouched(
     context: &JobContext,
     image: &mut SampledImage,
@@ -41,6 +42,7 @@ pub(super) fn untouched(
     chunks: &MetaChunks,
     cutting: &Cutting,
     since_full: usize,
+    window: Option<usize>,
 ) -> Result<(Option<Untouched>, Option<MapReport>), BackupError> {
     let maps = std::mem::take(&mut image.changes);
     if maps.is_empty() {
@@ -65,6 +67,7 @@ pub(super) fn untouched(
         image: &image.image,
         stretches: &stretches,
         cutting,
+        window,
         cancel: &context.cancel,
         path: &image.path,
     };

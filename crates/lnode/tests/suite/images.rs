@@ -17,7 +17,9 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::decode_node;
 use larder_format::witness_key::WitnessKey;
 use larder_job::{JobContext, Machine, Progress};
-use larder_lnode::{BackupOptions, BackupReport, ImageInput, Input, MapOutcome, MapReport, MapTrust, backup};
+use larder_lnode::{
+    BackupOptions, BackupReport, ImageInput, Input, MapOutcome, MapReport, MapTrust, ReadBudget, backup,
+};
 use larder_source::image::{Changes, Image};
 use larder_store::chunk_reader::ChunkReader;
 use larder_testkit::{Memory, data};
@@ -378,7 +380,10 @@ fn a_wrong_map_costs_a_whole_read_and_is_reported() {
         // Segments around what the map names have no proof of their own afterwards.
         bytes[9_000_000..9_000_100].copy_from_slice(&pseudo_random(100, place as u64));
         let map = changes_since(&report, std::iter::once(9_000_000..9_000_100).collect());
-        let (made, _, read) = store_sparse(&context, &alone("series"), &bytes, None, map, every_time);
+        // A window that few segments fit into, and none.
+        let read = if place % 2 == 0 { ReadBudget::default() } else { ReadBudget { block: 1, window: Some(1 << 20) } };
+        let options = BackupOptions { read, ..alone("series") };
+        let (made, _, read) = store_sparse(&context, &options, &bytes, None, map, every_time);
         let MapReport { outcome, checked_bytes } = made.map.clone().unwrap();
         assert!(checked_bytes > 0 && made.statistics.read_bytes >= size as u64);
         assert!(restored(&context, made.version.as_ref().unwrap().id) == bytes, "{place}");
@@ -425,11 +430,13 @@ fn every_third_version_is_checked_as_a_whole() {
     let size = 160_000_000;
     let bytes = pseudo_random(size, 1);
     let mut report = store(&context, &alone("series"), &bytes, None).0;
+    // No segment fits into the window. So each is compared in parts, and all of it.
+    let options = BackupOptions { read: ReadBudget { window: Some(700_000), ..ReadBudget::SMALL }, ..alone("series") };
     let mut full = Vec::new();
     for _ in 0..7 {
         let every_third = MapTrust::Checked(NonZeroU32::new(3));
         let map = changes_since(&report, Vec::new());
-        report = store_sparse(&context, &alone("series"), &bytes, None, map, every_third).0;
+        report = store_sparse(&context, &options, &bytes, None, map, every_third).0;
         full.push(report.map.as_ref().unwrap().checked_bytes == size as u64);
     }
     assert_eq!(full, [false, false, true, false, false, true, false]);

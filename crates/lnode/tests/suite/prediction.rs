@@ -11,7 +11,7 @@ use larder_format::Fingerprint;
 use larder_format::manifest::Statistics;
 use larder_format::recipe::{Recipe, decode_node};
 use larder_job::JobContext;
-use larder_lnode::{BackupOptions, Input};
+use larder_lnode::{BackupOptions, Input, ReadBudget};
 use larder_store::chunk_reader::ChunkReader;
 use larder_testkit::{Memory, data};
 use proptest::prelude::*;
@@ -79,8 +79,18 @@ fn chunks_of(context: &JobContext, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
 
 /// Backs `bytes` up as a file of a tree, every file read, and gives its chunks and what was counted.
 fn store_file(context: &JobContext, series: &str, file: &Path, bytes: &[u8]) -> (Vec<(u32, Fingerprint)>, Statistics) {
+    store_file_within(context, series, file, bytes, ReadBudget::default())
+}
+
+fn store_file_within(
+    context: &JobContext,
+    series: &str,
+    file: &Path,
+    bytes: &[u8],
+    read: ReadBudget,
+) -> (Vec<(u32, Fingerprint)>, Statistics) {
     std::fs::write(file, bytes).unwrap();
-    let options = BackupOptions { force: true, find_similar: false, ..options(series) };
+    let options = BackupOptions { force: true, find_similar: false, read, ..options(series) };
     let report = larder_lnode::backup(context, walk(file), &options).unwrap();
     let id = report.version.unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
@@ -237,6 +247,39 @@ proptest! {
             let edits: Vec<Edit> =
                 edits.iter().map(|(place, removed, inserted)| (*place, if in_place { *inserted } else { *removed }, *inserted)).collect();
             bytes = content.later(edited(&bytes, &edits, number as u64 + 50));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// How much of a file is held at once, and cut at once, decides nothing. What fits into the window is predicted.
+    #[test]
+    fn a_bounded_window_changes_no_chunk(
+        kilobytes in 1500..12_000_usize,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..30_000_usize, 0..30_000_usize), 0..5),
+        block in 0..(1_usize << 20),
+        window in 0..(9_usize << 20),
+        algorithm in prop::sample::select(ALGORITHMS.to_vec()),
+        content in contents(),
+    ) {
+        let (runtime, folder) = (runtime(), tempfile::tempdir().unwrap());
+        let context = repository(&runtime, algorithm);
+        let file = folder.path().join("file");
+        let base = content.first(data::mixed(17, kilobytes * 1000));
+        let second = content.later(edited(&base, &edits, 8));
+        let read = ReadBudget { block, window: Some(window) };
+        for (round, bytes) in [&base, &second, &second].into_iter().enumerate() {
+            let (bounded, statistics) = store_file_within(&context, "bounded", &file, bytes, read);
+            let (alone, expected) = store(&context, &format!("stream {round}"), bytes, true);
+            prop_assert!(bounded == alone, "round {}", round);
+            prop_assert_eq!(statistics.read_bytes, expected.read_bytes);
+            // No segment has more than 8 MiB.
+            if round == 2 && window > (8 << 20) + (64 << 10) {
+                prop_assert_eq!(statistics.predicted_bytes, bytes.len() as u64);
+            }
+            prop_assert!(round == 1 || statistics.predictions_wrong == 0, "{:?}", statistics);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
-use larder_format::key_file::{KeyFields, Unlock};
+use larder_format::key_file::{KdfCost, KeyFields, StretchError, Unlock, stretch_by};
 use larder_format::names;
 use larder_store::config::find_config;
 use larder_store::keyring::{ImportError, open_with_paper};
@@ -161,4 +161,26 @@ async fn a_copy_of_config_leaves_room_for_names() {
     let long = KeyFields { user: "u".repeat(1500), host: "h".repeat(1500), ..key_fields() };
     whole.add_key(Unlock::Password(b"another"), long).await.expect("added");
     open(&memory, b"another").await.expect("opens");
+}
+
+/// That the process for passwords was killed is no mistake of this program, and leaves nothing behind.
+#[tokio::test]
+async fn a_password_that_cannot_be_stretched_makes_no_key() {
+    const KILLED: &[u8] = b"killed";
+    stretch_by(|_, _, password| match password {
+        KILLED => Err(StretchError { how: "was ended by signal 9".to_owned() }),
+        _ => Ok(None),
+    });
+    let memory = Memory::new();
+    let costly = || KeyFields { cost: Some(KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 }), ..key_fields() };
+    let entropy = Arc::new(larder_testkit::entropy());
+    let made = Repository::init(store_of(&memory), config(), KILLED, costly(), entropy).await;
+    let error = made.expect_err("no password was stretched");
+    assert!(matches!(error, RepositoryError::Stretch(_)), "{error}");
+    assert!(memory.paths().await.is_empty());
+    let whole = repository(store_of(&memory)).await;
+    let before = memory.paths().await;
+    let error = whole.add_key(Unlock::Password(KILLED), costly()).await.expect_err("no password was stretched");
+    assert!(matches!(error, RepositoryError::Stretch(_)), "{error}");
+    assert_eq!(memory.paths().await, before);
 }

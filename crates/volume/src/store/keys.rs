@@ -5,7 +5,9 @@ use std::io;
 
 use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
 use larder_format::ids::{KeyId, RepositoryId};
-use larder_format::key_file::{self, KEY_MAX, KdfCost, KeyFields, MachineKey, Unlock, UnwrapError};
+use larder_format::key_file::{
+    self, KEY_MAX, KdfCost, KeyFields, MachineKey, StretchError, Unlock, UnwrapError, WrapError,
+};
 use larder_format::keys::{Keys, MasterKey};
 use larder_format::roles::Roles;
 
@@ -98,10 +100,18 @@ pub(super) fn write(
         epoch: 0,
     };
     let unlock = Unlock::Password(password);
-    let key = key_file::wrap(keys, keys.secrets(), unlock, &fields, KeyId(id), config.repository, &config_bytes)?;
+    let key = key_file::wrap(keys, keys.secrets(), unlock, &fields, KeyId(id), config.repository, &config_bytes);
+    let key = key.map_err(|error| match error {
+        WrapError::Encode(error) => error.into(),
+        WrapError::Stretch(error) => not_stretched(error),
+    })?;
     let path = format!("{KEYS}/{}", KeyId(id));
     write_file(disk, &path, &key).map_err(VolumeError::io(&path))?;
     write_file(disk, CONFIG, &config_bytes).map_err(VolumeError::io(CONFIG))
+}
+
+fn not_stretched(error: StretchError) -> VolumeError {
+    VolumeError::Io { what: "the password".to_owned(), source: io::Error::other(error) }
 }
 
 /// The repository that the keys of a store are of: the store itself, or the one that it is like.
@@ -153,9 +163,7 @@ pub fn unlock_with(disk: &dyn Disk, unlock: &StoreUnlock<'_>) -> Result<(Config,
             Ok(secrets) => return config.open(secrets).map_err(VolumeError::damaged(CONFIG)),
             Err(UnwrapError::WrongPassword) => {}
             Err(UnwrapError::Damaged(error)) => damaged = Some(VolumeError::damaged(path)(error)),
-            Err(UnwrapError::Stretch(error)) => {
-                return Err(VolumeError::Io { what: "the password".to_owned(), source: io::Error::other(error) });
-            }
+            Err(UnwrapError::Stretch(error)) => return Err(not_stretched(error)),
         }
     }
     Err(damaged.unwrap_or(VolumeError::WrongKey))

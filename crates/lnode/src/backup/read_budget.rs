@@ -1,0 +1,36 @@
+//! How much memory a backup takes for the bytes of large files.
+
+/// Sizes of the pieces in which large files are read, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadBudget {
+    /// Bytes that are read and cut at once.
+    pub block: usize,
+    /// The bytes of one file that are held, beside blocks under way. A segment of the base that is
+    /// longer is not compared as a whole: it is cut, and its chunks are found. `None`: as many as
+    /// the segments have, for each thread. They have some 2 MiB, and 8 MiB at most.
+    pub window: Option<usize>,
+}
+
+/// Blocks under way with one thread: one is cut, one waits, and one is sequenced.
+const BLOCKS: usize = 3;
+
+impl ReadBudget {
+    /// The least memory, for one thread. Some 95 % of all segments fit into the window.
+    pub const SMALL: Self = Self { block: 512 << 10, window: Some(4 << 20) };
+
+    /// The bytes for a window and for the blocks of one thread; `None`: they have no bound.
+    pub const fn bytes(&self) -> Option<usize> {
+        match self.window {
+            Some(window) => Some(window + BLOCKS * self.block),
+            None => None,
+        }
+    }
+}
+
+impl Default for ReadBudget {
+    /// As fast as the machine: enough chunks to fingerprint several at once, small enough for the
+    /// cache.
+    fn default() -> Self {
+        Self { block: 2 << 20, window: None }
+    }
+}
