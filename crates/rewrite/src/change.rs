@@ -115,7 +115,8 @@ pub fn change(
         let outcome = changing.plan()?;
         return Ok(ChangedVersion { outcome, left_out: changing.left_out });
     }
-    let how = DeriveOptions { series, program: &options.program, compression: options.compression };
+    let (program, compression) = (options.program.as_str(), options.compression);
+    let how = DeriveOptions { series, program, time_ms: options.time_ms, compression };
     let outcome = match derive(context, version, &mut changing, how)? {
         Derived::Made(made) => ChangeOutcome::Made(made),
         Derived::Refused(outcome) => outcome,

@@ -4,7 +4,8 @@
 //! This is the protocol of a backup that has the other version for its base
 //! (`docs/concurrency.md`). The new version shares containers with it and copies none. It is of the
 //! same domain and layout. Its id states that it began just after the other one. So the newest
-//! version of a series, on which the next backup builds, stays the newest.
+//! version of a series, on which the next backup builds, stays the newest. A version counts as no
+//! newer than its id says, so one with a later stated time gets an id of that time.
 
 use larder_format::compress::Compression;
 use larder_format::content::ContentRoots;
@@ -58,8 +59,16 @@ pub(crate) struct DeriveOptions<'a> {
     pub(crate) series: &'a str,
     /// Name and version of the program, to record.
     pub(crate) program: &'a str,
+    /// The time that the new version shall state, if it is another one.
+    pub(crate) time_ms: Option<u64>,
     /// How new metadata are compressed.
     pub(crate) compression: Compression,
+}
+
+/// The time in the id of a version that is made now of one with the time `old_ms` in its id.
+fn time_of_id(old_ms: u64, stated_ms: Option<u64>, now_ms: u64) -> u64 {
+    // The future counts for nothing.
+    stated_ms.map_or(0, |stated_ms| stated_ms.min(now_ms)).max(old_ms.saturating_add(1))
 }
 
 /// Makes a version from `version`.
@@ -70,7 +79,8 @@ pub(crate) fn derive<D: Derivation>(
     options: DeriveOptions<'_>,
 ) -> Result<Derived<D::Refusal>, RepairError> {
     let repository = &context.repository;
-    let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
+    let id_ms = time_of_id(version.id().unix_ms(), options.time_ms, context.clock.now_ms());
+    let job = JobId::new(id_ms, random(repository.entropy())?);
     let series = repository.keys().series_key_in(version.summary.domain, options.series);
     let lease = Lease {
         pins: vec![pin_of(version)],
@@ -179,5 +189,20 @@ fn commit(context: &JobContext, new: Pin, manifest: Manifest) -> Result<(bool, O
         }
         Err(CommitError::Fenced) => Ok((false, None)),
         Err(CommitError::Repository(error)) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_stated_time_moves_the_id_but_not_into_the_future() {
+        assert_eq!(time_of_id(50, None, 1000), 51);
+        assert_eq!(time_of_id(50, Some(20), 1000), 51);
+        assert_eq!(time_of_id(50, Some(700), 1000), 700);
+        assert_eq!(time_of_id(50, Some(5000), 1000), 1000);
+        // The old one is of the future.
+        assert_eq!(time_of_id(2000, Some(1500), 1000), 2001);
     }
 }

@@ -70,6 +70,13 @@ impl Scene {
         }
     }
 
+    /// The time when the scene was made.
+    fn now(&self) -> u64 {
+        let file = std::fs::metadata(self.play.path("src/important"));
+        let now = file.and_then(|file| file.modified()).expect("just written");
+        now.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs()
+    }
+
     fn forget(&self, args: &[&str]) -> Ran {
         run(self.play.command([&["forget", "--json"], args].concat()).env("TZ", "UTC")).ok()
     }
@@ -163,6 +170,39 @@ fn claims_of_the_present_count() {
     assert_eq!(forgotten, [&*nights[0], &nights[3]]);
 }
 
+/// The id of a snapshot is chosen by its maker as well, and policies judge by it if it is the earlier time.
+#[test]
+fn an_id_of_another_day_than_the_stated_time_displaces_nothing() {
+    let scene = Scene::new();
+    let day = scene.now() / DAY * DAY;
+    // Ids are of today, which the thief pretends to be a day of last month.
+    let real = scene.backup("src", day, day);
+    let forged = scene.backup("other", day + 30 * DAY, day + 30 * DAY);
+    for policy in [["--keep-daily", "1"], ["--keep-last", "1"]] {
+        let (kept, forgotten) = scene.judged(&policy);
+        assert!(holds(&kept, &[real.clone(), forged.clone()]) && forgotten.is_empty(), "{policy:?}: {forgotten:?}");
+    }
+}
+
+/// A machine's clock was behind: its snapshot seems to be older than earlier ones, and is not.
+#[test]
+fn a_snapshot_of_a_clock_that_was_behind_is_not_displaced() {
+    let scene = Scene::new();
+    let backup = || scene.play.backup(["src", "--series", "s"]);
+    let (late, earlier) = (backup(), backup());
+    // By the store's time, it came last.
+    scene.made(&late, scene.now() + 400 * DAY);
+    let (kept, forgotten) = scene.judged(&["--keep-last", "1"]);
+    assert!(holds(&kept, &[late.clone(), earlier.clone()]) && forgotten.is_empty(), "{kept:?}");
+    // An explicit time makes it the latest.
+    let args = ["rewrite", &late, "--new-time", "2100-01-01 00:00:00", "--forget", "--json"];
+    let summary = scene.play.larder(args).ok().messages("summary").remove(0);
+    let new = summary["snapshots"][0]["new_snapshot_id"].as_str().expect("an id").to_owned();
+    assert_eq!(scene.judged(&["--keep-last", "1"]), (vec![new.clone()], vec![earlier]));
+    let latest = scene.play.larder(["snapshots", "latest", "--json"]).ok().json();
+    assert_eq!(latest[0]["id"], *new);
+}
+
 /// An operator signs its snapshots, so that imported ones keep their times.
 #[test]
 fn the_times_of_a_full_key_count() {
@@ -209,9 +249,7 @@ fn a_copy_keeps_the_times_that_passes_saw() {
 #[test]
 fn a_store_without_times_has_those_of_passes() {
     let scene = Scene::new();
-    let now =
-        std::fs::metadata(scene.play.path("src/important")).and_then(|file| file.modified()).expect("just written");
-    let now = now.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+    let now = scene.now();
     let real: Vec<String> = (1..=2).map(|hours| scene.backup("src", now - hours * HOUR, 0)).collect();
     let old = scene.backup("other", now - 3 * DAY, 0);
     let policy = ["--keep-last", "1"];

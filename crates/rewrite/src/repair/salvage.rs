@@ -221,7 +221,8 @@ fn save(
     let tags = line.tags().map(<[String]>::to_vec);
     let mut saving = Salvaging { context, bad, losses, tags };
     let series = &version.summary.series;
-    let how = DeriveOptions { series, program: &options.program, compression: options.compression };
+    let (program, compression) = (options.program.as_str(), options.compression);
+    let how = DeriveOptions { series, program, time_ms: None, compression };
     Ok(match derive(context, version, &mut saving, how)? {
         Derived::Made(saved) => SalvageOutcome::Saved(saved),
         Derived::Refused(outcome) => outcome,
