@@ -45,7 +45,7 @@ pub use image_scan::{ImageScan, scan_image};
 pub use read_budget::ReadBudget;
 pub use run::backup;
 pub use scan_chunks::{GoOn, Show, collect};
-pub use supplied::{EntrySource, SuppliedEntry};
+pub use supplied::{EntrySource, SourceError, Supplied, SuppliedEntry};
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -346,6 +346,15 @@ impl From<AssembleError> for BackupError {
             AssembleError::NotInBase { .. } | AssembleError::NotNamed { .. } | AssembleError::OtherLength { .. } => {
                 Self::WorkerDied
             }
+        }
+    }
+}
+
+impl From<SourceError> for BackupError {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Repository(error) => Self::Source(error),
+            SourceError::Input { path, source } => Self::Input { path, source },
         }
     }
 }

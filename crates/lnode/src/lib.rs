@@ -24,6 +24,6 @@ pub mod transfer;
 
 pub use backup::{
     BackupError, BackupOptions, BackupReport, Base, CopyOf, EntrySource, ImageInput, ImageReader, ImageScan, Input,
-    MapOutcome, MapReport, MapTrust, ReadBudget, WhyBase, backup, scan_image,
+    MapOutcome, MapReport, MapTrust, ReadBudget, SourceError, Supplied, SuppliedEntry, WhyBase, backup, scan_image,
 };
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore, restore_begun};

@@ -30,7 +30,7 @@ use larder_job::JobContext;
 use larder_reader::{ReadError, VersionReader, is_missing};
 use larder_store::catalog::Version;
 
-use crate::backup::{BackupError, BackupOptions, BackupReport, CopyOf, Input, backup};
+use crate::backup::{BackupError, BackupOptions, BackupReport, CopyOf, EntrySource, Input, backup};
 use version_source::{Known, VersionSource};
 
 /// Options of a copy.
@@ -93,27 +93,19 @@ pub fn copy(
     let from = source.repository.config().repository;
     // The origin is as the store has it, without later tags.
     let origin = Origin::of(from, &reader.manifest().summary);
-    let copy_of = CopyOf { origin, started_ms: summary.started_ms, errors: summary.statistics.errors };
     // A stated time in the future would count up to the start of this job, which is later.
     let (time_ms, _) = version.rank();
-    let options = BackupOptions {
+    let facts = Facts {
+        series: summary.series.clone(),
         host: summary.host.clone(),
         user: summary.user.clone(),
         tags: summary.tags.clone(),
         paths: summary.paths.clone(),
-        time_ms: Some(time_ms),
-        program: options.program.clone(),
-        compression: options.compression,
-        base: known.as_ref().map(Known::copy),
-        index_memory: options.index_memory,
-        layout: options.layout.unwrap_or(Layout::Standard),
-        layout_of_settings: options.layout.is_none(),
-        scratch: options.scratch.clone(),
-        copy_of: Some(copy_of),
-        ..BackupOptions::new(summary.series.clone())
+        time_ms,
+        copy_of: CopyOf { origin, started_ms: summary.started_ms, errors: summary.statistics.errors },
     };
-    let input = Input::Entries(Box::new(VersionSource::new(reader, known)));
-    let result = match backup(destination, input, &options) {
+    let entries = Box::new(VersionSource::new(reader, known));
+    let result = match write_copy(destination, entries, facts, options) {
         // An object that a pass deleted, because somebody forgot the version, is no damage.
         Err(BackupError::Source(error)) if is_missing(&error) => match reading.expect_there() {
             Ok(()) => Err(BackupError::Source(error).into()),
@@ -123,4 +115,53 @@ pub fn copy(
     };
     reading.end();
     result
+}
+
+/// What a copy says of itself, as its original does.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The series it belongs to.
+    pub series: String,
+    /// Host to record.
+    pub host: String,
+    /// User to record.
+    pub user: String,
+    /// Tags to record.
+    pub tags: Vec<String>,
+    /// The paths of the original, for people: absolute.
+    pub paths: Vec<Vec<u8>>,
+    /// Its time, milliseconds since the epoch.
+    pub time_ms: u64,
+    /// The original.
+    pub copy_of: CopyOf,
+}
+
+/// Makes a version of the entries of an original. The base is that of the source.
+///
+/// # Errors
+/// The source cannot be read, or the repository fails. No version was made then.
+pub fn write_copy(
+    destination: &JobContext,
+    source: Box<dyn EntrySource>,
+    facts: Facts,
+    options: &CopyOptions,
+) -> Result<BackupReport, BackupError> {
+    let Facts { series, host, user, tags, paths, time_ms, copy_of } = facts;
+    let options = BackupOptions {
+        host,
+        user,
+        tags,
+        paths,
+        time_ms: Some(time_ms),
+        program: options.program.clone(),
+        compression: options.compression,
+        base: source.base(),
+        index_memory: options.index_memory,
+        layout: options.layout.unwrap_or(Layout::Standard),
+        layout_of_settings: options.layout.is_none(),
+        scratch: options.scratch.clone(),
+        copy_of: Some(copy_of),
+        ..BackupOptions::new(series)
+    };
+    backup(destination, Input::Entries(source), &options)
 }

@@ -4,18 +4,21 @@
 //! * [`unnamed`], [`unnamed_in`]: a temporary file that is gone with the process.
 //! * [`Row`], [`RowFile`]: rows by their number.
 //! * [`SortedRuns`]: rows by their key, in sorted runs that are merged.
+//! * [`RecordSorter`]: records of any length, sorted by their keys.
 //!
 //! Guarantees: a written row is read back unchanged, or an error is returned. Memory is bounded by
 //! constants and by one key for each page of a run. The caller decides the consequence of an error:
 //! most continue with less knowledge.
 //!
-//! This crate depends on no other. The crates `index`, `dedup`, `reader`, `lnode` and `rewrite` use
-//! it; the first two do not depend on `job`.
+//! This crate depends on no other. The crates `index`, `dedup`, `reader`, `lnode`, `rewrite` and
+//! `import` use it; the first two do not depend on `job`.
 
+mod records;
 mod rows;
 mod runs;
 mod unnamed;
 
+pub use records::{Record, RecordIter, RecordSorter, RecordWriter, SortedRecords};
 pub use rows::{Row, RowFile, RowReader, RowWriter};
 pub use runs::{KeyedRow, SortedRuns};
 pub use unnamed::{unnamed, unnamed_in};

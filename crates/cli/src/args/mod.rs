@@ -14,6 +14,7 @@ mod habits;
 mod history;
 mod ignored;
 mod image;
+mod import;
 mod init;
 mod keys;
 mod listen;
@@ -45,6 +46,7 @@ pub(crate) use global::Global;
 pub(crate) use habits::{ignored, spell_levels};
 pub(crate) use history::HistoryArgs;
 pub(crate) use image::ImageArgs;
+pub(crate) use import::{ImportArgs, ImportBorgArgs, ImportOptions, ImportSource, ImportTarArgs};
 pub(crate) use init::{ChunkerName, InitArgs};
 pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
 pub(crate) use listen::ListenArgs;
@@ -146,6 +148,10 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
             "Exit code 3: some snapshots were not copied, or some copies not forgotten.\n\
              Exit code 12: a password is wrong, or a key may not do this.\n\
              Exit code 13: snapshots of the other repository are damaged or cannot be read.\n"
+        }
+        "import" => {
+            "Exit code 3: some originals, or some of their files, could not be imported.\n\
+             Exit code 13: --compare found a difference.\n"
         }
         "rewrite" => {
             "Exit code 3: some snapshots could not be rewritten, or not be forgotten.\n\
@@ -250,6 +256,8 @@ pub(crate) enum Command {
     Tag(TagArgs),
     /// Copy snapshots from another repository into this one
     Copy(Box<CopyArgs>),
+    /// Import the history of tar archives and Borg repositories
+    Import(Box<ImportArgs>),
     /// Make snapshots without some files, or with another host, time or series
     Rewrite(Box<RewriteArgs>),
     /// List series, and change their settings
@@ -311,6 +319,7 @@ impl Command {
             Self::Unpin(_) => "unpin",
             Self::Tag(_) => "tag",
             Self::Copy(_) => "copy",
+            Self::Import(_) => "import",
             Self::Rewrite(_) => "rewrite",
             Self::Series(_) => "series",
             Self::Layout(_) => "layout",

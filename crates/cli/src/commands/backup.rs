@@ -76,6 +76,18 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     Ok(performed.exit())
 }
 
+/// Refuses names that a series cannot have.
+pub(super) fn expect_series_name(series: &str) -> Result<(), Failure> {
+    if series.is_empty() {
+        return Err(Failure::usage("a series needs a name"));
+    }
+    if series.starts_with(larder_fleet::inventory::RESERVED) {
+        let reserved = larder_fleet::inventory::RESERVED;
+        return Err(Failure::usage(format!("series that begin with {reserved} belong to the program")));
+    }
+    Ok(())
+}
+
 /// The options of a backup.
 fn options(
     app: &App,
@@ -86,13 +98,7 @@ fn options(
     paths: Vec<Vec<u8>>,
     layout: Option<Layout>,
 ) -> Result<BackupOptions, Failure> {
-    if series.is_empty() {
-        return Err(Failure::usage("a series needs a name"));
-    }
-    if series.starts_with(larder_fleet::inventory::RESERVED) {
-        let reserved = larder_fleet::inventory::RESERVED;
-        return Err(Failure::usage(format!("series that begin with {reserved} belong to the program")));
-    }
+    expect_series_name(&series)?;
     let options = BackupOptions {
         host,
         user: environment::user(),

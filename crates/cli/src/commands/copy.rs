@@ -13,7 +13,7 @@ use larder_gnode::first_seen::unconfirmed;
 use larder_gnode::forget::{create_decided, pin_of};
 use larder_gnode::mirror::{Kept, MirrorQuestion, Mirrored, mirror};
 use larder_gnode::roll_back::rolled_back;
-use larder_job::{Clock, JobContext, Progress, SystemClock};
+use larder_job::{Clock, JobContext, Machine, Progress, SystemClock};
 use larder_lnode::transfer::selection::{Choice, Refusal, Selection};
 use larder_lnode::transfer::{CopyError, CopyOptions, copy};
 use larder_reader::ReadError;
@@ -38,14 +38,7 @@ pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
         opened.repository.require(Roles::OPERATE, "--delete")?;
     }
     let machine = machine::witness(&app.global, &app.out, &opened.repository);
-    if !opened.repository.keys().can_sign() && !machine.has_witness() {
-        let why = "this key does not sign, and this machine remembers nothing: \
-                   each run would copy everything again";
-        return Err(Failure::new(Exit::Failed, why).advise("use --state with a folder that stays, or a key file"));
-    }
-    if !opened.repository.keys().can_sign() {
-        app.out.remark("note: this key does not sign, so policies will keep all copies that are older than a day");
-    }
+    expect_witness(app, &opened.repository, &machine, "each run would copy everything again")?;
     let from = other.open().map_err(|failure| failure.while_doing("the repository to copy from"))?.repository;
     from.require(Roles::RESTORE, "copying from a repository")?;
     if opened.repository.config().repository == from.config().repository {
@@ -88,6 +81,24 @@ pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
         Exit::Done | Exit::Partly if exit_of_source != Exit::Done => exit_of_source,
         exit => exit,
     })
+}
+
+/// What is copied has to be found again: an operator signs it, or this machine recognises it.
+pub(super) fn expect_witness(
+    app: &App,
+    repository: &Repository,
+    machine: &Machine,
+    else_: &str,
+) -> Result<(), Failure> {
+    if repository.keys().can_sign() {
+        return Ok(());
+    }
+    if !machine.has_witness() {
+        let why = format!("this key does not sign, and this machine remembers nothing: {else_}");
+        return Err(Failure::new(Exit::Failed, why).advise("use --state with a folder that stays, or a key file"));
+    }
+    app.out.remark("note: this key does not sign, so policies will keep all copies that are older than a day");
+    Ok(())
 }
 
 /// The snapshots that the command is about, and those of them that were named by id. The meaning of

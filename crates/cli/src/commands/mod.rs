@@ -16,6 +16,7 @@ mod fleet;
 mod forget;
 mod gnode;
 mod history;
+mod import;
 mod init;
 mod key;
 mod layout;
@@ -71,6 +72,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Unpin(args) => pin::unpin(app, &args),
         Command::Tag(args) => tag::run(app, &args),
         Command::Copy(args) => copy::run(app, &args),
+        Command::Import(args) => import::run(app, &args),
         Command::Rewrite(args) => rewrite::run(app, &args),
         Command::Series(args) => series::run(app, &args),
         Command::Layout(args) => layout::run(app, &args),

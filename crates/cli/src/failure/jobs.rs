@@ -4,6 +4,8 @@ use larder_format::ErrorKind;
 use larder_gnode::defragment::DefragmentError;
 use larder_gnode::maintenance::MaintenanceError;
 use larder_gnode::pass::PassError;
+use larder_import::ImportError;
+use larder_import::compare::CompareError;
 use larder_index::IndexError;
 use larder_job::RolledBack;
 use larder_lifecycle::convert_layout::ConvertError;
@@ -185,6 +187,36 @@ impl From<CopyError> for Failure {
         match error {
             CopyError::Read(error) => error.into(),
             CopyError::Backup(error) => error.into(),
+        }
+    }
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        let kind = error.kind();
+        match error {
+            ImportError::Repository(error) => error.into(),
+            ImportError::NoScratch => Self::of(kind, &error).advise("leave --no-cache out, or use --cache-dir"),
+            ImportError::Compression { .. } => {
+                Self::of(kind, &error).advise("decompress it in a pipe: `xz -dc FILE | larder import tar -`")
+            }
+            ImportError::NoProgram { name: "borg", .. } => {
+                Self::of(kind, &error).advise("install the package borgbackup")
+            }
+            ImportError::Program { kind: ErrorKind::Damaged, .. } => {
+                Self::of(kind, &error).advise("`borg check --repair` repairs what can be repaired")
+            }
+            error => Self::of(kind, &error),
+        }
+    }
+}
+
+impl From<CompareError> for Failure {
+    fn from(error: CompareError) -> Self {
+        match error {
+            CompareError::Version(error) => error.into(),
+            CompareError::Original(error) => BackupError::from(error).into(),
+            CompareError::Interrupted => Self::of(ErrorKind::Interrupted, &error),
         }
     }
 }

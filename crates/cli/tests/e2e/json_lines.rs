@@ -49,6 +49,7 @@ fn the_type_of_a_message_comes_first() {
         &["tag", "--add", "u", "latest"],
         &["rewrite", "latest", "--exclude", "absent", "--new-host", "other", "--dry-run"],
         &["copy", "--from-repo", "repository", "--from-insecure-no-password"],
+        &["import", "tar", "dumped", "--dry-run"],
         &["series", "list"],
         &["series", "set", "--default", "--layout", "standard"],
         &["series", "show", "--default"],

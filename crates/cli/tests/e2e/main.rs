@@ -14,6 +14,7 @@ mod forged_times;
 mod forgetting;
 mod gnode;
 mod imaging;
+mod importing;
 mod interrupted;
 mod json_lines;
 mod keys;

@@ -12,6 +12,7 @@ use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::JobId;
 use larder_format::manifest::SourceKind;
 use larder_format::recipe::Recipe;
+use larder_job::Problem;
 use larder_reader::{MetaChunks, PlacedEntry, RecipeReader};
 use larder_store::RepositoryError;
 
@@ -32,14 +33,46 @@ pub trait EntrySource: Send {
     /// The same entries from the first one on, with no known parts, for a look at their head.
     fn again(&self) -> Box<dyn EntrySource>;
 
-    /// The next entry; `None` at the end.
-    fn next_entry(&mut self) -> Result<Option<SuppliedEntry>, RepositoryError>;
+    /// The next entry, or a problem between entries; `None` at the end.
+    ///
+    /// # Errors
+    /// No version can be made of this source.
+    fn next_entry(&mut self) -> Result<Option<Supplied>, SourceError>;
 
-    /// Reads stored bytes of the last entry (holes are left out); 0 at their end.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, RepositoryError>;
+    /// Reads stored bytes of the last entry (holes are left out); 0 at their end, and never before
+    /// it.
+    ///
+    /// # Errors
+    /// No version can be made of this source.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError>;
 
     /// Leaves out stored bytes of the last entry.
     fn pass(&mut self, bytes: u64);
+}
+
+/// What a source supplies.
+#[derive(Debug)]
+pub enum Supplied {
+    /// The next entry.
+    Entry(SuppliedEntry),
+    /// Something is not in the source as it should be. It counts as an error of the version.
+    Problem(Problem),
+}
+
+/// A source that cannot be read any more.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It is a repository.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// It is something else.
+    #[error("cannot read {}: {source}", larder_source::PathText(.path))]
+    Input {
+        /// The path in the version.
+        path: Vec<u8>,
+        /// The error.
+        source: std::io::Error,
+    },
 }
 
 /// An entry, and the parts of its stored bytes that the base has at the same path and the same
@@ -62,7 +95,7 @@ pub(super) struct SuppliedBase {
 /// The bytes of a large file. A failure ends it.
 struct SourceSupply<'a> {
     source: &'a mut dyn EntrySource,
-    failure: Option<RepositoryError>,
+    failure: Option<SourceError>,
 }
 
 impl Supply for SourceSupply<'_> {
@@ -96,16 +129,25 @@ impl Feeder {
             match source.next_entry() {
                 Ok(None) => break None,
                 Err(error) => break Some(error),
-                Ok(Some(supplied)) => match self.supplied_entry(supplied, source, &mut base, &mut batch) {
-                    Ok(()) => {}
-                    Err(Stopped::Gone) => return None,
-                    Err(Stopped::Failed(error)) => break Some(error),
-                },
+                Ok(Some(Supplied::Problem(problem))) => {
+                    batch.problem(problem);
+                    if self.send_batch_if_full(&mut batch).is_err() {
+                        return None;
+                    }
+                }
+                Ok(Some(Supplied::Entry(supplied))) => {
+                    match self.supplied_entry(supplied, source, &mut base, &mut batch) {
+                        Ok(()) => {}
+                        Err(Stopped::Gone) => return None,
+                        Err(Stopped::Failed(error)) => break Some(error),
+                    }
+                }
             }
         };
         // No version is made of a part of the source.
         let _ = match failure {
-            Some(error) => self.send(FeedItem::SourceFailed(error)),
+            Some(SourceError::Repository(error)) => self.send(FeedItem::SourceFailed(error)),
+            Some(SourceError::Input { path, source }) => self.send(FeedItem::InputFailed { path, source }),
             None => self.send_batch(&mut batch),
         };
         base.and_then(|base| base.entries.failure)
@@ -164,7 +206,7 @@ impl Feeder {
 /// Why feeding ends.
 enum Stopped {
     Gone,
-    Failed(RepositoryError),
+    Failed(SourceError),
 }
 
 impl From<Gone> for Stopped {
@@ -180,7 +222,7 @@ fn file_range(placed: &PlacedEntry) -> Option<Range<u64>> {
 }
 
 /// The whole contents of a small file.
-fn contents(source: &mut dyn EntrySource, stored: usize) -> Result<Vec<u8>, RepositoryError> {
+fn contents(source: &mut dyn EntrySource, stored: usize) -> Result<Vec<u8>, SourceError> {
     let mut bytes = vec![0; stored];
     let mut filled = 0;
     while filled < stored {

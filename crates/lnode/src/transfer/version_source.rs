@@ -14,7 +14,7 @@ use larder_reader::{EntriesBelow, PlacedEntry, Spans, StoredBytes, VersionReader
 use larder_store::RepositoryError;
 
 use super::CopiedBefore;
-use crate::backup::{EntrySource, SuppliedEntry};
+use crate::backup::{EntrySource, SourceError, Supplied, SuppliedEntry};
 
 /// An earlier version of the source, with which the copied one is compared.
 pub(super) struct Known {
@@ -101,7 +101,7 @@ impl EntrySource for VersionSource {
         Box::new(Self::of(self.reader.clone(), None))
     }
 
-    fn next_entry(&mut self) -> Result<Option<SuppliedEntry>, RepositoryError> {
+    fn next_entry(&mut self) -> Result<Option<Supplied>, SourceError> {
         let Some(placed) = self.entries.next().transpose()? else { return Ok(None) };
         let known = match self.known.as_mut().map(|known| known.parts(&placed)) {
             None => Vec::new(),
@@ -114,11 +114,11 @@ impl EntrySource for VersionSource {
         };
         let PlacedEntry { entry, data_offset } = placed;
         self.stored.go_to(data_offset..data_offset.saturating_add(entry.stored_bytes()));
-        Ok(Some(SuppliedEntry { entry, known }))
+        Ok(Some(Supplied::Entry(SuppliedEntry { entry, known })))
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, RepositoryError> {
-        self.stored.read(buffer)
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {
+        Ok(self.stored.read(buffer)?)
     }
 
     fn pass(&mut self, bytes: u64) {

@@ -13,7 +13,7 @@ use larder_source::image::Changes;
 use larder_source::{FileReader, Item, Walk};
 
 use super::super::image::{ImageInput, ImageReader, MapTrust};
-use super::super::{EntrySource, Input};
+use super::super::{EntrySource, Input, Supplied};
 use super::sampler::{PIECE_BYTES, Sampler};
 
 /// Items of a walk that are looked at before the backup begins.
@@ -139,7 +139,11 @@ impl EntriesHead {
                 self.is_in_file = got > 0;
                 continue;
             }
-            let Ok(Some(supplied)) = self.again.next_entry() else { return false };
+            let supplied = match self.again.next_entry() {
+                Ok(Some(Supplied::Entry(supplied))) => supplied,
+                Ok(Some(Supplied::Problem(_))) => continue,
+                Ok(None) | Err(_) => return false,
+            };
             let stored = supplied.entry.stored_bytes();
             if stored > 0 {
                 sampler.begin(Some(stored));

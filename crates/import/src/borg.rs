@@ -1,0 +1,307 @@
+//! Archives of Borg 1 as originals: the program `borg` exports each as an archive of tar.
+//!
+//! | fact | from |
+//! |---|---|
+//! | archives with their times, hosts, users, comments | `borg list --json` |
+//! | entries and contents | `borg export-tar` |
+//! | times of files to the microsecond, which tar has to the second | `borg list` of the archive |
+//!
+//! What the export does not have is lost: extended attributes, access lists, file flags. An export
+//! that fails makes no version, because it may have ended early.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use larder_format::ErrorKind;
+use larder_format::entry::{Entry, Timestamp};
+use serde::Deserialize;
+
+use crate::ImportError;
+use crate::original::ForeignId;
+use crate::tar::{Archive, ReadOptions};
+
+/// Messages of the program that are kept.
+const MESSAGES_MAX: usize = 200;
+
+/// A repository of Borg.
+#[derive(Debug, Clone)]
+pub struct BorgRepository {
+    location: OsString,
+}
+
+/// An archive of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BorgArchive {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: ForeignId,
+    /// When its backup began, milliseconds since the epoch.
+    pub time_ms: u64,
+    /// The host it was made on.
+    pub host: String,
+    /// The user who made it.
+    pub user: String,
+    /// Its comment; mostly empty.
+    pub comment: String,
+}
+
+/// An archive that was exported.
+#[derive(Debug)]
+pub struct Exported {
+    /// Its contents.
+    pub archive: Archive,
+    /// Warnings of the program.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    archives: Vec<Listed>,
+    repository: ListedRepository,
+}
+
+#[derive(Deserialize)]
+struct ListedRepository {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    name: String,
+    id: String,
+    start: String,
+    #[serde(default)]
+    hostname: String,
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    comment: String,
+}
+
+impl BorgRepository {
+    /// The repository at this location, as Borg takes it.
+    pub fn new(location: &OsStr) -> Self {
+        Self { location: location.to_owned() }
+    }
+
+    /// The id of the repository, and its archives, oldest first.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails.
+    pub fn archives(&self) -> Result<(ForeignId, Vec<BorgArchive>), ImportError> {
+        let format = "{archive}{id}{hostname}{username}{comment}{start}";
+        let mut child = Running::start(borg().args(["list", "--json", "--format", format]).arg(&self.location))?;
+        let mut text = Vec::new();
+        let read = child.stdout.read_to_end(&mut text);
+        child.end()?;
+        read.map_err(ImportError::Read)?;
+        let odd = |what: &str| ImportError::Program { kind: ErrorKind::Precondition, message: what.to_owned() };
+        let listing: Listing = serde_json::from_slice(&text).map_err(|error| odd(&format!("its list: {error}")))?;
+        let id = |text: &str| foreign_id(text).ok_or_else(|| odd(&format!("its list has the id {text:?}")));
+        let repository = id(&listing.repository.id)?;
+        let mut archives = Vec::new();
+        for listed in listing.archives {
+            let time = time(&listed.start).ok_or_else(|| odd(&format!("its list has the time {:?}", listed.start)))?;
+            let millis = i128::from(time.seconds) * 1000 + i128::from(time.nanos / 1_000_000);
+            archives.push(BorgArchive {
+                id: id(&listed.id)?,
+                name: listed.name,
+                time_ms: u64::try_from(millis).unwrap_or(0),
+                host: listed.hostname,
+                user: listed.username,
+                comment: listed.comment,
+            });
+        }
+        archives.sort_by_key(|archive| (archive.time_ms, archive.id));
+        Ok((repository, archives))
+    }
+
+    /// Exports an archive.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails; a temporary file cannot be written.
+    pub fn export(&self, archive: &BorgArchive, options: &ReadOptions) -> Result<Exported, ImportError> {
+        let mut place = self.location.clone();
+        place.push("::");
+        place.push(&archive.name);
+        let mut listing = Running::start(borg().args(["list", "--format", "{isomtime} {path}{NUL}"]).arg(&place))?;
+        let export = Running::start(borg().arg("export-tar").arg(&place).arg("-"))?;
+        let (stream, ending) = export.split();
+        let mut times = Times { lines: BufReader::new(&mut listing.stdout), ahead: None };
+        let read = Archive::of_stream(Box::new(stream), options, &mut |entry| times.correct(entry));
+        // Read to its end, or it could wait for ever.
+        let rest = io::copy(&mut times.lines, &mut io::sink());
+        // If the program failed, the archive may be cut off.
+        let warnings = match ending.end() {
+            Ok(warnings) => warnings,
+            Err(_) if options.cancel.is_cancelled() => return Err(ImportError::Interrupted),
+            Err(error) => return Err(error),
+        };
+        let archive = read?;
+        rest.map_err(ImportError::Read)?;
+        listing.end()?;
+        Ok(Exported { archive, warnings })
+    }
+}
+
+fn borg() -> Command {
+    let mut command = Command::new("borg");
+    // Times in lists are of the local zone.
+    command.env("TZ", "UTC").arg("--log-json");
+    command
+}
+
+fn foreign_id(text: &str) -> Option<ForeignId> {
+    data_encoding::HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
+}
+
+/// A time of a list, such as `2026-11-26T11:39:59.123456`.
+fn time(text: &str) -> Option<Timestamp> {
+    let at = text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    let nanos = at.as_nanosecond();
+    let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?;
+    Some(Timestamp { seconds, nanos: nanos.rem_euclid(1_000_000_000) as u32 })
+}
+
+/// The exact times of files, in the order of the archive.
+struct Times<R> {
+    lines: R,
+    ahead: Option<(Vec<u8>, Timestamp)>,
+}
+
+impl<R: BufRead> Times<R> {
+    /// The export has the entries in the same order, and leaves some out.
+    fn correct(&mut self, entry: &mut Entry) {
+        loop {
+            if self.ahead.is_none() {
+                self.ahead = self.next();
+            }
+            let Some((path, time)) = self.ahead.take() else { return };
+            if path == entry.path {
+                // Another time would be that of another file with this path.
+                if time.seconds == entry.mtime.seconds {
+                    (entry.mtime, entry.ctime) = (time, time);
+                }
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<(Vec<u8>, Timestamp)> {
+        let mut line = Vec::new();
+        self.lines.read_until(0, &mut line).ok()?;
+        let line = line.strip_suffix(b"\0")?;
+        let space = line.iter().position(|byte| *byte == b' ')?;
+        let time = time(std::str::from_utf8(&line[..space]).ok()?)?;
+        let path = line[space + 1..].strip_prefix(b"/").unwrap_or(&line[space + 1..]);
+        Some((path.to_vec(), time))
+    }
+}
+
+/// The program at work. Its messages are read beside.
+struct Running {
+    stdout: ChildStdout,
+    ending: Ending,
+}
+
+struct Ending {
+    child: Child,
+    messages: JoinHandle<Vec<Message>>,
+}
+
+/// A line of `--log-json`.
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    levelname: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    msgid: String,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self, ImportError> {
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|error| ImportError::NoProgram { name: "borg", source: error })?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
+            return Err(ImportError::Read(io::ErrorKind::BrokenPipe.into()));
+        };
+        let messages = std::thread::Builder::new().name("borg".to_owned()).spawn(move || messages(stderr));
+        let messages = messages.map_err(ImportError::Read)?;
+        Ok(Self { stdout, ending: Ending { child, messages } })
+    }
+
+    fn split(self) -> (ChildStdout, Ending) {
+        (self.stdout, self.ending)
+    }
+
+    /// Waits for its end. Returns its warnings.
+    fn end(self) -> Result<Vec<String>, ImportError> {
+        drop(self.stdout);
+        self.ending.end()
+    }
+}
+
+impl Ending {
+    fn end(mut self) -> Result<Vec<String>, ImportError> {
+        let status = self.child.wait().map_err(ImportError::Read)?;
+        let messages = self.messages.join().unwrap_or_default();
+        match status.code() {
+            // Warnings, and warnings by their numbers.
+            Some(0 | 1 | 100..128) => {
+                let warnings = messages.into_iter().filter(|message| message.levelname == "WARNING");
+                Ok(warnings.map(|message| message.message).collect())
+            }
+            _ => {
+                let is_error = |message: &&Message| matches!(&*message.levelname, "ERROR" | "CRITICAL");
+                let kind = messages.iter().find_map(|message| kind_of(&message.msgid));
+                let first = messages.iter().find(is_error).and_then(|error| error.message.lines().next());
+                Err(ImportError::Program {
+                    kind: kind.unwrap_or(ErrorKind::Resource),
+                    message: first.map_or_else(|| format!("it ended with {status}"), str::to_owned),
+                })
+            }
+        }
+    }
+}
+
+/// What an error of the program means here.
+fn kind_of(message: &str) -> Option<ErrorKind> {
+    match message {
+        "PassphraseWrong"
+        | "PasscommandFailure"
+        | "KeyfileNotFoundError"
+        | "RepoKeyNotFoundError"
+        | "NoPassphraseFailure" => Some(ErrorKind::BadKey),
+        "Repository.DoesNotExist" | "Repository.InvalidRepository" | "Repository.PathPermissionDenied" => {
+            Some(ErrorKind::NoRepository)
+        }
+        "LockTimeout" | "LockFailed" | "LockErrorT" | "LockError" => Some(ErrorKind::LostRace),
+        "IntegrityError" | "Repository.CheckNeeded" | "Repository.ObjectNotFound" => Some(ErrorKind::Damaged),
+        _ => None,
+    }
+}
+
+fn messages(stderr: impl Read) -> Vec<Message> {
+    let mut all = Vec::new();
+    for line in BufReader::new(stderr).split(b'\n') {
+        let Ok(line) = line else { break };
+        // It is read to its end, or the program could wait for ever.
+        if all.len() < MESSAGES_MAX {
+            let plain = || Message {
+                levelname: "ERROR".to_owned(),
+                message: String::from_utf8_lossy(&line).into_owned(),
+                msgid: String::new(),
+            };
+            all.push(serde_json::from_slice(&line).unwrap_or_else(|_| plain()));
+        }
+    }
+    all
+}
