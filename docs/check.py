@@ -44,7 +44,7 @@ FORBIDDEN = [
 ALLOWED = {"docs/concurrency.md": {"settled"}, "crates/store": {"settled"}, "crates/gnode": {"settled"},
            "crates/chunking": {"lanes"}, "crates/dedup": {"lanes"}, "crates/testkit": {"lies"}}
 # Crates whose comments are checked for columns and old words.
-COMMENTS = ["beneath", "blockfs", "chunking", "cli", "dedup", "fleet", "format", "gnode", "index", "job", "lifecycle", "lnode", "mount", "mountpoint", "nbd", "profile", "reader", "rewrite",
+COMMENTS = ["beneath", "blockfs", "chunking", "cli", "dedup", "drill", "fleet", "format", "gnode", "index", "job", "lifecycle", "lnode", "mount", "mountpoint", "nbd", "profile", "reader", "rewrite",
             "secret", "source", "spill", "state", "store", "testkit", "tree", "volume", "writer"]
 OPENERS = re.compile(r"^(?:What|Whoever|Of which|Whatever)\b(?!.*\?$)")
 

@@ -15,6 +15,7 @@ use larder_job::{Cancel, JobContext, Machine, Progress, SystemClock};
 use larder_reader::FetchOptions;
 use larder_store::config::{find_config, find_config_and_keys};
 use larder_store::jobs::RENEW_EVERY;
+use larder_store::prices::Prices;
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{
     CacheOptions, Environment, Location, OpenHints, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions,
@@ -191,6 +192,16 @@ impl App {
             }
             _ => Ok(location),
         }
+    }
+
+    /// The prices of the repository's storage: those that were given, else list prices. `None`: it
+    /// charges nothing, or its prices are unknown.
+    pub(crate) fn prices(&self) -> Option<Prices> {
+        if self.global.prices.is_some() {
+            return self.global.prices.clone();
+        }
+        let variables = Environment::of_process().with(self.configured.variables.clone());
+        Prices::listed(&self.location().ok()?, variables.s3_endpoint())
     }
 
     /// The store of the repository.

@@ -30,7 +30,7 @@ const TABLE: [(&[&str], &str); 14] = [
     (&["import-tar", "import"], "unpack it and use `larder backup`, or store it as it is with `larder backup --stdin`"),
     (&["cache"], "copies of metadata need no care: the folder of --cache-dir may be deleted at any time"),
     (&["passwd", "change-passphrase"], "use `larder key passwd`"),
-    (&["verify", "drill"], "use `larder check --read-data`, or `larder restore --verify`"),
+    (&["verify"], "use `larder check --read-data`, `larder restore --verify` or `larder drill`"),
 ];
 
 /// The failure for a verb of another program; `None`: it is not in the table.

@@ -72,7 +72,8 @@ pub struct Repository {
     pub credential: Option<Located<String>>,
     /// File with variables for the storage, such as `AWS_ACCESS_KEY_ID`.
     pub environment_file: Option<Located<PathBuf>>,
-    /// How often `larder run` runs `optimize` and `check`; verbs without an entry are not run.
+    /// How often `larder run` runs `optimize`, `check` and `drill`; verbs without an entry are not
+    /// run.
     pub every: BTreeMap<String, Duration>,
     /// Options of verbs that use it.
     pub options: Options,

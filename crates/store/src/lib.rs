@@ -54,6 +54,7 @@ mod options;
 mod own_generations;
 pub mod pins;
 pub mod presence;
+pub mod prices;
 mod read_manifests;
 mod remote;
 pub mod repository;

@@ -57,6 +57,11 @@ impl Environment {
         self
     }
 
+    /// The server of S3 that the variables name; `None` is Amazon's.
+    pub fn s3_endpoint(&self) -> Option<&str> {
+        self.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])
+    }
+
     /// A variable; empty counts as unset.
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())

@@ -177,6 +177,15 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "drill",
+        &[
+            ("larder drill", "Restore a hundredth of the newest snapshot of each series, and compare it"),
+            ("larder drill --sample 1GiB --compare-source", "Compare with the files of this machine, too"),
+            ("larder drill --series web1:/srv --all --sample 100%", "Restore a whole series"),
+            ("larder drill --no-write --report /var/tmp/drill.html", "Only read the sample, and write a report"),
+        ],
+    ),
+    (
         "forget",
         &[
             (

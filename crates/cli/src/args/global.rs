@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use larder_format::compress::Compression;
+use larder_store::prices::Prices;
 
 use super::ignored::IgnoredArgs;
 use super::storage::StorageArgs;
@@ -124,6 +125,18 @@ pub(crate) struct Global {
     /// Accept every certificate of the storage: anybody on the network can then take its place
     #[arg(hide_short_help = true, long, global = true)]
     pub(crate) insecure_tls: bool,
+
+    /// Prices of the storage: per thousand creates, reads and deletes, per gigabyte and month, and
+    /// per gigabyte of traffic; those without a number are 0 [default: list prices of known clouds]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "LIST",
+        global = true,
+        env = "LARDER_PRICES",
+        hide_env_values = true
+    )]
+    pub(crate) prices: Option<Prices>,
 
     /// Number of threads for computation
     #[arg(

@@ -5,6 +5,7 @@
 
 mod backup;
 mod copy;
+mod drill;
 mod examples;
 mod fetch;
 mod fleet;
@@ -38,6 +39,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
 pub(crate) use copy::CopyArgs;
+pub(crate) use drill::DrillArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use fleet::{FleetArgs, FleetCommand, FleetRunArgs, FleetStatusArgs};
@@ -157,6 +159,11 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
             "Exit code 3: some snapshots could not be rewritten, or not be forgotten.\n\
              Exit code 13: some snapshots are damaged, and were not rewritten.\n"
         }
+        "drill" => {
+            "Exit code 3: some items could not be restored here, or live files could not be read.\n\
+             Exit code 13: restored items or unchanged live files differ from the snapshot, or it is damaged.\n\
+             Exit code 16: the scratch folder has less space than the sample needs.\n"
+        }
         "mount" => "Exit code 13: users of the mount met damage.\n",
         "serve-block" => {
             "Exit code 3: --hydrate could not copy everything.\n\
@@ -245,6 +252,8 @@ pub(crate) enum Command {
     Volume(VolumeArgs),
     /// Check the repository for errors
     Check(CheckArgs),
+    /// Restore a sample of the newest snapshots, and compare it
+    Drill(Box<DrillArgs>),
     /// Remove snapshots, by name or by a policy
     #[command(alias = "delete")]
     Forget(Box<ForgetArgs>),
@@ -269,7 +278,7 @@ pub(crate) enum Command {
     Optimize(OptimizeArgs),
     /// Run maintenance continuously, as a daemon
     Gnode(GnodeArgs),
-    /// Run profiles of the configuration: back up, forget, optimize and check
+    /// Run profiles of the configuration: back up, forget, optimize, check and drill
     Run(RunArgs),
     /// Run profiles at the times that the configuration says
     Schedule(ScheduleArgs),
@@ -314,6 +323,7 @@ impl Command {
             Self::ServeBlock(_) => "serve-block",
             Self::ServeSftp(_) => "serve-sftp",
             Self::Check(_) => "check",
+            Self::Drill(_) => "drill",
             Self::Forget(_) => "forget",
             Self::Pin(_) => "pin",
             Self::Unpin(_) => "unpin",

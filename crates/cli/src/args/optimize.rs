@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use larder_gnode::defragment::DefragmentOptions;
 use larder_gnode::maintenance::{MaintenanceOptions, Task};
-use larder_gnode::pass::cost::Prices;
 use larder_gnode::pass::{Listing, PassOptions};
 use larder_gnode::reclaim::ReclaimOptions;
 use larder_lifecycle::arrange::ArrangeOptions;
@@ -91,11 +90,6 @@ pub(crate) struct PassArgs {
     #[arg(long, hide = true)]
     pub(crate) trust_signed: bool,
 
-    /// Prices for cost estimates: per thousand creates, reads and deletes, and per gigabyte and
-    /// month [default: S3 Standard]
-    #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
-    pub(crate) prices: Option<Prices>,
-
     /// See there
     #[command(flatten)]
     pub(crate) ignored: IgnoredByPasses,
@@ -141,6 +135,11 @@ pub(crate) struct GnodeArgs {
     /// Copy only what is worth its cost yet, and say why, as `larder optimize --auto` does
     #[arg(long, conflicts_with_all = ["task", "max_unused"])]
     pub(crate) auto: bool,
+
+    /// Serve metrics for Prometheus on HOST:PORT, at the path /metrics, to everybody who can
+    /// connect
+    #[arg(long, alias = "metrics-listen", value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
 
     /// How passes are made
     #[command(flatten)]

@@ -213,7 +213,7 @@ pub(crate) struct VolumeServeArgs {
 
     /// Serve metrics for Prometheus on HOST:PORT, at the path /metrics, to everybody who can
     /// connect
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, alias = "metrics-listen", value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
 
     /// Filters that look for stored chunks, in order: zero, mac, bloom, block, cache, index, bytes

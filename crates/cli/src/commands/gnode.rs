@@ -1,19 +1,35 @@
 //! `larder gnode`: shows the rounds of the daemon of `larder_gnode::daemon`.
 
+mod metrics;
+
+use std::sync::Arc;
+
 use larder_format::roles::Roles;
 use larder_gnode::daemon::{self, DaemonOptions};
 use larder_gnode::maintenance::MaintenanceOptions;
+use parking_lot::Mutex;
 
+use super::metrics_server::{self, MetricsServer};
 use super::optimize::{allowed, show, warn_not_rewritten};
 use crate::app::App;
 use crate::args::GnodeArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use metrics::Rounds;
 
 pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
+    let address = args.metrics.as_deref().map(metrics_server::parse_address).transpose()?;
     let opened = app.open()?;
     opened.repository.require(Roles::OPERATE, "the daemon")?;
     let context = app.maintaining(&opened.repository, &app.interrupts.job_begins());
+    let rounds = Arc::new(Mutex::new(Rounds::new(context.clock.now_ms())));
+    let serve = |address| {
+        let (store, rounds) = (opened.repository.store().clone(), rounds.clone());
+        let server = MetricsServer::start(address, Arc::new(move || rounds.lock().render(&store.stats())))?;
+        app.out.remark(&format!("metrics are at http://{}/metrics", server.address));
+        Ok::<_, Failure>(server)
+    };
+    let _server = address.map(serve).transpose()?;
     app.out.remark("waiting for snapshots that are new or forgotten; SIGTERM or Ctrl-C ends this");
     let options = MaintenanceOptions { when_worth: args.auto, ..args.pass.options(&app.global, false) };
     let maintenance = allowed(app, &opened.repository, options)?;
@@ -22,10 +38,14 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
     daemon::run(&context, &options, &warn, |round| {
         match round {
             Ok(report) => {
-                show(&app.out, &report, &options.maintenance, &args.pass)?;
+                rounds.lock().ended(&report, context.clock.now_ms());
+                show(app, &report, &options.maintenance, &args.pass)?;
                 app.out.flush()?;
             }
-            Err(error) => app.out.warn(&complaint(&Failure::from(error))),
+            Err(error) => {
+                rounds.lock().failed(context.clock.now_ms());
+                app.out.warn(&complaint(&Failure::from(error)));
+            }
         }
         Ok::<_, Failure>(())
     })?;

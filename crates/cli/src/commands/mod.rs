@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod copy;
 mod diff;
+mod drill;
 mod dump;
 mod find;
 mod fleet;
@@ -67,6 +68,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::ServeBlock(args) => serve_block::run(app, &args),
         Command::ServeSftp(args) => serve_sftp::run(app, &args),
         Command::Check(args) => check::run(app, &args),
+        Command::Drill(args) => drill::run(app, &args),
         Command::Forget(args) => forget::run(app, &args),
         Command::Pin(args) => pin::pin(app, &args),
         Command::Unpin(args) => pin::unpin(app, &args),

@@ -35,7 +35,7 @@ fn round(app: &App, repository: &Repository, args: &PassArgs, options: Maintenan
     let context = app.maintaining(repository, &app.interrupts.job_begins());
     let options = allowed(app, repository, options)?;
     let report = run_round(&context, &options, &|id, why| warn_not_rewritten(&app.out, id, why))?;
-    show(&app.out, &report, &options, args)?;
+    show(app, &report, &options, args)?;
     Ok(match report.ended(context.cancel.is_cancelled()) {
         Ended::Done => Exit::Done,
         Ended::Incomplete => Exit::Partly,
@@ -60,12 +60,12 @@ pub(super) fn allowed(
 
 /// Reports the plan and the result of a round.
 pub(super) fn show(
-    out: &Output,
+    app: &App,
     report: &MaintenanceReport,
     options: &MaintenanceOptions,
     args: &PassArgs,
 ) -> Result<(), Failure> {
-    Shown { report, options, args }.show(out)
+    Shown { report, options, args, prices: app.prices() }.show(&app.out)
 }
 
 /// Reports that a snapshot stays as it is.

@@ -124,7 +124,7 @@ impl Definitions {
 
     fn unknown(&self, verb: &[String], table: &str, key: &str, entry: &Entry, more: &[&str]) -> ConfigError {
         // An option of a verb at the wrong place.
-        let verbs = if verb.is_empty() { &["backup", "forget", "optimize", "check"][..] } else { &[] };
+        let verbs = if verb.is_empty() { &["backup", "forget", "optimize", "check", "drill"][..] } else { &[] };
         let of_verb = verbs.iter().find(|verb| self.option(&[(**verb).to_owned()], key).is_some());
         let near = match of_verb {
             Some(verb) => format!("; it belongs into [{table}.{verb}]"),

@@ -28,7 +28,8 @@ pub(crate) fn schema(definitions: &Definitions) -> Value {
         ("password-command", text()),
         ("prompt", json!({ "type": "boolean", "description": "Ask on the terminal" })),
     ]);
-    let mut repository = options(definitions, &[], &[("optimize", "every", text()), ("check", "every", text())]);
+    let every = ["optimize", "check", "drill"].map(|verb| (verb, "every", text()));
+    let mut repository = options(definitions, &[], &every);
     repository.insert("location".to_owned(), json!({ "type": "string", "description": "As after --repo" }));
     repository.insert("credential".to_owned(), text());
     repository.insert("environment-file".to_owned(), text());

@@ -1,5 +1,6 @@
 //! Failures of jobs: backups, restores, checks, repairs and passes, and advice about them.
 
+use larder_drill::{DrillError, NoRoom};
 use larder_format::ErrorKind;
 use larder_gnode::defragment::DefragmentError;
 use larder_gnode::maintenance::MaintenanceError;
@@ -19,6 +20,8 @@ use larder_source::target::TargetError;
 use larder_tree::TreeError;
 
 use super::Failure;
+use crate::exit::Exit;
+use crate::sizes;
 use crate::text::absolute;
 
 /// Advice when a snapshot was removed while it was read.
@@ -27,6 +30,23 @@ const FORGOTTEN: &str = "nothing is damaged; `larder snapshots` lists what there
 impl From<LeaseLost> for Failure {
     fn from(error: LeaseLost) -> Self {
         Self::of(error.kind(), &error)
+    }
+}
+
+impl From<DrillError> for Failure {
+    fn from(error: DrillError) -> Self {
+        match error {
+            DrillError::Restore(error) => error.into(),
+            DrillError::Repository(error) => error.into(),
+            DrillError::NoRoom(NoRoom { folder, free, needed }) => {
+                let (free, needed) = (sizes::show(free), sizes::show(needed));
+                let why = format!("{} has {free} free, and the sample needs {needed}", folder.display());
+                Self::new(Exit::Full, why)
+                    .advise("name another folder with --scratch, or use a smaller --sample or --no-write")
+            }
+            DrillError::Scratch { .. } => Self::of(error.kind(), &error).advise("name another folder with --scratch"),
+            DrillError::ScratchFile { .. } => Self::of(error.kind(), &error),
+        }
     }
 }
 

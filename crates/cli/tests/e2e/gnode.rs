@@ -1,6 +1,6 @@
 //! `gnode`: passes for what others do, for what was left, and for nothing else.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -132,4 +132,50 @@ fn a_pass_is_made_now_and_then() {
         assert_eq!(gnode.pass()["outcome"], "nothing_to_do");
     }
     gnode.end();
+}
+
+/// Asks for metrics, as Prometheus does.
+fn scrape(address: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
+    body.to_owned()
+}
+
+/// Goal: the numbers of the daemon can be scraped, and count its rounds and requests.
+#[test]
+fn metrics_of_the_daemon_are_served() {
+    let play = Play::with_repository();
+    play.write("source/file", "content");
+    play.backup(["source"]);
+    let mut child = play.spawn(&mut play.command(["gnode", "--poll", "1s", "--metrics-listen", "127.0.0.1:0"]));
+    let (stderr, stdout) = (child.stderr.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let gnode = Gnode { child, passes: channel().1, warnings: channel().1 };
+    let mut told = BufReader::new(stderr).lines().map_while(Result::ok);
+    let address = told.find_map(|line| {
+        let address = line.strip_prefix("metrics are at http://")?.strip_suffix("/metrics")?;
+        Some(address.to_owned())
+    });
+    let address = address.expect("an address");
+    // The pass has ended when it is told.
+    BufReader::new(stdout).lines().map_while(Result::ok).find(|line| line.contains("deleted")).expect("a pass");
+    let body = scrape(&address);
+    let value = |name: &str| {
+        let found = body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.and_then(|rest| rest.parse::<f64>().ok()).unwrap_or_else(|| panic!("{name} in {body}"))
+    };
+    assert_eq!(value("larder_gnode_rounds_total{result=\"done\"}"), 1.0);
+    assert!(value("larder_gnode_last_success_timestamp_seconds") >= value("larder_gnode_start_timestamp_seconds"));
+    assert!(value("larder_gnode_index_number") >= 1.0 && value("larder_gnode_requests_total{kind=\"create\"}") > 0.0);
+    // Every sample has a type, and every name has one help.
+    for line in body.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().expect("a name");
+        assert_eq!(body.matches(&format!("# TYPE {name} ")).count(), 1, "{name}");
+        assert_eq!(body.matches(&format!("# HELP {name} ")).count(), 1, "{name}");
+    }
+    drop(gnode);
+    play.larder(["gnode", "--metrics", "nowhere"]).code(2).in_two_lines();
 }

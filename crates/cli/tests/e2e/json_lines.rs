@@ -44,6 +44,7 @@ fn the_type_of_a_message_comes_first() {
         &["restore", "latest", "--target", "back", "-v"],
         &["dump", "latest:/", "--target", "dumped"],
         &["check", "--read-data"],
+        &["drill", "--no-write"],
         &["pin", "latest"],
         &["unpin", "latest"],
         &["tag", "--add", "u", "latest"],

@@ -7,6 +7,7 @@ mod collecting;
 mod command_line;
 mod copying;
 mod damaged;
+mod drilling;
 mod dumping;
 mod fingers;
 mod fleet;

@@ -2,61 +2,10 @@
 
 use larder_format::container::{CONTAINER_TARGET, TAIL_GUESS};
 use larder_store::StoreStats;
+use larder_store::prices::Prices;
 
 use super::plan::Plan;
 use crate::reclaim::ReclaimPlan;
-
-/// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its
-/// cheapest regions, in US dollars.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Prices {
-    /// A thousand creates or listings.
-    pub creates: f64,
-    /// A thousand reads.
-    pub reads: f64,
-    /// A thousand deletions.
-    pub deletes: f64,
-    /// A gigabyte (10^9 bytes) kept for a month.
-    pub storage: f64,
-}
-
-impl Default for Prices {
-    fn default() -> Self {
-        Self { creates: 0.005, reads: 0.0004, deletes: 0.0, storage: 0.023 }
-    }
-}
-
-/// Text that is no list of prices.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a list of prices such as creates=0.005,reads=0.0004,deletes=0,storage=0.023")]
-pub struct ParsePricesError {
-    /// The text.
-    pub text: String,
-}
-
-impl std::str::FromStr for Prices {
-    type Err = ParsePricesError;
-
-    fn from_str(text: &str) -> Result<Self, ParsePricesError> {
-        let wrong = || ParsePricesError { text: text.to_owned() };
-        let mut prices = Self { creates: 0.0, reads: 0.0, deletes: 0.0, storage: 0.0 };
-        for part in text.split(',') {
-            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
-            let value: f64 = value.trim().parse().map_err(|_| wrong())?;
-            if !value.is_finite() || value < 0.0 {
-                return Err(wrong());
-            }
-            *match name.trim() {
-                "creates" => &mut prices.creates,
-                "reads" => &mut prices.reads,
-                "deletes" => &mut prices.deletes,
-                "storage" => &mut prices.storage,
-                _ => return Err(wrong()),
-            } = value;
-        }
-        Ok(prices)
-    }
-}
 
 /// Tables to which new versions add.
 const TABLES: u64 = 4;
@@ -137,12 +86,10 @@ impl Requests {
         self.creates + self.reads + self.deletes
     }
 
-    /// Their price.
+    /// Their price, without that of the bytes that they bring.
     pub fn price(&self, prices: &Prices) -> f64 {
-        let thousands = |count: u64, price: f64| count as f64 / 1000.0 * price;
-        thousands(self.creates, prices.creates)
-            + thousands(self.reads, prices.reads)
-            + thousands(self.deletes, prices.deletes)
+        let Self { creates, reads, deletes } = *self;
+        prices.of(&StoreStats { creates, reads, deletes, ..StoreStats::default() })
     }
 }
 
@@ -153,22 +100,13 @@ pub fn saved_monthly(plan: &Plan, prices: &Prices) -> f64 {
     // Copies are compressed as well as their sources, or better.
     let reclaimed = container_bytes.0.saturating_sub(copied_bytes.0);
     let arranged = arranging.container_bytes.0.saturating_sub(arranging.moved_bytes.0);
-    (plan.container_bytes.0 + reclaimed + arranged) as f64 / 1e9 * prices.storage
+    prices.monthly(plan.container_bytes.0 + reclaimed + arranged)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use larder_format::ids::ByteCount;
-
-    #[test]
-    fn prices_are_read() {
-        let all: Prices = "creates=1,reads=2, deletes=3,storage=0.5".parse().expect("valid");
-        assert_eq!(all, Prices { creates: 1.0, reads: 2.0, deletes: 3.0, storage: 0.5 });
-        for bad in ["", "creates", "creates=x", "gets=1", "storage=-1", "storage=inf"] {
-            assert!(bad.parse::<Prices>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_plan_has_its_price() {
@@ -178,7 +116,7 @@ mod tests {
             container_bytes: ByteCount(2_000_000_000),
             ..Plan::default()
         };
-        let prices = Prices { creates: 5.0, reads: 1.0, deletes: 2.0, storage: 0.25 };
+        let prices: Prices = "creates=5,reads=1,deletes=2,storage=0.25".parse().expect("a list");
         assert_eq!(Requests::of(&plan), Requests { creates: 4, reads: 0, deletes: 2000 });
         assert!((Requests::of(&plan).price(&prices) - 4.02).abs() < 1e-9);
         assert!((saved_monthly(&plan, &prices) - 0.5).abs() < 1e-9);

@@ -23,7 +23,7 @@ pub const PROFILE_KEYS: [&str; 9] =
 pub const REPOSITORY_KEYS: [&str; 3] = ["location", "credential", "environment-file"];
 
 /// Verbs that `larder run` runs for a repository, and not for a profile.
-const EVERY: [&str; 2] = ["optimize", "check"];
+const EVERY: [&str; 3] = ["optimize", "check", "drill"];
 
 /// Options that say which repository is meant: a table of the file says it already.
 const PLACE_OPTIONS: [&str; 5] = ["repo", "repository-file", "config", "profile", "password-fd"];

@@ -23,8 +23,7 @@ pub(super) fn builder(
     options: &StoreOptions,
     env: &Environment,
 ) -> Result<AmazonS3Builder, OpenProblem> {
-    let from_env = env.get("AWS_ENDPOINT_URL_S3").or(env.get("AWS_ENDPOINT_URL")).or(env.get("AWS_ENDPOINT"));
-    let custom = endpoint.or(from_env);
+    let custom = endpoint.or(env.s3_endpoint());
     let mut client = super::client(options, env)?;
     // Requests are signed without showing the key.
     if custom.is_some_and(super::speaks_http) {

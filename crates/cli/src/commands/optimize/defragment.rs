@@ -1,14 +1,14 @@
 //! The part of the report of `larder optimize` about newest snapshots that were rewritten.
 
 use larder_gnode::maintenance::{Decision, DefragmentReport, Reason};
-use larder_gnode::pass::cost::Prices;
+use larder_store::prices::Prices;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::sizes;
 
-pub(super) fn json(report: &DefragmentReport, prices: &Prices) -> Value {
+pub(super) fn json(report: &DefragmentReport, prices: Option<&Prices>) -> Value {
     json!({
         "snapshots": report.versions,
         "containers": report.containers,
@@ -20,7 +20,7 @@ pub(super) fn json(report: &DefragmentReport, prices: &Prices) -> Value {
         "overtaken": report.overtaken,
         "decisions": report.decisions.iter().map(decision_json).collect::<Vec<_>>(),
         "requests": report.requests.count(),
-        "cost": report.requests.price(prices),
+        "cost": prices.map(|prices| report.requests.price(prices)),
     })
 }
 
@@ -65,7 +65,12 @@ fn explained(decision: &Decision) -> String {
     }
 }
 
-pub(super) fn print(report: &DefragmentReport, is_planned: bool, out: &Output, prices: &Prices) -> Result<(), Failure> {
+pub(super) fn print(
+    report: &DefragmentReport,
+    is_planned: bool,
+    out: &Output,
+    prices: Option<&Prices>,
+) -> Result<(), Failure> {
     if report.has_left {
         out.info("no time was left to rewrite all snapshots; the next pass continues")?;
     } else if report.was_stopped {
@@ -91,8 +96,11 @@ pub(super) fn print(report: &DefragmentReport, is_planned: bool, out: &Output, p
                 _ => format!(" and share {shared} with others"),
             };
             out.info(format!("would rewrite {bytes}{shared}, so that {snapshots} would span {containers} fewer"))?;
-            let (requests, cost) = (sizes::count(report.requests.count(), "request"), report.requests.price(prices));
-            out.info(format!("{requests}: {cost:.4}"))
+            let requests = sizes::count(report.requests.count(), "request");
+            out.info(match prices {
+                Some(prices) => format!("{requests}: {:.4} {}", report.requests.price(prices), prices.currency),
+                None => requests,
+            })
         }
         false => {
             let stored = sizes::show(report.stored_bytes);

@@ -4,6 +4,7 @@ use larder_format::lease::JobKind;
 use larder_gnode::maintenance::{MaintenanceOptions, MaintenanceReport};
 use larder_gnode::pass::cost::{Requests, saved_monthly};
 use larder_gnode::pass::{AbortedJob, Kept, OpenUploads, Outcome, PassReport, Unproved, WhyUnproved};
+use larder_store::prices::Prices;
 use serde_json::{Map, Value, json};
 
 use super::{arrange, defragment, reclaim, refused};
@@ -17,6 +18,8 @@ pub(super) struct Shown<'a> {
     pub(super) report: &'a MaintenanceReport,
     pub(super) options: &'a MaintenanceOptions,
     pub(super) args: &'a PassArgs,
+    /// `None`: the prices of the storage are unknown.
+    pub(super) prices: Option<Prices>,
 }
 
 impl Shown<'_> {
@@ -32,7 +35,7 @@ impl Shown<'_> {
     fn json(&self) -> Map<String, Value> {
         let MaintenanceReport { pass, refused, defragmented, planning, .. } = self.report;
         let PassReport { outcome, plan, done, kept, live_jobs, manifests_read, .. } = pass;
-        let prices = self.args.prices.unwrap_or_default();
+        let prices = self.prices.as_ref();
         let requests = Requests::of(plan);
         let (outcome, index) = match outcome {
             Outcome::Planned => ("planned", None),
@@ -62,10 +65,10 @@ impl Shown<'_> {
                 "snapshots_ingested": plan.versions_ingested,
                 "new_containers": plan.new_containers,
                 "requests": requests.count(),
-                "cost": requests.price(&prices),
+                "cost": prices.map(|prices| requests.price(prices)),
                 "planning_requests": planning.count(),
-                "planning_cost": planning.price(&prices),
-                "saved_monthly": saved_monthly(plan, &prices),
+                "planning_cost": prices.map(|prices| planning.price(prices)),
+                "saved_monthly": prices.map(|prices| saved_monthly(plan, prices)),
             }),
         );
         put(
@@ -91,7 +94,7 @@ impl Shown<'_> {
         put("index_rebuilt", json!(pass.rebuilt));
         put("table_bytes", json!(pass.table_bytes));
         put("refused", refused::json(refused));
-        put("defragmented", defragment::json(defragmented, &prices));
+        put("defragmented", defragment::json(defragmented, prices));
         put("unfinished", json!(self.report.is_unfinished()));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
         put("live_jobs", json!(live_jobs));
@@ -109,8 +112,8 @@ impl Shown<'_> {
             return out.info("stopped before a decision: nothing was deleted; the next pass continues");
         }
         let args = self.args;
-        let prices = args.prices.unwrap_or_default();
-        defragment::print(defragmented, self.options.pass.dry_run, out, &prices)?;
+        let prices = self.prices.as_ref();
+        defragment::print(defragmented, self.options.pass.dry_run, out, prices)?;
         for AbortedJob { job, has_ended } in &plan.fenced {
             let what = if *outcome == Outcome::Planned { "would abort" } else { "aborted" };
             let why = match has_ended {
@@ -178,17 +181,19 @@ impl Shown<'_> {
                     )?;
                 }
                 out.info(format!("would delete {containers} ({bytes}) and {others}"))?;
-                let count = requests.count();
-                let (cost, saved) = (requests.price(&prices), saved_monthly(plan, &prices));
-                out.info(format!(
-                    "this takes {} ({cost:.4}) and saves {saved:.4} per month",
-                    sizes::count(count, "request")
-                ))?;
-                let (count, cost) = (planning.count(), planning.price(&prices));
-                return out.info(format!(
-                    "planning took {} ({cost:.4}); the run itself needs about as many again",
-                    sizes::count(count, "request")
-                ));
+                let count = sizes::count(requests.count(), "request");
+                out.info(match prices {
+                    Some(prices) => {
+                        let (cost, saved) = (requests.price(prices), saved_monthly(plan, prices));
+                        let currency = &prices.currency;
+                        format!("this takes {count} ({cost:.4} {currency}) and saves {saved:.4} {currency} per month")
+                    }
+                    None => format!("this takes {count}"),
+                })?;
+                let count = sizes::count(planning.count(), "request");
+                let cost = prices
+                    .map_or_else(String::new, |prices| format!(" ({:.4} {})", planning.price(prices), prices.currency));
+                return out.info(format!("planning took {count}{cost}; the run itself needs about as many again"));
             }
             Outcome::Published(_) => {}
         }

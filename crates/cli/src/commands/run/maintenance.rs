@@ -1,4 +1,5 @@
-//! Maintenance of repositories in a run: `optimize` and `check`, as often as the repository says.
+//! Maintenance of repositories in a run: `optimize`, `check` and `drill`, as often as the
+//! repository says.
 
 use std::time::Duration;
 
@@ -11,7 +12,10 @@ use larder_profile::lock::{Attempt, Locked, RunLock};
 use super::runner::Runner;
 
 /// The verbs in their order.
-const VERBS: [&str; 2] = ["optimize", "check"];
+const VERBS: [&str; 3] = ["optimize", "check", "drill"];
+
+/// Those of them that have no `--dry-run`.
+const WITHOUT_DRY_RUN: [&str; 2] = ["check", "drill"];
 
 /// Runs start a little earlier or later than a day ago, so a tenth less counts, up to this.
 const TOLERANCE_MAX: Duration = Duration::from_secs(3600);
@@ -45,9 +49,9 @@ impl Runner<'_> {
                 self.app.out.remark(&text);
                 continue;
             }
-            if self.dry_run && verb == "check" {
+            if self.dry_run && WITHOUT_DRY_RUN.contains(&verb) {
                 // An output that nobody reads is found when the run is reported.
-                drop(self.app.out.info(format!("== check on {} would run", repository.name)));
+                drop(self.app.out.info(format!("== {verb} on {} would run", repository.name)));
                 continue;
             }
             self.step(None, repository, verb);

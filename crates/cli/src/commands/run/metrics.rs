@@ -86,11 +86,15 @@ pub(super) fn render(lines: &[Line], now_ms: u64) -> String {
         });
         gauge(name, help, &samples.collect::<Vec<_>>());
     }
-    let checks = last.keys().filter(|(.., command)| *command == "check");
-    let of_checks: Vec<_> =
-        checks.map(|key| (labels(&[("repository", key.1)]), success.get(key).map_or(0.0, |line| end(line)))).collect();
-    let help = "When the last check without a finding ended; 0: never.";
-    gauge("check_last_success_timestamp_seconds", help, &of_checks);
+    for (verb, name, help) in [
+        ("check", "check_last_success_timestamp_seconds", "When the last check without a finding ended; 0: never."),
+        ("drill", "drill_last_success_timestamp_seconds", "When the last drill without a mismatch ended; 0: never."),
+    ] {
+        let of_verb = last.keys().filter(|(.., command)| *command == verb);
+        let ends =
+            of_verb.map(|key| (labels(&[("repository", key.1)]), success.get(key).map_or(0.0, |line| end(line))));
+        gauge(name, help, &ends.collect::<Vec<_>>());
+    }
     let unused = last.iter().filter_map(|((_, repository, _), line)| {
         Some((labels(&[("repository", repository)]), number(line, "unused_bytes")?))
     });
