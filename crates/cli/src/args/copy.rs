@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use larder_format::layout::Layout;
 
+use super::storage::{Setting, parse as parse_setting};
 use super::{FilterArgs, Global};
 
 /// Copy snapshots from another repository into this one.
@@ -90,6 +91,18 @@ pub(crate) struct FromRepositoryArgs {
     /// the variables of this process
     #[arg(long, value_name = "FILE")]
     pub(crate) from_environment_file: Option<PathBuf>,
+
+    /// Setting of its storage, as after --option, which is about the other one
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    from_option: Vec<Setting>,
+
+    /// File in PEM with authorities that its storage may have, as after --cacert
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_cacert: Option<PathBuf>,
+
+    /// Accept every certificate of its storage: anybody on the network can then take its place
+    #[arg(long)]
+    pub(crate) from_insecure_tls: bool,
 }
 
 impl FromRepositoryArgs {
@@ -101,7 +114,15 @@ impl FromRepositoryArgs {
             true => (base.repo.clone(), None),
             false => (from.from_repo, from.from_repository_file),
         };
-        let global = Global { repo, repository_file, is_source: true, ..base };
+        let global = Global {
+            repo,
+            repository_file,
+            is_source: true,
+            storage: base.storage.clone().and(from.from_option),
+            cacert: from.from_cacert.or_else(|| base.cacert.clone()),
+            insecure_tls: from.from_insecure_tls || base.insecure_tls,
+            ..base
+        };
         let has_credential = from.from_key_file.is_some()
             || from.from_password_file.is_some()
             || from.from_password_command.is_some()

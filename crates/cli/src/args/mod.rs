@@ -68,6 +68,7 @@ pub(crate) use rewrite::RewriteArgs;
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 pub(crate) use serve_block::ServeBlockArgs;
 pub(crate) use serve_sftp::ServeSftpArgs;
+pub(crate) use storage::StorageArgs;
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 pub(crate) use volume::{
     VolumeArgs, VolumeCheckArgs, VolumeChunks, VolumeCommand, VolumeCreateArgs, VolumeInitArgs, VolumeListArgs,

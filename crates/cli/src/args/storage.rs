@@ -19,7 +19,7 @@ pub(crate) struct StorageArgs {
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Setting {
+pub(super) enum Setting {
     SftpArgs(String),
     SftpCommand(String),
     SftpConnections(NonZeroUsize),
@@ -29,7 +29,8 @@ enum Setting {
     },
 }
 
-fn parse(text: &str) -> Result<Setting, String> {
+/// Reads one setting.
+pub(super) fn parse(text: &str) -> Result<Setting, String> {
     let (key, value) = text.split_once('=').unwrap_or((text, ""));
     match key {
         "sftp.args" | "sftp.command" if value.trim().is_empty() => Err(format!("{key} needs a value")),
@@ -47,6 +48,12 @@ fn parse(text: &str) -> Result<Setting, String> {
 }
 
 impl StorageArgs {
+    /// The same and these, which come later.
+    pub(super) fn and(mut self, more: Vec<Setting>) -> Self {
+        self.option.extend(more);
+        self
+    }
+
     /// How SFTP servers are reached. The last one of a kind counts.
     pub(crate) fn sftp(&self) -> SftpOptions {
         let mut options = SftpOptions::default();

@@ -3,18 +3,18 @@
 mod report;
 mod source;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
 use larder_gnode::first_seen::unconfirmed;
-use larder_gnode::forget::{create_decided, pin_of};
+use larder_gnode::forget::create_decided;
 use larder_gnode::mirror::{Kept, MirrorQuestion, Mirrored, mirror};
 use larder_gnode::roll_back::rolled_back;
 use larder_job::{Clock, JobContext, Machine, Progress, SystemClock};
-use larder_lnode::transfer::selection::{Choice, Refusal, Selection};
+use larder_lnode::transfer::selection::{Choice, Refusal, Selection, latest_of_series};
 use larder_lnode::transfer::{CopyError, CopyOptions, copy};
 use larder_reader::ReadError;
 use larder_store::Repository;
@@ -123,14 +123,7 @@ fn chosen(
         ));
     }
     if let Some(count) = args.latest {
-        let mut seen: BTreeMap<_, usize> = BTreeMap::new();
-        found.sort_by_key(|version| std::cmp::Reverse(version.rank()));
-        found.retain(|version| {
-            let seen = seen.entry(version.series).or_default();
-            // A made-up time takes no place of a real one.
-            *seen += usize::from(!unconfirmed.contains(&pin_of(version)));
-            *seen <= count
-        });
+        found = latest_of_series(found, count, &versions.all(), unconfirmed);
     }
     Ok((found, named))
 }

@@ -4,11 +4,11 @@
 use std::ffi::{OsStr, OsString};
 
 use super::{Configured, Definitions, Wanted, name_in, step};
-use crate::args::Global;
+use crate::args::{Global, StorageArgs};
 use crate::failure::Failure;
 
 /// Typed options that are about the first repository.
-const OF_FIRST: [&str; 8] = [
+const OF_FIRST: [&str; 11] = [
     "--repo=",
     "--repository-file=",
     "--key-file=",
@@ -17,6 +17,9 @@ const OF_FIRST: [&str; 8] = [
     "--password-fd=",
     "--insecure-no-password",
     "--insecure-tls",
+    "--cacert=",
+    "--option=",
+    "--prices=",
 ];
 
 /// The options and the configuration for a second repository at a location, which may be a name of
@@ -28,7 +31,9 @@ pub(crate) fn second(
 ) -> Result<(Global, Configured, bool), Failure> {
     let Some(config) = &configured.config else {
         // Who does not verify one storage may still verify the other one.
-        return Ok((Global { insecure_tls: false, ..own.clone() }, Configured::default(), false));
+        let own =
+            Global { insecure_tls: false, cacert: None, storage: StorageArgs::default(), prices: None, ..own.clone() };
+        return Ok((own, Configured::default(), false));
     };
     let name = location.map(|location| name_in(config, location)).transpose()?.flatten();
     let repository = name.as_deref().and_then(|name| config.repository(name));

@@ -292,3 +292,53 @@ fn a_copy_stays_within_its_memory() {
     assert!(peak > 0 && peak < 140_000, "{peak} KiB");
     second.larder(["check"]).ok();
 }
+
+/// Settings of one storage do not reach the other one: a command that takes the place of ssh, certificates that are not verified.
+#[test]
+fn each_storage_gets_its_own_settings() {
+    let play = Play::with_repository();
+    play.write("source/file", tree::noise(1, 100_000));
+    play.backup(["source", "--series", "s"]);
+    let second = Second::of(&play);
+    let serves = format!("sftp.command={} serve-sftp {}", env!("CARGO_BIN_EXE_larder"), play.repository().display());
+    let copy = |more: &[&str]| {
+        let args = [&["copy", "--from-repo", "sftp:nowhere:/", "--timeout", "1s"], more].concat();
+        // There is no ssh.
+        run(second.command(args).env_remove("LARDER_FROM_REPOSITORY").env("PATH", play.path("empty")))
+    };
+    let refused = copy(&["-o", &serves]);
+    assert_ne!(refused.code, 0, "the setting is of the other storage");
+    copy(&["--from-option", &serves, "-o", "sftp.command=/bin/false"]).ok();
+    assert_eq!(second.snapshots().len(), 1);
+    second.larder(["check", "--read-data"]).ok();
+    copy(&["--from-option", "sftp.connections=0"]).code(2);
+    let absent = play.path("absent.pem").display().to_string();
+    let bucket = Bucket::serve(play.path("bucket"), |_, _| None);
+    let https = format!("s3:https://127.0.0.1:{}/bucket/prefix", bucket.port());
+    let cacert = |option: &str| {
+        let args = ["copy", "--from-repo", &https, "--timeout", "1s", option, &absent];
+        let mut command = second.command(args);
+        command.env_remove("LARDER_FROM_REPOSITORY").env("AWS_ACCESS_KEY_ID", "k").env("AWS_SECRET_ACCESS_KEY", "s");
+        run(&mut command)
+    };
+    let of_source = cacert("--from-cacert");
+    assert!(of_source.code != 0 && of_source.stderr.contains("absent.pem"), "{}", of_source.stderr);
+    let of_first = cacert("--cacert");
+    assert!(of_first.code != 0 && !of_first.stderr.contains("absent.pem"), "{}", of_first.stderr);
+}
+
+/// Damage in the other repository is told by the exit code, also if other snapshots were refused.
+#[test]
+fn damage_there_counts_more_than_a_refusal() {
+    let play = Play::with_repository();
+    play.write("source/file", "contents");
+    let bad = play.backup(["source", "--series", "bad"]);
+    play.backup(["source", "--series", "refused"]);
+    let second = Second::of(&play);
+    second.larder(["backup", "source", "--series", "refused"]).ok();
+    second.copy_with(3, &["--series", "refused"]);
+    let manifest = damage::named(&play.repository(), "versions/").into_iter().find(|name| name.contains(&bad));
+    damage::flip(&play.repository(), &manifest.expect("a manifest"), 200);
+    let (summary, _) = second.copy_with(13, &[]);
+    assert_eq!(summary["refused"][0]["reason"], "other_snapshots_here", "{summary:#}");
+}

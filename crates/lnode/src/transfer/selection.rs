@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use larder_format::ids::{DomainId, JobId, RepositoryId};
+use larder_format::ids::{DomainId, JobId, RepositoryId, SeriesKey};
 use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{Origin, Summary};
@@ -246,6 +246,25 @@ impl Writers {
         }
         self.has_others.then_some(Refusal::OtherSnapshotsHere)
     }
+}
+
+/// The newest `count` of each series among `found`, which are some of all `versions`. One with a
+/// made-up time or with the id of another one takes no place of a real one.
+pub fn latest_of_series(
+    mut found: Vec<Version>,
+    count: usize,
+    versions: &[Version],
+    unconfirmed: &HashSet<Pin>,
+) -> Vec<Version> {
+    let shared = shared_ids(versions);
+    let mut seen: HashMap<SeriesKey, usize> = HashMap::new();
+    found.sort_by_key(|version| std::cmp::Reverse(version.rank()));
+    found.retain(|version| {
+        let (seen, pin) = (seen.entry(version.series).or_default(), pin_of(version));
+        *seen += usize::from(!unconfirmed.contains(&pin) && !shared.contains(&pin));
+        *seen <= count
+    });
+    found
 }
 
 /// Versions that have the id of another one. The only one that an operator signed is the real one.

@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::config::Config;
-use larder_format::ids::RepositoryId;
+use larder_format::ids::{JobId, RepositoryId};
 use larder_format::manifest::Origin;
 use larder_format::mark::Forgotten;
 use larder_job::{JobContext, Machine};
-use larder_lnode::transfer::selection::{Choice, Selection};
+use larder_lnode::transfer::selection::{Choice, Refusal, Selection, latest_of_series};
 use larder_lnode::transfer::{CopyError, CopyOptions, copy};
 use larder_lnode::{BackupOptions, BackupReport};
 use larder_reader::ReadError;
@@ -269,4 +269,158 @@ fn copies_do_not_go_round_in_circles() {
     let is_copied =
         |version: &Version| choices.iter().any(|(found, choice)| found == version && *choice == Choice::Copy);
     assert!(choices.len() == 2 && !is_copied(&of_b[0]) && is_copied(&of_b[1]), "{choices:?}");
+}
+
+/// One version and its copy, for questions to a selection.
+struct Pair {
+    scene: Scene,
+    source: JobContext,
+    destination: JobContext,
+    original: Version,
+    copy: Version,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let scene = Scene::new();
+        let (a, b) = (scene.init(1), scene.init(2));
+        scene.write(0);
+        let (source, destination) = (scene.context(&a), scene.context(&b));
+        backup(&source, &scene.path("source")).unwrap();
+        copy_all(&source, &destination).unwrap();
+        let (original, copy) = (versions(&source).remove(0), versions(&destination).remove(0));
+        Self { scene, source, destination, original, copy }
+    }
+
+    /// A version of the source that was made later in the same series.
+    fn next(&self) -> Version {
+        let mut next = self.original.clone();
+        next.summary.id.0[15] ^= 0x40;
+        next.summary.roots.data.0[0] ^= 1;
+        next
+    }
+
+    /// What becomes of versions of the source beside these versions of the destination.
+    fn choices(&self, of_source: &[Version], here: &[Version]) -> Vec<(JobId, Choice)> {
+        let none = HashSet::new();
+        let from = self.source.repository.config().repository;
+        let selection = Selection::new(&self.destination, from, of_source, here.to_vec(), &none);
+        let choices = selection.choose(of_source, |_| false, false);
+        choices.into_iter().map(|(version, choice)| (version.id(), choice)).collect()
+    }
+}
+
+/// A client of the destination can make versions with any id. One with the id of an original makes nothing look as if it came from
+/// there, because no operator signed it, or because a copy names it as its original.
+#[test]
+fn a_false_original_here_hides_no_version_there() {
+    let pair = Pair::new();
+    // As a version that was rewritten twice: it names the first one of its chain.
+    let mut successor = pair.next();
+    let mut origin = Origin::of(RepositoryId([1; 16]), &pair.original.summary);
+    (origin.version, origin.first) = (JobId([9; 16]), Some(pair.original.id()));
+    successor.summary.origin = Some(origin);
+    let mut planted = pair.copy.clone();
+    (planted.summary.id, planted.summary.origin, planted.summary.is_signed) = (pair.original.id(), None, false);
+    planted.summary.series = "evil".to_owned();
+    let signed = |is_signed| {
+        let mut planted = planted.clone();
+        planted.summary.is_signed = is_signed;
+        planted
+    };
+    let of = |here: &[Version]| pair.choices(std::slice::from_ref(&successor), here)[0].1;
+    assert_eq!(of(&[signed(true)]), Choice::CameFromHere, "an operator says so, and nothing contradicts");
+    assert_eq!(of(&[signed(false)]), Choice::Copy);
+    assert_eq!(of(&[pair.copy.clone(), signed(true)]), Choice::Copy);
+}
+
+/// Ids are in the names of objects, so a client of the source can give its own version the id of another one. That stops neither
+/// a version that was copied before nor one that an operator signed.
+#[test]
+fn a_twin_of_an_id_does_not_stop_the_real_version() {
+    let pair = Pair::new();
+    let twin_of = |version: &Version| {
+        let mut twin = version.clone();
+        twin.summary.roots.data.0[0] ^= 2;
+        (twin.series.0[0], twin.summary.is_signed) = (twin.series.0[0] ^ 1, false);
+        twin.summary.series = "evil".to_owned();
+        twin
+    };
+    let choices_of = |version: &Version| {
+        let choices = pair.choices(&[twin_of(version), version.clone()], std::slice::from_ref(&pair.copy));
+        choices.into_iter().map(|(_, choice)| choice).collect::<Vec<_>>()
+    };
+    let refused = Choice::Refused(Refusal::SharedId);
+    assert_eq!(choices_of(&pair.original), [refused, Choice::CopiedBefore(pair.copy.id())]);
+    let mut next = pair.next();
+    next.summary.is_signed = true;
+    assert_eq!(choices_of(&next), [refused, Choice::Copy]);
+    next.summary.is_signed = false;
+    assert_eq!(choices_of(&next), [refused, refused]);
+}
+
+/// A client of the destination can add to a series of copies. That does not stop the next copies; it stops the first one.
+#[test]
+fn a_version_beside_copies_does_not_stop_the_next_copy() {
+    let pair = Pair::new();
+    let mut planted = pair.copy.clone();
+    planted.summary.id.0[15] ^= 1;
+    (planted.summary.origin, planted.summary.is_signed) = (None, false);
+    let next = pair.next();
+    let of = |here: &[Version]| pair.choices(&[pair.original.clone(), next.clone()], here)[1].1;
+    assert_eq!(of(&[pair.copy.clone(), planted.clone()]), Choice::Copy);
+    assert_eq!(of(&[planted]), Choice::Refused(Refusal::OtherSnapshotsHere));
+}
+
+/// Somebody may forget the followed copy while others are copied: the next one follows none then, and the run goes on.
+#[test]
+fn a_copy_that_was_forgotten_meanwhile_is_not_followed() {
+    let pair = Pair::new();
+    pair.scene.write(1);
+    backup(&pair.source, &pair.scene.path("source")).unwrap();
+    let of_source = versions(&pair.source);
+    let none = HashSet::new();
+    let from = pair.source.repository.config().repository;
+    let selection = Selection::new(&pair.destination, from, &of_source, versions(&pair.destination), &none);
+    let before = selection.base_of(&of_source[1]);
+    assert!(before.is_some());
+    let mark = Forgotten { time_ms: 0, host: String::new(), reason: "test".to_owned() };
+    pair.scene.runtime.block_on(pair.destination.repository.forget(&pair.copy, &mark)).unwrap();
+    let options = CopyOptions {
+        program: "test".to_owned(),
+        compression: Compression::DEFAULT,
+        layout: None,
+        index_memory: 8 << 20,
+        scratch: None,
+    };
+    let report = copy(&pair.source, &of_source[1], &pair.destination, before.as_ref(), &options).unwrap();
+    assert_eq!(report.statistics.read_bytes, report.statistics.stream_bytes);
+    let target = tempfile::tempdir_in(pair.scene.dir.path()).unwrap();
+    let newest = versions(&pair.destination).pop().unwrap();
+    restore(&pair.destination, &newest, &pair.scene.path("source"), target.path()).unwrap();
+    assert_eq!(differences(&pair.scene.path("source"), target.path()), "");
+}
+
+/// `--latest 1` means the newest real version of a series: neither one whose time nothing confirms nor one with the id of another
+/// version takes its place.
+#[test]
+fn made_up_versions_take_no_place_among_the_newest() {
+    let pair = Pair::new();
+    let (real, mut future) = (pair.next(), pair.next());
+    (future.summary.id.0[15], future.summary.time_ms) = (0x77, real.summary.time_ms + 5000);
+    let mut twin = pair.original.clone();
+    (twin.summary.roots.data.0[0], twin.summary.time_ms) = (9, real.summary.time_ms + 9000);
+    let mut signed = pair.original.clone();
+    signed.summary.is_signed = true;
+    let latest = |versions: &[Version], unconfirmed: &[&Version]| {
+        let unconfirmed = unconfirmed.iter().map(|version| larder_reader::pin_of(version)).collect();
+        latest_of_series(versions.to_vec(), 1, versions, &unconfirmed)
+    };
+    let all = [signed.clone(), real.clone(), future.clone()];
+    assert_eq!(latest(&all, &[]), [future.clone()]);
+    assert!(latest(&all, &[&future]).contains(&real));
+    let mut elsewhere = twin.clone();
+    elsewhere.series.0[0] ^= 1;
+    assert!(latest(&[signed.clone(), twin], &[]).contains(&signed), "of its own series");
+    assert!(latest(&[signed.clone(), elsewhere], &[]).contains(&signed), "of another one");
 }
