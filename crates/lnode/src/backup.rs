@@ -14,6 +14,7 @@
 mod bases;
 mod batch;
 mod candidates;
+mod estimate;
 mod feed;
 mod filters;
 mod image;
@@ -40,6 +41,7 @@ mod taken_over;
 mod unchanged_files;
 mod unchanged_parts;
 
+pub use estimate::{EarlierRun, ExpectedWork, expected_work};
 pub use image::{ImageInput, ImageReader, MapOutcome, MapReport, MapTrust};
 pub use image_scan::{ImageScan, scan_image};
 pub use read_budget::ReadBudget;

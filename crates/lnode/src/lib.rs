@@ -23,7 +23,8 @@ pub mod restore;
 pub mod transfer;
 
 pub use backup::{
-    BackupError, BackupOptions, BackupReport, Base, CopyOf, EntrySource, ImageInput, ImageReader, ImageScan, Input,
-    MapOutcome, MapReport, MapTrust, ReadBudget, SourceError, Supplied, SuppliedEntry, WhyBase, backup, scan_image,
+    BackupError, BackupOptions, BackupReport, Base, CopyOf, EarlierRun, EntrySource, ExpectedWork, ImageInput,
+    ImageReader, ImageScan, Input, MapOutcome, MapReport, MapTrust, ReadBudget, SourceError, Supplied, SuppliedEntry,
+    WhyBase, backup, expected_work, scan_image,
 };
-pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore, restore_begun};
+pub use restore::{PlannedFetches, RestoreError, RestoreOptions, RestoreReport, restore, restore_begun};

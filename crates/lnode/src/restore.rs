@@ -51,6 +51,8 @@ pub struct RestoreOptions {
     pub sync: bool,
     /// Read everything again at the end and compare.
     pub verify: bool,
+    /// With a target that is a dry run: count the fetches that a run would take.
+    pub estimate: bool,
     /// Options for fetching containers.
     pub fetch: larder_reader::FetchOptions,
 }
@@ -84,6 +86,20 @@ pub struct RestoreReport {
     pub mismatches: u64,
     /// Counts of fetches from data containers.
     pub fetched: larder_reader::FetchReport,
+    /// With `estimate`, the fetches that a run would take besides what the estimate took itself.
+    pub planned: PlannedFetches,
+}
+
+/// Fetches from data containers that a restore would take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlannedFetches {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Some of it is not exact: the manifest does not tell the sizes of containers to which chunks
+    /// were moved, or one cannot be read.
+    pub is_about: bool,
 }
 
 /// A restore that stopped.

@@ -24,6 +24,11 @@ pub struct Measure {
 }
 
 impl Measure {
+    /// Bytes of the object.
+    pub fn object_bytes(&self) -> u64 {
+        self.object
+    }
+
     fn of(usage: &ContainerUsage) -> Self {
         Self { payload: usage.bytes_held, object: usage.object_bytes }
     }
@@ -42,6 +47,11 @@ impl Sizes {
     /// The size of a container, as far as known.
     pub fn measure(&self, id: &ContainerId) -> Measure {
         self.known.get(id).copied().unwrap_or(self.typical)
+    }
+
+    /// Whether the manifest tells the size of a container.
+    pub fn knows(&self, id: &ContainerId) -> bool {
+        self.known.contains_key(id)
     }
 
     /// The size of a full container.

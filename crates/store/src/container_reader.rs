@@ -177,6 +177,19 @@ impl Repository {
         Ok(container)
     }
 
+    /// The requests and bytes that [`Self::read_container_frames`] takes after it has read the
+    /// tables. This reads them, too.
+    pub async fn frames_to_read(
+        &self,
+        id: ContainerId,
+        wanted: &[std::ops::Range<u32>],
+    ) -> Result<(u64, u64), RepositoryError> {
+        let Tail { index, bytes: tail, object_len, .. } = self.read_tail(id).await?;
+        let tail_from = object_len.saturating_sub(tail.len() as u64);
+        let ranges = missing_ranges(&index, wanted, &[(tail_from, tail)]);
+        Ok((ranges.len() as u64, ranges.iter().map(|range| range.end - range.start).sum()))
+    }
+
     /// The same for a container with known tables, and these parts.
     pub async fn read_more_frames(
         &self,
@@ -184,23 +197,7 @@ impl Repository {
         wanted: &[std::ops::Range<u32>],
         mut parts: Vec<(u64, Bytes)>,
     ) -> Result<OpenContainer, RepositoryError> {
-        let is_known = |range: &std::ops::Range<u64>| {
-            let has = |(from, bytes): &(u64, Bytes)| *from <= range.start && range.end <= from + bytes.len() as u64;
-            parts.iter().any(has)
-        };
-        let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
-        for wanted in wanted {
-            for frame in index.frames_of(wanted) {
-                let range = frame.object_range();
-                if is_known(&range) {
-                    continue;
-                }
-                match ranges.last_mut() {
-                    Some(last) if range.start <= last.end + GAP_MAX => last.end = last.end.max(range.end),
-                    _ => ranges.push(range),
-                }
-            }
-        }
+        let ranges = missing_ranges(&index, wanted, &parts);
         let name = names::container(index.id);
         let (mut bytes_read, mut requests) = (0, 0);
         for range in ranges {
@@ -234,6 +231,32 @@ impl Repository {
         let index = ContainerIndex::decode(&self.keys, id, &tail, object_len).map_err(damaged)?;
         Ok(Tail { index, bytes: tail, object_len, bytes_read, requests })
     }
+}
+
+/// The ranges of the object to read for these payload bytes, without the parts at hand.
+fn missing_ranges(
+    index: &ContainerIndex,
+    wanted: &[std::ops::Range<u32>],
+    parts: &[(u64, Bytes)],
+) -> Vec<std::ops::Range<u64>> {
+    let is_known = |range: &std::ops::Range<u64>| {
+        let has = |(from, bytes): &(u64, Bytes)| *from <= range.start && range.end <= from + bytes.len() as u64;
+        parts.iter().any(has)
+    };
+    let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
+    for wanted in wanted {
+        for frame in index.frames_of(wanted) {
+            let range = frame.object_range();
+            if is_known(&range) {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if range.start <= last.end + GAP_MAX => last.end = last.end.max(range.end),
+                _ => ranges.push(range),
+            }
+        }
+    }
+    ranges
 }
 
 /// The end of a container's object, with its tables.

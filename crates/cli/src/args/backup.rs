@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use larder_gnode::retention::GroupBy;
 
 use super::ImageArgs;
 use crate::{sizes, time};
@@ -77,6 +78,11 @@ pub(crate) struct BackupArgs {
     #[arg(long, conflicts_with = "read_special", help_heading = "Input")]
     pub(crate) stdin_from_command: bool,
 
+    /// Store nothing; walk over the files, and show the requests, bytes, money and time that their
+    /// backup would take at least and at most
+    #[arg(long, conflicts_with_all = ["stdin", "stdin_from_command", "read_special", "image"], help_heading = "Input")]
+    pub(crate) estimate: bool,
+
     /// Back up the contents of the given block device, FIFO or image as one stream
     #[arg(long, help_heading = "Input")]
     pub(crate) read_special: bool,
@@ -87,6 +93,11 @@ pub(crate) struct BackupArgs {
     /// Name of the series; any text
     #[arg(long, value_name = "NAME", help_heading = "Snapshot metadata")]
     pub(crate) series: Option<String>,
+
+    /// Name the series after host, paths, tags, or several of these, if --series does not; the
+    /// backup compares with the newest snapshot of that series [default: host,paths]
+    #[arg(short = 'g', long, value_name = "WHAT", value_parser = parse_backup_group, help_heading = "Snapshot metadata")]
+    pub(crate) group_by: Option<GroupBy>,
 
     /// Tags, separated by commas; may be given several times
     #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Snapshot metadata")]
@@ -177,4 +188,12 @@ pub(crate) struct BackupArgs {
     /// Store nothing; show what would be stored
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+}
+
+/// Reads `host,paths`, or a part of it. The series itself is what is named.
+fn parse_backup_group(text: &str) -> Result<GroupBy, String> {
+    match super::forget::parse_group_by(text)? {
+        GroupBy { series: true, .. } => Err("series are named after host, paths and tags".to_owned()),
+        by => Ok(by),
+    }
 }

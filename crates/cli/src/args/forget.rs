@@ -136,7 +136,7 @@ impl From<&ForgetFilterArgs> for FilterArgs {
 }
 
 /// Reads `series`, `host,paths`, or nothing.
-fn parse_group_by(text: &str) -> Result<GroupBy, String> {
+pub(super) fn parse_group_by(text: &str) -> Result<GroupBy, String> {
     let mut by = GroupBy { series: false, host: false, paths: false, tags: false };
     for what in text.split(',').map(str::trim).filter(|what| !what.is_empty()) {
         match what {

@@ -178,6 +178,10 @@ pub(crate) struct FindArgs {
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) smaller: Option<u64>,
 
+    /// Search the newest snapshot first instead of the oldest
+    #[arg(short = 'R', long)]
+    pub(crate) reverse: bool,
+
     /// Only files with data in this container, named as `check` names it: data/…/…
     #[arg(long, alias = "pack", value_name = "OBJECT", value_parser = parse_container)]
     pub(crate) blob: Option<ContainerId>,

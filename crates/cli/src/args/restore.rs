@@ -65,6 +65,10 @@ pub(crate) struct RestoreArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
+    /// Change nothing; show the requests, bytes and money that the restore would take
+    #[arg(long, conflicts_with_all = ["verify", "delete"])]
+    pub(crate) estimate: bool,
+
     /// Read all restored files again and verify them
     #[arg(long)]
     pub(crate) verify: bool,

@@ -1,6 +1,7 @@
 //! `larder backup`: chooses the input and the name of the series; the work is
 //! `larder_lnode::backup`.
 
+mod expected;
 pub(super) mod image;
 mod input;
 mod naming;
@@ -13,6 +14,7 @@ use larder_format::layout::Layout;
 use larder_format::manifest::Statistics;
 use larder_format::names;
 use larder_format::roles::Roles;
+use larder_gnode::retention::GroupBy;
 use larder_job::{Clock, JobContext, SystemClock};
 use larder_lnode::{BackupOptions, BackupReport, Base, Input, MapOutcome, WhyBase, backup};
 use larder_source::Walk;
@@ -53,9 +55,17 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     // Inputs that can be refused by name alone are too.
     let layout = args.series.as_ref().map(layout_of).transpose()?;
     let Source { input, paths, default_name, scan } = input::open(app, args)?;
-    let series = args.series.clone().unwrap_or_else(|| naming::default_series(&host, &default_name));
+    let by_group = || {
+        let by = args.group_by.unwrap_or(GroupBy { series: false, host: true, paths: true, tags: false });
+        let tags: Vec<String> = args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect();
+        naming::series_of_group(by, &host, &default_name, &tags)
+    };
+    let series = args.series.clone().unwrap_or_else(by_group);
     let layout = layout.map_or_else(|| layout_of(&series), Ok)?;
     let options = options(app, &opened.repository, args, host, series, paths, layout)?;
+    if args.estimate {
+        return expected::run(app, &opened.repository, input, &options);
+    }
     let performed = perform(app, &opened.repository, input, scan, options)?;
     performed.tell(app, serde_json::Map::new())?;
     let report = &performed.report;

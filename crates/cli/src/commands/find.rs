@@ -26,6 +26,9 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let mut found = versions.find_all(app, &args.snapshots)?;
     found.sort_by_key(Version::rank);
+    if args.reverse {
+        found.reverse();
+    }
     let context = app.reading(opened.repository);
     let mut printer = Printer { app, args, versions: 0 };
     printer.begin()?;

@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::args::{OverwriteName, RestoreArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Meter, MeterKind, Output, absolute, summary};
+use crate::output::{Estimate, Meter, MeterKind, Output, absolute, summary};
 use crate::patterns::{self, Patterns};
 use crate::refs::{self, Versions};
 use crate::{sizes, time};
@@ -32,7 +32,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     target_options.sparse = args.sparse;
     target_options.owners = owners(args);
     target_options.omit = omitted(args)?;
-    target_options.dry_run = args.dry_run;
+    target_options.dry_run = args.dry_run || args.estimate;
     let target = Target::open(&args.target, target_options)?;
     let options = RestoreOptions {
         subpath: reference.path.clone(),
@@ -40,10 +40,13 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         delete: args.delete,
         sync: args.sync,
         verify: args.verify && !args.dry_run,
+        estimate: args.estimate,
         fetch: app.fetching(&args.fetch)?,
     };
     let of = format!("{} of {}", version.id().short(), time::show(version.summary.time_ms));
-    app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
+    if !args.estimate {
+        app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
+    }
     let mut meter = Meter::start_as(MeterKind::Restore, args.dry_run, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
     let begun = refs::begin(app, &context, version, &args.filter, &reference.snapshot);
@@ -58,11 +61,20 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         }
         error => error.into(),
     });
+    let report = result?;
+    if args.estimate {
+        let mut requests = opened.repository.store().stats();
+        requests.reads += report.planned.requests;
+        requests.bytes_down += report.planned.bytes;
+        let is_exact = !report.planned.is_about && report.errors == 0;
+        Estimate { is_exact, ..Estimate::exactly(requests) }.show(&app.out, app.prices().as_ref())?;
+        return Ok(Exit::Done);
+    }
     let ended = Ended {
         args,
         version: &version,
         target: &target,
-        report: &result?,
+        report: &report,
         meter: &meter,
         requests: opened.repository.store().stats(),
     };

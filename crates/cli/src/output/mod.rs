@@ -4,6 +4,7 @@
 //! lines of JSON. Progress on a terminal's last line is removed while another line is written.
 
 pub(crate) mod entries;
+mod estimate;
 mod json_line;
 mod progress;
 mod sorted_lines;
@@ -24,6 +25,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::restic;
 
+pub(crate) use estimate::Estimate;
 pub(crate) use json_line::json_line;
 pub(crate) use progress::{Meter, MeterKind};
 pub(crate) use sorted_lines::SortedLines;

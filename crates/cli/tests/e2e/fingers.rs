@@ -243,3 +243,34 @@ fn a_repository_cuts_as_another_does() {
     assert_ne!(ours["id"], theirs["id"]);
     init("both", &["--chunk-size", "4K"]).code(2);
 }
+
+/// Goal: `--group-by` chooses the snapshots that a backup is compared with, as in restic; `find -R` shows the newest first.
+#[test]
+fn groups_of_backups_and_the_order_of_finds() {
+    let play = Play::with_repository();
+    play.write("source/a", "one");
+    play.write("other/b", "two");
+    play.settle();
+    let unmodified = |args: &[&str]| {
+        let ran = play.larder([&["backup", "--json"], args].concat()).ok();
+        let summary = ran.messages("summary").pop().expect("a summary");
+        (summary["series"].as_str().expect("a name").to_owned(), summary["files_unmodified"].as_u64())
+    };
+    assert_eq!(unmodified(&["source", "-g", "host"]), ("testhost".to_owned(), Some(0)));
+    // Other paths, and the same group.
+    assert_eq!(unmodified(&["source", "other", "--group-by", "host"]), ("testhost".to_owned(), Some(1)));
+    assert_eq!(unmodified(&["source", "--group-by", "host,tags", "--tag", "t"]).0, "testhost:t");
+    let by_default = unmodified(&["source"]).0;
+    assert_eq!(unmodified(&["source", "--group-by", "host,paths"]), (by_default, Some(1)));
+    assert_eq!(unmodified(&["source", "--group-by", "host", "--series", "named"]).0, "named");
+    play.larder(["backup", "source", "--group-by", "series"]).code(2).says("named after host, paths and tags");
+    let order = |args: &[&str]| {
+        let found = play.larder([&["find", "a", "--json"], args].concat()).ok().json();
+        let ids = found.as_array().expect("an array").iter().map(|found| found["snapshot"].clone());
+        ids.collect::<Vec<_>>()
+    };
+    let mut oldest_first = order(&[]);
+    assert_eq!(oldest_first.len(), 6);
+    oldest_first.reverse();
+    assert_eq!(order(&["-R"]), oldest_first);
+}

@@ -9,6 +9,7 @@ mod copying;
 mod damaged;
 mod drilling;
 mod dumping;
+mod estimating;
 mod fingers;
 mod fleet;
 mod forged_times;

@@ -20,9 +20,9 @@ use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::RestoreError;
 use super::file_task::{FileState, FileTask, Run, chained, places};
 use super::plan::Window;
+use super::{PlannedFetches, RestoreError};
 
 /// Counters that threads share.
 #[derive(Debug, Default)]
@@ -33,6 +33,7 @@ pub(super) struct Counters {
     pub(super) bytes_restored: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) damaged: AtomicU64,
+    pub(super) planned: Mutex<PlannedFetches>,
 }
 
 pub(super) fn add(counter: &AtomicU64, n: u64) {
@@ -57,6 +58,8 @@ pub(super) struct Execution<'a> {
     pub(super) prefetch: usize,
     /// Counts reads.
     pub(super) fetched: &'a FetchCounters,
+    /// Whether a dry run counts the fetches of a run.
+    pub(super) estimates: bool,
 }
 
 /// Containers that were not found.
@@ -191,8 +194,40 @@ impl Execution<'_> {
 
     /// A dry run: chunks that are not right yet would be fetched and written.
     fn pretend(&self, window: &Window) -> Result<(), RestoreError> {
+        if self.estimates {
+            self.count_fetches(window)?;
+        }
         for run in &window.runs {
             self.would_write(&window.files[run.file as usize], u64::from(run.length))?;
+        }
+        Ok(())
+    }
+
+    /// Counts the fetches of a window. The tables of containers that are read in part tell which
+    /// frames are needed, so these are read now, as a run does it.
+    fn count_fetches(&self, window: &Window) -> Result<(), RestoreError> {
+        let spans = spans(window);
+        for (_, id, ranges, _) in self.tasks(window, &spans, u32::MAX) {
+            if self.context.cancel.is_cancelled() {
+                return Err(RestoreError::Interrupted);
+            }
+            let (requests, bytes, is_about) = match ranges {
+                None => (1, self.sizes.measure(&id).object_bytes(), !self.sizes.knows(&id)),
+                Some(ranges) => {
+                    let looked = self.context.repository.frames_to_read(id, &ranges);
+                    match self.context.executor.block_on(looked) {
+                        Ok((requests, bytes)) => (requests, bytes, false),
+                        Err(error) => {
+                            self.expect_damage(error)?;
+                            (0, 0, true)
+                        }
+                    }
+                }
+            };
+            let mut planned = self.counters.planned.lock();
+            planned.requests += requests;
+            planned.bytes += bytes;
+            planned.is_about |= is_about;
         }
         Ok(())
     }

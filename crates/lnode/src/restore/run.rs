@@ -205,6 +205,7 @@ impl<'a> Restore<'a> {
             damaged: get(&counters.damaged),
             mismatches,
             fetched: self.reader.fetched(),
+            planned: *self.counters.planned.lock(),
         })
     }
 
@@ -219,6 +220,7 @@ impl<'a> Restore<'a> {
             sizes: &self.sizes,
             order: self.order,
             prefetch: self.options.fetch.prefetch,
+            estimates: self.options.estimate,
             fetched: self.reader.counters(),
         }
     }
@@ -349,7 +351,7 @@ impl<'a> Restore<'a> {
         if stored == 0 {
             return self.empty_file(&task);
         }
-        if self.target.options().dry_run && existing.is_none() {
+        if self.target.options().dry_run && existing.is_none() && !self.options.estimate {
             return self.execution().would_write(&task, stored);
         }
         self.window.files.push(task);

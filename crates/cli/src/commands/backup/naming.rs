@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use larder_format::manifest::Statistics;
+use larder_gnode::retention::GroupBy;
 use larder_source::PathText;
 
 use crate::args::BackupArgs;
@@ -12,6 +13,22 @@ use crate::output::summary;
 pub(in crate::commands) fn default_series(host: &str, names: &[Vec<u8>]) -> String {
     let names: Vec<String> = names.iter().map(|name| PathText(name).to_string()).collect();
     format!("{host}:{}", names.join(","))
+}
+
+/// The name that `--group-by` asks for: these parts with colons between them.
+pub(super) fn series_of_group(by: GroupBy, host: &str, names: &[Vec<u8>], tags: &[String]) -> String {
+    if by == (GroupBy { series: false, host: true, paths: true, tags: false }) {
+        return default_series(host, names);
+    }
+    let names: Vec<String> = names.iter().map(|name| PathText(name).to_string()).collect();
+    let mut tags = tags.to_vec();
+    tags.sort_unstable();
+    tags.dedup();
+    let parts = [(by.host, host.to_owned()), (by.paths, names.join(",")), (by.tags, tags.join(","))];
+    let parts: Vec<String> = parts.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, part)| part).collect();
+    // Without tags, and by nothing, all backups are one series.
+    let name = parts.join(":");
+    if name.is_empty() { "all".to_owned() } else { name }
 }
 
 /// Whether the series is named after standard input. Then all streams, or all lists of files, of a
@@ -68,6 +85,20 @@ mod tests {
         assert_eq!(series(&[b"/home", b"/etc"]), "host:/home,/etc");
         assert_eq!(series(&[b"dump.sql"]), "host:dump.sql");
         assert_eq!(series(&[b"/\xff\n"]), "host:/\\xff\\n");
+    }
+
+    #[test]
+    fn a_group_names_a_series() {
+        let of = |host, paths, tags, with: &[&str]| {
+            let by = GroupBy { series: false, host, paths, tags };
+            let with: Vec<String> = with.iter().map(|tag| (*tag).to_owned()).collect();
+            series_of_group(by, "host", &[b"/home".to_vec(), b"/etc".to_vec()], &with)
+        };
+        assert_eq!(of(true, true, false, &["a"]), "host:/home,/etc");
+        assert_eq!(of(true, false, false, &[]), "host");
+        assert_eq!(of(true, false, true, &["b", "a", "b"]), "host:a,b");
+        assert_eq!(of(false, true, false, &[]), "/home,/etc");
+        assert_eq!([of(false, false, false, &[]), of(false, false, true, &[])], ["all", "all"]);
     }
 
     #[test]

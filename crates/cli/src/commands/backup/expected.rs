@@ -1,0 +1,94 @@
+//! `larder backup --estimate`: turns the expected work into bounds of requests, bytes and time.
+//!
+//! Only reading tells which data is new. So the least is nothing, and the most is that all of it is
+//! new and cannot be compressed. Earlier runs of the series say what to expect in between.
+
+use larder_format::container::CONTAINER_TARGET;
+use larder_job::JobContext;
+use larder_lnode::{BackupOptions, ExpectedWork, Input, expected_work};
+use larder_store::{Repository, StoreStats};
+
+use crate::app::App;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::machine;
+use crate::output::Estimate;
+use crate::{sizes, time};
+
+/// Bytes of metadata for one entry, at most: its path, times, owners and attributes as usual.
+const ENTRY_BYTES: u64 = 4096;
+/// Bytes of a backup without any data: lease, manifest, tables.
+const FIXED_BYTES: u64 = 1 << 20;
+/// Requests of a backup without any data, at most.
+const FIXED_REQUESTS: u64 = 64;
+/// Bytes that finding duplicates may read: filters and rows of the index, heads of manifests.
+const LOOK_UPS_BYTES: u64 = 64 << 20;
+
+pub(super) fn run(app: &App, repository: &Repository, input: Input, options: &BackupOptions) -> Result<Exit, Failure> {
+    let Input::Tree(walk) = input else {
+        return Err(Failure::usage("only a backup of files can be estimated: other input has to be read"));
+    };
+    let context = app.reading(repository.clone());
+    let context = JobContext {
+        cancel: app.interrupts.job_begins(),
+        machine: machine::witness(&app.global, &app.out, repository),
+        ..context
+    };
+    let work = expected_work(&context, walk, options)?;
+    let estimate = bounds(&work, &repository.store().stats());
+    if !app.out.is_json() {
+        say(app, &work)?;
+    }
+    estimate.show(&app.out, app.prices().as_ref())?;
+    Ok(Exit::Done)
+}
+
+fn bounds(work: &ExpectedWork, taken: &StoreStats) -> Estimate {
+    // Records, sums and padding take about a fiftieth. Small chunks take more.
+    let most_new = work.bytes_to_read + work.bytes_to_read / 16 + work.entries_to_store * ENTRY_BYTES + FIXED_BYTES;
+    let containers = most_new.div_ceil(CONTAINER_TARGET as u64);
+    let high = StoreStats {
+        creates: 4 * containers + FIXED_REQUESTS,
+        reads: 4 * (taken.reads + taken.sizes) + 2 * work.versions + containers + FIXED_REQUESTS,
+        lists: 4 * taken.lists + FIXED_REQUESTS,
+        deletes: FIXED_REQUESTS,
+        bytes_up: most_new,
+        bytes_down: 2 * taken.bytes_down + 2 * work.base_metadata_bytes + LOOK_UPS_BYTES,
+        ..StoreStats::default()
+    };
+    let likely = work.earlier.iter().filter(|run| run.read_bytes > 0).map(|run| {
+        let share = run.stored_bytes as f64 / run.read_bytes as f64;
+        ((work.bytes_to_read as f64 * share) as u64).min(most_new)
+    });
+    let likely: Vec<u64> = likely.collect();
+    let seconds = work.earlier.iter().map(|run| {
+        let (took, times) = (run.took_ms as f64 / 1000.0, work.bytes_to_read as f64 / run.read_bytes.max(1) as f64);
+        (took * times.min(1.0), took * times.max(1.0))
+    });
+    let seconds = seconds.reduce(|(a, b), (low, high)| (a.min(low), b.max(high)));
+    Estimate {
+        low: StoreStats::default(),
+        high,
+        stored: (0, most_new),
+        likely: likely.iter().min().copied().zip(likely.iter().max().copied()),
+        seconds,
+        is_exact: false,
+    }
+}
+
+fn say(app: &App, work: &ExpectedWork) -> Result<(), Failure> {
+    let (files, bytes) = (sizes::count(work.files, "file"), sizes::show(work.bytes));
+    let (to_read, bytes_to_read) = (sizes::count(work.files_to_read, "file"), sizes::show(work.bytes_to_read));
+    app.out.line(format!("found {files} ({bytes}); would read {to_read} ({bytes_to_read})"))?;
+    match work.base {
+        Some(id) => {
+            let when = time::show(id.unix_ms());
+            app.out.line(format!("compared with snapshot {} of {when}", id.short()))?;
+        }
+        None => app.out.line("compared with no snapshot: this machine has none in the series")?,
+    }
+    if work.problems > 0 {
+        app.out.warn(&format!("{} could not be examined", sizes::count(work.problems, "item")));
+    }
+    Ok(())
+}

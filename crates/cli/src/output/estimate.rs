@@ -1,0 +1,131 @@
+//! What a command would take: requests, bytes, money and time, for `--estimate`.
+
+use larder_store::StoreStats;
+use larder_store::prices::Prices;
+use serde_json::{Map, Value, json};
+
+use super::Output;
+use crate::failure::Failure;
+use crate::sizes;
+
+/// The least and the most that a command takes. Both are equal if it is known exactly.
+#[derive(Debug, Clone)]
+pub(crate) struct Estimate {
+    pub(crate) low: StoreStats,
+    pub(crate) high: StoreStats,
+    /// Bytes of space that it will take afterwards.
+    pub(crate) stored: (u64, u64),
+    /// Bytes of space that are to be expected within these bounds, if anything tells them.
+    pub(crate) likely: Option<(u64, u64)>,
+    /// Seconds, if anything tells them.
+    pub(crate) seconds: Option<(f64, f64)>,
+    /// Whether both bounds are what a run takes.
+    pub(crate) is_exact: bool,
+}
+
+impl Estimate {
+    /// An estimate whose bounds are equal.
+    pub(crate) fn exactly(requests: StoreStats) -> Self {
+        Self { low: requests, high: requests, stored: (0, 0), likely: None, seconds: None, is_exact: true }
+    }
+
+    fn json(&self, prices: Option<&Prices>) -> Map<String, Value> {
+        let pair = |of: fn(&StoreStats) -> u64| json!([of(&self.low), of(&self.high)]);
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+        put("message_type", json!("estimate"));
+        put("exact", json!(self.is_exact));
+        put(
+            "requests",
+            json!({
+                "get": pair(|stats| stats.reads + stats.sizes),
+                "put": pair(|stats| stats.creates),
+                "list": pair(|stats| stats.lists),
+                "delete": pair(|stats| stats.deletes),
+            }),
+        );
+        put("bytes_down", pair(|stats| stats.bytes_down));
+        put("bytes_up", pair(|stats| stats.bytes_up));
+        put("stored_bytes", json!([self.stored.0, self.stored.1]));
+        put("likely_stored_bytes", json!(self.likely.map(|(low, high)| [low, high])));
+        put("seconds", json!(self.seconds.map(|(low, high)| [low, high])));
+        let cost = prices.map(|prices| {
+            json!({
+                "low": prices.of(&self.low),
+                "high": prices.of(&self.high),
+                "stored_monthly_low": prices.monthly(self.stored.0),
+                "stored_monthly_high": prices.monthly(self.stored.1),
+                "currency": prices.currency,
+                "basis": prices.basis,
+            })
+        });
+        put("cost", json!(cost));
+        object
+    }
+
+    /// Shows it, as text or as JSON.
+    pub(crate) fn show(&self, out: &Output, prices: Option<&Prices>) -> Result<(), Failure> {
+        if out.is_json() {
+            return out.json(&self.json(prices));
+        }
+        let count = |of: fn(&StoreStats) -> u64| between(of(&self.low), of(&self.high), |count| count.to_string());
+        let size = |low, high| between(low, high, sizes::show);
+        out.line(format!(
+            "requests: {} get, {} put, {} list, {} delete",
+            count(|stats| stats.reads + stats.sizes),
+            count(|stats| stats.creates),
+            count(|stats| stats.lists),
+            count(|stats| stats.deletes)
+        ))?;
+        let (down, up) = (size(self.low.bytes_down, self.high.bytes_down), size(self.low.bytes_up, self.high.bytes_up));
+        out.line(format!("traffic: {down} fetched, {up} sent"))?;
+        if self.stored.1 > 0 {
+            let likely = self.likely.map(|(low, high)| format!(", probably {}", size(low, high)));
+            out.line(format!("space: {}{}", size(self.stored.0, self.stored.1), likely.unwrap_or_default()))?;
+        }
+        if let Some((low, high)) = self.seconds {
+            out.line(format!("time: {}", between(low, high, |seconds| format!("{seconds:.0} s"))))?;
+        }
+        match prices {
+            Some(prices) => {
+                let cost = between(prices.of(&self.low), prices.of(&self.high), |cost| format!("{cost:.4}"));
+                let monthly = match self.stored.1 {
+                    0 => String::new(),
+                    high => {
+                        let show = |bytes| format!("{:.4}", prices.monthly(bytes));
+                        format!(", and {} per month", between(self.stored.0, high, show))
+                    }
+                };
+                out.line(format!("cost: {cost} {}{monthly} ({})", prices.currency, prices.basis))
+            }
+            None => out.line("cost: the prices of this storage are not known; --prices sets them"),
+        }
+    }
+}
+
+/// Both bounds in words, or the only one.
+fn between<T: PartialEq>(low: T, high: T, show: impl Fn(T) -> String) -> String {
+    if low == high { show(low) } else { format!("{} to {}", show(low), show(high)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_bounds_are_one_number() {
+        assert_eq!(between(7, 7, |number: u64| number.to_string()), "7");
+        assert_eq!(between(7, 9, |number: u64| number.to_string()), "7 to 9");
+    }
+
+    #[test]
+    fn no_price_means_no_money() {
+        let requests = StoreStats { reads: 10, sizes: 1, bytes_down: 500, ..StoreStats::default() };
+        let estimate = Estimate::exactly(requests);
+        let json = estimate.json(None);
+        assert_eq!((&json["cost"], &json["requests"]["get"]), (&Value::Null, &json!([11, 11])));
+        let prices: Prices = "reads=1000,currency=EUR".parse().expect("a list");
+        let json = estimate.json(Some(&prices));
+        assert_eq!((&json["cost"]["low"], &json["cost"]["currency"]), (&json!(11.0), &json!("EUR")));
+    }
+}
