@@ -12,7 +12,8 @@
 //! and never the size of input or repository.
 //!
 //! Any number of L-nodes may work on one repository at once; `docs/concurrency.md` explains why
-//! that is safe. Implements section IV of the SlimStore paper. Above: `rewrite`, `cli`. Below:
+//! that is safe. Implements section IV of the SlimStore paper. Above: `rewrite`, `fleet`,
+//! `cli`. Below:
 //! `reader`, `writer`, `job`, `source`, `dedup`, `store`.
 
 pub mod assemble;

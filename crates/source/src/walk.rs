@@ -8,13 +8,15 @@
 //! renames above the walk do not disturb it, and below a root no symlink is ever followed. (A root
 //! that is a symlink is an entry of that kind. Folders *above* a root are followed and recorded as
 //! directories, since their path means that.) Memory holds the names of the directories along the
-//! current path, and hard-link groups with names still to come. At most [`OPEN_DIRECTORIES_MAX`]
-//! directories are held open, plus those that [`Found`] values keep.
+//! current path, and [`WalkOptions::link_memory`] bytes of hard links with names still to come; more
+//! of them go to a file. At most [`OPEN_DIRECTORIES_MAX`] directories are held open, plus those that
+//! [`Found`] values keep.
 //!
 //! The walk is an iterator without threads of its own; it never fails as a whole.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind};
@@ -38,8 +40,11 @@ pub const OPEN_DIRECTORIES_MAX: usize = 128;
 /// Name lists kept for reuse.
 const SPARE_LISTS_MAX: usize = 16;
 
-/// Exclusions, and extra inspections.
-#[derive(Debug, Default)]
+/// Memory for hard links, in bytes, unless [`WalkOptions::link_memory`] says otherwise.
+const LINK_MEMORY: usize = 8 << 20;
+
+/// Exclusions, extra inspections, and bounds.
+#[derive(Debug)]
 pub struct WalkOptions {
     /// Stay on the file systems of the roots. A mount point itself is an entry, but the mounted
     /// file system is not entered.
@@ -52,6 +57,23 @@ pub struct WalkOptions {
     pub read_special: bool,
     /// The exclusions. Folders above a root are not judged.
     pub excludes: Excludes,
+    /// Bytes of memory for files that have further names.
+    pub link_memory: usize,
+    /// The folder for what exceeds it. It is created if it is absent.
+    pub scratch: PathBuf,
+}
+
+impl Default for WalkOptions {
+    fn default() -> Self {
+        Self {
+            one_file_system: false,
+            with_atime: false,
+            read_special: false,
+            excludes: Excludes::default(),
+            link_memory: LINK_MEMORY,
+            scratch: std::env::temp_dir(),
+        }
+    }
 }
 
 impl WalkOptions {
@@ -120,6 +142,7 @@ impl Walk {
     /// A walk over `roots`. Nothing is touched before the first item is asked for.
     pub fn new(roots: Roots, options: WalkOptions) -> Self {
         let mode = if roots.is_root(Roots::TOP) { Mode::Full } else { Mode::Leading };
+        let links = LinkTable::new(options.link_memory, options.scratch.clone());
         Self {
             options,
             roots,
@@ -128,7 +151,7 @@ impl Walk {
             entering: Some(Entering { mode, plan: Some(Roots::TOP), device: 0, identity: (0, 0) }),
             waiting: VecDeque::new(),
             owners: Owners::new(),
-            links: LinkTable::default(),
+            links,
             listing: ListingBuffer::new(),
             spare: Vec::new(),
         }

@@ -30,6 +30,9 @@ use crate::signals::Interrupts;
 /// The interval at which a wait for standard input checks whether it should stop.
 const STDIN_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
+/// The share of the memory for hard links.
+const LINKS_ONE_IN: usize = 12;
+
 /// The name of a stream that has none.
 const STREAM_NAME: &str = "stdin";
 
@@ -219,6 +222,8 @@ fn tree(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
             one_file_system: args.one_file_system,
             with_atime: args.with_atime,
             excludes,
+            link_memory: app.global.memory() / LINKS_ONE_IN,
+            scratch: app.scratch().unwrap_or_else(std::env::temp_dir),
             ..WalkOptions::default()
         };
         Walk::new(roots.clone(), options)
