@@ -3,6 +3,7 @@
 
     bench/images.py                           40 GiB, 4 GiB of them data, 50 MiB of scattered changes, five turns
     bench/images.py --runs 9 --changes 1600
+    bench/images.py --pieces 2 --runs 2       128 MiB of data
 
 The image is sparse. Changes are 64 KiB each, anywhere in the data. Each turn changes the image and backs it up; a qcow2 bitmap notes
 the changes, and the backup compares 1 % of what it calls unchanged. Wall time and CPU are those of the process, medians of the turns.
@@ -21,13 +22,12 @@ import subprocess
 import tempfile
 import time
 
-PIECES = 63
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--changes", type=int, default=800, help="changes of 64 KiB before each backup")
+    parser.add_argument("--pieces", type=int, default=63, help="64 MiB of data each; up to 63")
     args = parser.parse_args()
     programs = [os.environ.get("BENCH_LARDER", "target/release/larder")]
     programs += [other for other in [os.environ.get("BENCH_LARDER_OTHER")] if other]
@@ -36,12 +36,12 @@ def main():
         image = work / "image.qcow2"
         subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", image, "40G"], check=True)
         (work / "data").write_bytes(os.urandom(64 << 20))
-        write(image, [f"write -q -s {work / 'data'} {piece * 640}M 64M" for piece in range(PIECES)])
+        write(image, [f"write -q -s {work / 'data'} {piece * 640}M 64M" for piece in range(args.pieces)])
         runs = [Run(program, work / str(number), image) for number, program in enumerate(programs)]
         rng = random.Random(1)
         for _ in range(args.runs):
             for run in runs:
-                run.change(rng, args.changes)
+                run.change(rng, args.changes, args.pieces)
                 run.measure()
         print("| program | seconds | CPU seconds |\n|---|---:|---:|")
         for run in runs:
@@ -73,8 +73,8 @@ class Run:
     def backup(self):
         self.larder("backup", "--image", f"qcow2:{self.image}", "--series", "vm")
 
-    def change(self, rng, count):
-        places = (rng.randrange(PIECES) * 640 + rng.randrange(64) for _ in range(count))
+    def change(self, rng, count, pieces):
+        places = (rng.randrange(pieces) * 640 + rng.randrange(64) for _ in range(count))
         write(self.image, [f"write -q -P {rng.randrange(1, 255)} {place}M 64k" for place in places])
 
     def measure(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A mounted snapshot beside a restore of it, and beside restic's.
 #
-#   bench/mount.sh [RUNS] [FOLDER]             default: 3 runs, below /dev/shm (2 GB of memory)
+#   bench/mount.sh [RUNS] [FOLDER] [FOLDERS]   default: 3 runs, below /dev/shm (2 GB of memory), 200 folders of 100 files
 #
 # Prints a Markdown table of medians. Each run has a mount of its own, so the kernel has nothing cached. BENCH_LARDER names
 # another binary, as for run.py. Needs root, /dev/fuse and Python; rows of restic where it is installed.
@@ -17,19 +17,19 @@ trap 'umount -l "$work/mnt" 2>/dev/null || true; rm -rf "$work"' EXIT
 export LARDER_PASSWORD=x RESTIC_PASSWORD=x XDG_CACHE_HOME=$work/cache LARDER_STATE=$work/state
 export LARDER_REPOSITORY=$work/larder RESTIC_REPOSITORY=$work/restic
 mkdir "$work/mnt"
-python3 - "$work/tree" <<'PY'
+python3 - "$work/tree" "${3:-200}" <<'PY'
 import os, random, sys
-top, chance = sys.argv[1], random.Random(1)
+top, folders, chance = sys.argv[1], int(sys.argv[2]), random.Random(1)
 words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(5000)]
 text = lambda size: b" ".join(chance.choices(words, k=size // 6))[:size]
-for folder in range(200):
+for folder in range(folders):
     path = f"{top}/small/{folder % 10}/{folder}"
     os.makedirs(path)
     for name in range(100):
         open(f"{path}/{name}.txt", "wb").write(text(chance.randint(500, 20_000)))
 os.makedirs(f"{top}/large")
 for name in range(8):
-    open(f"{top}/large/{name}", "wb").write(b"".join(text(8192) + chance.randbytes(8192) for _ in range(2048)))
+    open(f"{top}/large/{name}", "wb").write(b"".join(text(8192) + chance.randbytes(8192) for _ in range(max(1, folders * 2048 // 200))))
 PY
 has_restic=$(command -v restic || true)
 "$larder" -q init --insecure-kdf && "$larder" -q backup "$work/tree"

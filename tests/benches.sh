@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Each benchmark in its smallest size, with the program of the tests: it must end, and print the rows it promises. Figures are
+# not looked at.
+#
+#   tests/benches.sh [NAME...]     all, or those whose names are given
+#
+# Needs root and /dev/fuse for the mount, qemu-img, nbdcopy, mke2fs. Other backup tools take part where they are installed.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/common.sh"
+cd "$root"
+export BENCH_LARDER=$larder TMPDIR=$work
+unset LARDER_PASSWORD LARDER_CACHE_DIR LARDER_STATE
+
+# try NAME ROWS COMMAND...: the output must have at least this number of rows of a table, or of lines of JSON.
+try() {
+    local name=$1 rows=$2 found
+    shift 2
+    [ ${#names[@]} -eq 0 ] || [[ " ${names[*]} " == *" $name "* ]] || return 0
+    "$@" > "$work/$name.out" 2> "$work/$name.err" || { tail -20 "$work/$name.out" "$work/$name.err"; fail "the benchmark $name"; }
+    found=$(grep -cE '^(\|[^-]|\{)' "$work/$name.out" || true)
+    [ "$found" -ge "$rows" ] || { cat "$work/$name.out" "$work/$name.err"; fail "the benchmark $name printed $found rows, not $rows"; }
+    echo "$name: $found rows"
+}
+
+# A tree like that of debootstrap, but small.
+fleet_tree() {
+    mkdir -p "$work/root"/{etc,var,usr/bin}
+    for number in $(seq 40); do head -c 20000 /dev/urandom > "$work/root/usr/bin/program-$number"; done
+    tar -C "$work/root" -cf "$work/root.tar" etc var usr
+}
+
+names=("$@")
+try data 0 bench/data.py --scale small --set db --versions 2
+try run 4 bench/run.py --set db --scale small --tools larder --repeat 1 --versions 2 --restore --forget --passes --work "$work/run" --out "$work"
+try metadata 2 bench/metadata.py --versions 3 --mib 4
+try passes 3 bench/passes.py --rates 3 --versions 3 --mib 8
+try proofs 7 bench/proofs.py --rates 5 --versions 3 --mib 4
+try starting 3 bench/starting.py --runs 2 --mib 4
+try unchanged 4 bench/unchanged.sh 1000 "$work"
+try images 2 bench/images.py --runs 1 --pieces 1 --changes 20
+try mount 4 bench/mount.sh 1 "$work" 4
+fleet_tree
+try fleet 2 bench/fleet/run.py "$work/root.tar" --images 2 --days 2 --upgrades 10
+try generate 0 bench/volume/generate.py "$work/generated" --size 16
+try volume 2 bench/volume/run.py --data "$work/generated" --work "$work/volume" --systems larder,raw --repeat 1 --copies
+echo "every benchmark runs"
