@@ -5,6 +5,7 @@
 //! path comes twice.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use larder_format::DecodeError;
@@ -22,6 +23,13 @@ pub struct PlacedEntry {
     pub entry: Entry,
     /// Offset of its first stored byte in the data stream.
     pub data_offset: u64,
+}
+
+impl PlacedEntry {
+    /// Its stored bytes in the data stream. The sizes of a forged stream may exceed 64 bits.
+    pub fn data_range(&self) -> Range<u64> {
+        self.data_offset..self.data_offset.saturating_add(self.entry.stored_bytes())
+    }
 }
 
 /// Iterates over the entries of a metadata stream.

@@ -50,7 +50,7 @@ pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositorySta
     for version in versions {
         let counted = &version.summary.statistics;
         stats.files += counted.files_new + counted.files_changed + counted.files_unmodified;
-        stats.logical_bytes += counted.logical_bytes;
+        stats.logical_bytes = stats.logical_bytes.saturating_add(counted.logical_bytes);
         let Some(manifest) = executor.block_on(manifests.next()).transpose()? else { break };
         let chunks = places.get_or_insert_with(|| MetaChunks::new(context)).for_reading(&manifest);
         let (objects, names) = chunks.objects_and_names(&manifest.containers, |usage| usage.container);

@@ -216,7 +216,7 @@ impl Changing<'_> {
 
     fn leave_out(&mut self, entry: &Entry) {
         self.left_out.entries += 1;
-        self.left_out.bytes += entry.size();
+        self.left_out.bytes = self.left_out.bytes.saturating_add(entry.size());
     }
 
     /// Writes all entries that stay.
@@ -252,7 +252,7 @@ impl Changing<'_> {
                     }
                 }
             }
-            rewriting.keep(data_offset..data_offset + entry.stored_bytes())?;
+            rewriting.keep(data_offset..data_offset.saturating_add(entry.stored_bytes()))?;
             self.counts.entry(&entry);
             rewriting.entry(&entry)?;
         }

@@ -127,8 +127,8 @@ impl Rewriting {
 
     /// Appends an entry, whose stored bytes were reused.
     pub(crate) fn entry(&mut self, entry: &Entry) -> Result<(), RepositoryError> {
-        self.entry_bytes += entry.stored_bytes();
-        self.logical_bytes += entry.size();
+        self.entry_bytes = self.entry_bytes.saturating_add(entry.stored_bytes());
+        self.logical_bytes = self.logical_bytes.saturating_add(entry.size());
         match self.blocks.push(entry)? {
             Some(block) => self.block(block),
             None => Ok(()),

@@ -5,20 +5,23 @@
 //! * [`Row`], [`RowFile`]: rows by their number.
 //! * [`SortedRuns`]: rows by their key, in sorted runs that are merged.
 //! * [`RecordSorter`]: records of any length, sorted by their keys.
+//! * [`Sorter`]: rows in any order become rows in their order.
 //!
 //! Guarantees: a written row is read back unchanged, or an error is returned. Memory is bounded by
 //! constants and by one key for each page of a run. The caller decides the consequence of an error:
 //! most continue with less knowledge.
 //!
-//! This crate depends on no other. The crates `index`, `dedup`, `reader`, `lnode`, `rewrite` and
-//! `import` use it; the first two do not depend on `job`.
+//! This crate depends on no other. Of the crates that use it, `index`, `dedup`, `source` and `volume`
+//! do not depend on `job`.
 
 mod records;
 mod rows;
 mod runs;
+mod sorter;
 mod unnamed;
 
 pub use records::{Record, RecordIter, RecordSorter, RecordWriter, SortedRecords};
 pub use rows::{Row, RowFile, RowReader, RowWriter};
 pub use runs::{KeyedRow, SortedRuns};
+pub use sorter::{Sorted, Sorter};
 pub use unnamed::{unnamed, unnamed_in};

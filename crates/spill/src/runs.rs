@@ -16,6 +16,11 @@ const PAGE_BYTES: usize = 4096;
 /// Pages of each run in one read of a merge.
 const MERGE_PAGES: u64 = 4;
 
+/// Rows of a page.
+const fn page_rows<R: Row>() -> usize {
+    if R::BYTES < PAGE_BYTES { PAGE_BYTES / R::BYTES } else { 1 }
+}
+
 /// A row that is found by its key. Rows sort by their keys first.
 pub trait KeyedRow: Row + Ord {
     /// The key.
@@ -43,7 +48,7 @@ struct Run<R: KeyedRow> {
 
 impl<R: KeyedRow> SortedRuns<R> {
     /// Rows of a page.
-    pub const PAGE_ROWS: usize = if R::BYTES < PAGE_BYTES { PAGE_BYTES / R::BYTES } else { 1 };
+    pub const PAGE_ROWS: usize = page_rows::<R>();
 
     /// No runs, in this file.
     pub fn new(file: File) -> Self {
@@ -144,15 +149,22 @@ struct Merge<'a, R: KeyedRow> {
 }
 
 /// The rest of a run.
-struct Reading<R> {
+#[derive(Debug)]
+pub(crate) struct Reading<R> {
     unread: Range<u64>,
     read: std::vec::IntoIter<R>,
 }
 
-impl<R: KeyedRow> Reading<R> {
-    fn next(&mut self, rows: &RowFile<R>) -> io::Result<Option<R>> {
+impl<R: Row> Reading<R> {
+    /// These rows.
+    pub(crate) fn new(rows: Range<u64>) -> Self {
+        Self { unread: rows, read: Vec::new().into_iter() }
+    }
+
+    /// The next row of the run.
+    pub(crate) fn next(&mut self, rows: &RowFile<R>) -> io::Result<Option<R>> {
         if self.read.len() == 0 && !self.unread.is_empty() {
-            let most = MERGE_PAGES * SortedRuns::<R>::PAGE_ROWS as u64;
+            let most = MERGE_PAGES * page_rows::<R>() as u64;
             let end = self.unread.end.min(self.unread.start + most);
             self.read = rows.read(self.unread.start..end)?.into_iter();
             self.unread.start = end;
@@ -163,7 +175,7 @@ impl<R: KeyedRow> Reading<R> {
 
 impl<'a, R: KeyedRow> Merge<'a, R> {
     fn new(rows: &'a RowFile<R>, runs: impl Iterator<Item = Range<u64>>) -> io::Result<Self> {
-        let mut runs: Vec<_> = runs.map(|unread| Reading { unread, read: Vec::new().into_iter() }).collect();
+        let mut runs: Vec<_> = runs.map(Reading::new).collect();
         let mut heap = BinaryHeap::with_capacity(runs.len());
         for (number, run) in runs.iter_mut().enumerate() {
             heap.extend(run.next(rows)?.map(|row| Reverse((row, number))));

@@ -27,5 +27,6 @@ pub use error::VolumeError;
 pub use lower::Lower;
 pub use stats::{StoreStats, StoreUsage, TableStats, VolumeUsage};
 pub use store::{
-    CheckReport, CollectOptions, Collected, Entropy, Loss, LostBlocks, Options, Recovery, Store, SystemEntropy,
+    CheckOptions, CheckReport, CollectOptions, Collected, Entropy, Loss, LostBlocks, Options, Recovery, Store,
+    SystemEntropy,
 };

@@ -54,7 +54,7 @@ mod writing;
 pub use crate::disk::CONFIG;
 pub(crate) use background::COMMITS;
 pub(crate) use catalog::{Catalog, view_of};
-pub use check::CheckReport;
+pub use check::{CheckOptions, CheckReport};
 pub use collect::{CollectOptions, Collected};
 pub(crate) use containers::{
     Contents, FRAME_TARGET, OpenContainer, folder as container_folder, path as container_path,

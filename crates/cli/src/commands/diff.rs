@@ -87,7 +87,7 @@ impl Counts {
             EntryKind::Directory => self.dirs += 1,
             _ => self.others += 1,
         }
-        self.bytes += entry.size();
+        self.bytes = self.bytes.saturating_add(entry.size());
     }
 
     fn json(&self) -> Value {

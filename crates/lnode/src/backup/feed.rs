@@ -162,7 +162,7 @@ impl Feeder {
             Known::Same(known) => {
                 let known = *known;
                 let bytes = known.entry.stored_bytes();
-                self.pass(Some(&(known.data_offset..known.data_offset.saturating_add(bytes))), bytes);
+                self.pass(Some(&known.data_range()), bytes);
                 found.entry.xattrs = known.entry.xattrs;
                 if let EntryKind::File { .. } = found.entry.kind {
                     // Same size and times: the holes are those of the base.

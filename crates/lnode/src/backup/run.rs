@@ -450,7 +450,7 @@ fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, Rep
         let found = found?;
         match path_order(&found.entry.path, path) {
             Ordering::Less => {}
-            Ordering::Equal => return Ok(Some(found.data_offset..found.data_offset + found.entry.stored_bytes())),
+            Ordering::Equal => return Ok(Some(found.data_range())),
             Ordering::Greater => break,
         }
     }

@@ -428,7 +428,7 @@ impl Sequencer {
             _ => &mut statistics.others,
         };
         *counter += 1;
-        statistics.logical_bytes += entry.size();
+        statistics.logical_bytes = statistics.logical_bytes.saturating_add(entry.size());
         self.differs |= fate != EntryChange::Unmodified && !self.wanted.is_above(entry);
         let fate = match fate {
             EntryChange::New => ItemFate::New,

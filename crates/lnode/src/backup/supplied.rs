@@ -218,7 +218,7 @@ impl From<Gone> for Stopped {
 /// The stored bytes of a file of the base.
 fn file_range(placed: &PlacedEntry) -> Option<Range<u64>> {
     let is_file = matches!(placed.entry.kind, EntryKind::File { .. });
-    is_file.then(|| placed.data_offset..placed.data_offset.saturating_add(placed.entry.stored_bytes()))
+    is_file.then(|| placed.data_range())
 }
 
 /// The whole contents of a small file.

@@ -71,9 +71,7 @@ impl Comparison {
     pub(super) fn look_up(&mut self, found: &Entry) -> Known {
         match self.find(&found.path) {
             Some(known) if is_same(found, &known.entry, self.rules) => Known::Same(Box::new(known)),
-            Some(known) if same_type(&found.kind, &known.entry.kind) => {
-                Known::Changed(known.data_offset..known.data_offset.saturating_add(known.entry.stored_bytes()))
-            }
+            Some(known) if same_type(&found.kind, &known.entry.kind) => Known::Changed(known.data_range()),
             _ => Known::New,
         }
     }

@@ -48,7 +48,7 @@ impl Known {
     fn parts(&mut self, placed: &PlacedEntry) -> Result<Vec<Range<u64>>, RepositoryError> {
         let range = |placed: &PlacedEntry| {
             let is_file = matches!(placed.entry.kind, EntryKind::File { .. });
-            is_file.then(|| placed.data_offset..placed.data_offset.saturating_add(placed.entry.stored_bytes()))
+            is_file.then(|| placed.data_range())
         };
         loop {
             match self.entries.next_if(|known| {
@@ -112,9 +112,8 @@ impl EntrySource for VersionSource {
                 Vec::new()
             }
         };
-        let PlacedEntry { entry, data_offset } = placed;
-        self.stored.go_to(data_offset..data_offset.saturating_add(entry.stored_bytes()));
-        Ok(Some(Supplied::Entry(SuppliedEntry { entry, known })))
+        self.stored.go_to(placed.data_range());
+        Ok(Some(Supplied::Entry(SuppliedEntry { entry: placed.entry, known })))
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {

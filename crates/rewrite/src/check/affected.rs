@@ -61,7 +61,7 @@ pub(super) fn trace(
                 None => break,
             }
         };
-        let end = data_offset + entry.stored_bytes();
+        let end = data_offset.saturating_add(entry.stored_bytes());
         while ranges.peek().is_some_and(|(range, _)| range.end <= data_offset) {
             ranges.next();
         }

@@ -356,6 +356,7 @@ struct Saving<'a> {
 
 impl Saving<'_> {
     fn entry(&mut self, rewriting: &mut Rewriting, placed: PlacedEntry, lost: &mut Lost) -> Result<(), RepairError> {
+        let range = placed.data_range();
         let PlacedEntry { entry, data_offset } = placed;
         if let EntryKind::HardLink { target } = &entry.kind
             && self.is_lost(target)
@@ -364,16 +365,16 @@ impl Saving<'_> {
             return Ok(());
         }
         let stored = entry.stored_bytes();
-        let lost = lost.within(data_offset, data_offset.saturating_add(stored));
+        let lost = lost.within(range.start, range.end);
         if stored == 0 || lost.is_empty() {
-            rewriting.keep(data_offset..data_offset + stored)?;
+            rewriting.keep(range)?;
             rewriting.entry(&entry)?;
             return Ok(());
         }
         match without(&entry, &lost) {
             Some(Holed { entry, kept, lost }) => {
                 for range in kept {
-                    rewriting.keep(data_offset + range.start..data_offset + range.end)?;
+                    rewriting.keep(data_offset.saturating_add(range.start)..data_offset.saturating_add(range.end))?;
                 }
                 rewriting.entry(&entry)?;
                 self.losses.files_damaged += 1;

@@ -31,6 +31,8 @@ pub(super) struct Qmp {
     number: u64,
     /// For messages.
     what: String,
+    /// How long a command may take.
+    answer_max: Duration,
 }
 
 /// A line from QEMU.
@@ -64,8 +66,9 @@ impl Qmp {
     }
 
     fn over(stream: UnixStream, what: String, stops: &Stops) -> Result<Self, ImageError> {
-        let mut qmp = Self { stream: BufReader::new(stream), line: Vec::new(), number: 0, what };
-        if qmp.line(|qmp| stops.check(&qmp.what))?.greeting.is_none() {
+        let mut qmp =
+            Self { stream: BufReader::new(stream), line: Vec::new(), number: 0, what, answer_max: ANSWER_MAX };
+        if qmp.line(Instant::now(), |qmp| stops.check(&qmp.what))?.greeting.is_none() {
             return Err(qmp.failed("it does not speak QMP"));
         }
         qmp.ask("qmp_capabilities", json!({}))?;
@@ -88,22 +91,24 @@ impl Qmp {
         let mut line = json!({"execute": command, "arguments": arguments, "id": self.number}).to_string();
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes()).map_err(|error| self.failed(error))?;
+        // Not ended by `stops`: after a failure, bitmaps are put together again by commands.
+        let begun = Instant::now();
         for _ in 0..EVENTS_MAX {
-            match self.line(|_| Ok(()))? {
+            match self.line(begun, |_| Ok(()))? {
                 Line { error: Some(refused), id: Some(id), .. } if id == self.number => return Ok(Err(refused)),
                 Line { answer: Some(answer), id: Some(id), .. } if id == self.number => return Ok(Ok(answer)),
                 // It did not understand the line.
                 Line { error: Some(refused), id: None, .. } => return Err(self.failed(refused.desc)),
                 // An event, or the late answer to a command that is not waited for any more.
+                _ if begun.elapsed() >= self.answer_max => break,
                 _ => {}
             }
         }
-        Err(self.failed("it does not answer"))
+        Err(self.failed("it sends events, but no answer"))
     }
 
-    /// The next line. `goes_on` may end the wait for it.
-    fn line(&mut self, goes_on: impl Fn(&Self) -> Result<(), ImageError>) -> Result<Line, ImageError> {
-        let begun = Instant::now();
+    /// The next line of a command that began then. `goes_on` may end the wait for it.
+    fn line(&mut self, begun: Instant, goes_on: impl Fn(&Self) -> Result<(), ImageError>) -> Result<Line, ImageError> {
         loop {
             let left = LINE_MAX.saturating_sub(self.line.len() as u64);
             // A part of a line stays for the next time.
@@ -113,7 +118,7 @@ impl Qmp {
                 Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                     return Err(self.failed(error));
                 }
-                Err(_) if begun.elapsed() >= ANSWER_MAX => {
+                Err(_) if begun.elapsed() >= self.answer_max => {
                     return Err(self.failed("it does not answer; is another program connected to this socket?"));
                 }
                 Err(_) => goes_on(self)?,
@@ -155,6 +160,18 @@ mod tests {
         .expect("it speaks");
         assert_eq!(qmp.ask("a", json!({})).expect("answered"), json!([1]));
         assert_eq!(qmp.ask("b", json!({})).expect_err("refused").to_string(), "a test: b: no");
+    }
+
+    /// Events do not make the time of a command begin again.
+    #[test]
+    fn a_guest_that_only_sends_events_ends_a_command() {
+        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        theirs.write_all(b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n").expect("sent");
+        let mut qmp = Qmp::over(ours, "a test".to_owned(), &Stops::default()).expect("it speaks");
+        qmp.answer_max = Duration::ZERO;
+        std::thread::spawn(move || while theirs.write_all(b"{\"event\": \"STOP\"}\n").is_ok() {});
+        let error = qmp.ask("a", json!({})).expect_err("no answer").to_string();
+        assert_eq!(error, "a test: it sends events, but no answer");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Writing and reading, deduplication, limits.
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{Options, Store, VolumeError};
 
@@ -38,7 +39,7 @@ fn what_was_flushed_is_there_after_a_power_failure() {
     let (store, recovery) = scene.reopen(store, Fault::Power);
     assert_eq!(recovery.records, 0);
     assert_eq!(read(&store, volume, 1000, data.len()), data);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn equal_data_is_stored_once_and_unchanged_blocks_not_at_all() {
     store.write(volume, 128 << 20, &vec![0; 4 * BLOCK]).unwrap();
     store.close().unwrap();
     assert_eq!(stored(&scene), once);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn a_block_in_too_many_pieces_is_written_as_a_whole() {
     }
     let (store, _) = scene.reopen(store, Fault::Power);
     assert_eq!(read(&store, volume, 0, BLOCK), expected);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn small_writes_do_not_read_and_many_of_them_stay_readable() {
     assert_eq!(read(&store, volume, 0, expected.len()), expected);
     let (store, _) = scene.reopen(store, Fault::Process);
     store.flush().unwrap();
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn memory_is_bounded_and_many_flushes_merge_their_runs() {
     assert!(scene.disk.list("runs").unwrap().len() < 20);
     assert_eq!(scene.disk.list("manifest").unwrap().len(), 1);
     assert_eq!(read(&store, volume, 0, expected.len()), expected);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, FilterKind, FilterSet, Options, Store, VolumeError};
 
@@ -370,7 +371,7 @@ fn run(seed: u64) {
             run.crash();
             store = run.recover();
         }
-        match store.check(true) {
+        match store.check(&CheckOptions::new(true)) {
             Ok(report) if !run.scene.disk.has_failed() => {
                 assert!(report.errors.is_empty(), "seed {seed}: {:?}", report.errors);
                 let files = run.scene.disk.list("containers/0").map(|names| names.len() as u64);

@@ -1,6 +1,7 @@
 //! Damage of every kind of file: a clear error, and never other data.
 
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{LostBlocks, Options, Store, VolumeError};
 
@@ -83,8 +84,8 @@ fn a_damaged_frame_fails_reads_of_its_blocks_and_only_these() {
         }
     }
     assert_eq!(wrong, 1);
-    assert!(store.check(false).unwrap().errors.is_empty());
-    let report = store.check(true).unwrap();
+    assert!(store.check(&CheckOptions::new(false)).unwrap().errors.is_empty());
+    let report = store.check(&CheckOptions::new(true)).unwrap();
     assert!(matches!(&report.errors[..], [VolumeError::Blocks { volume, first: 0, last: 0, .. }] if volume == "disk"));
 }
 
@@ -96,7 +97,7 @@ fn damaged_tables_of_a_container_and_missing_ones_are_found() {
     second.disk.remove("containers/0/0").unwrap();
     for scene in [first, second] {
         let (store, _) = scene.open();
-        let report = store.check(false).unwrap();
+        let report = store.check(&CheckOptions::new(false)).unwrap();
         assert!(report.errors.iter().all(|error| error.kind() == ErrorKind::Damaged));
         let is_named = |error: &VolumeError| matches!(error, VolumeError::Blocks { first: 0, last: 3, .. });
         assert!(report.errors.iter().any(is_named), "{:?}", report.errors);
@@ -113,7 +114,7 @@ fn every_damaged_page_of_a_run_is_found() {
         // The first page holds records. The last ones are read when the store is opened.
         scene.disk.damage(&path, 77);
         let (store, _) = scene.open();
-        let report = store.check(false).unwrap();
+        let report = store.check(&CheckOptions::new(false)).unwrap();
         assert!(report.errors.iter().any(|error| error.to_string().contains(&path)), "{:?}", report.errors);
         for block in 0..4 {
             let mut buffer = vec![0xee; BLOCK as usize];
@@ -178,7 +179,7 @@ fn a_damaged_page_does_not_keep_a_store_from_opening() {
         let mut found = vec![0; 512];
         store.read(volume, 20 * BLOCK, &mut found).unwrap();
         assert_eq!(found, [7; 512]);
-        assert!(!store.check(false).unwrap().errors.is_empty());
+        assert!(!store.check(&CheckOptions::new(false)).unwrap().errors.is_empty());
         // Chunks that cannot be looked up are stored again.
         store.write(volume, 30 * BLOCK, &data).unwrap();
         store.flush().unwrap();
@@ -228,7 +229,7 @@ fn a_loss_is_accepted_only_on_request_and_names_its_blocks() {
     store.read(volume, 0, &mut found).unwrap();
     assert_eq!(found[..BLOCK as usize], data[..BLOCK as usize]);
     assert_eq!(found[BLOCK as usize..], vec![0; 3 * BLOCK as usize]);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     // From now on it opens as any other, also after new writes and another end.
     store.write(volume, BLOCK, &data[..BLOCK as usize]).unwrap();
     store.flush().unwrap();
@@ -236,7 +237,7 @@ fn a_loss_is_accepted_only_on_request_and_names_its_blocks() {
     assert_eq!((recovery.records, recovery.loss), (1, None));
     store.read(volume, 0, &mut found).unwrap();
     assert_eq!(found[BLOCK as usize..][..BLOCK as usize], data[..BLOCK as usize]);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn a_damaged_record_that_names_the_next_slot_is_no_end_of_the_log() {
     let options = Options { accept_loss: true, ..super::scene::options() };
     let (store, recovery) = scene.open_with(options).unwrap();
     assert!(recovery.loss.is_some_and(|loss| loss.dropped > 0 && loss.unreadable == 1));
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 /// Slots whose first record is not zeros.

@@ -1,5 +1,6 @@
 //! A damaged page of a run: everything that does not need the page goes on.
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, Store, VolumeError};
 
@@ -56,7 +57,7 @@ fn other_runs_are_merged_and_the_damage_is_told_once() {
         let told = store.stats().problems;
         assert_eq!(told.iter().filter(|told| told.contains(&path[..])).count(), 1, "{told:?}");
         assert!(store.space(None).unwrap().unique_bytes > 0);
-        let report = store.check(false).unwrap();
+        let report = store.check(&CheckOptions::new(false)).unwrap();
         assert!(report.errors.iter().any(|error| error.to_string().contains(&path[..])), "{:?}", report.errors);
         assert_eq!(report.wrong_counts, 0);
         // Commits go on, and new runs are merged.
@@ -107,7 +108,7 @@ fn a_collection_beside_a_damaged_run_deletes_only_what_is_dead() {
         let (store, _) = scene.reopen(store, Fault::Power);
         assert!(read(&store, volume, 78 * BLOCK as u64, 12 * BLOCK) == expected[78 * BLOCK..]);
         let bad = |error: &VolumeError| !error.to_string().contains(&fifth[number][..]);
-        let report = store.check(true).unwrap();
+        let report = store.check(&CheckOptions::new(true)).unwrap();
         assert!(!report.errors.iter().any(bad), "{:?}", report.errors);
     }
 }

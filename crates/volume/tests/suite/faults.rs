@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{Options, Store, VolumeError};
 
@@ -149,7 +150,7 @@ fn data_behind_a_failed_sync_is_written_again_by_the_next_start() {
         let (store, _) = scene.reopen(store, Fault::PowerLosesAll);
         assert_eq!(read(&store, volume, 0, 4096).unwrap(), first);
         assert_eq!(read(&store, volume, 2 * BLOCK, 4096).unwrap(), second, "{file}");
-        assert!(store.check(true).unwrap().errors.is_empty());
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     }
 }
 
@@ -171,7 +172,7 @@ fn tables_behind_a_failed_sync_are_written_again() {
     scene.disk.restart(Fault::PowerLosesAll);
     let (store, _) = scene.open();
     assert_eq!(read(&store, volume, 0, 4096).unwrap(), data);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 /// Publications and starts that fail for want of space must not take space themselves.
@@ -258,7 +259,7 @@ impl Session {
             let position = position.unwrap_or_else(|| panic!("{what}: block {block} has lost its data"));
             *values = vec![values.swap_remove(position)];
         }
-        assert!(store.check(true).unwrap().errors.is_empty(), "{what}");
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty(), "{what}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{FilterCounts, FilterKind, FilterSet, Options, Store, VolumeError};
 use proptest::prelude::*;
@@ -174,7 +175,7 @@ fn long_streams_have_the_chunks_that_one_thread_cuts() {
         let mut files: Vec<_> =
             names.iter().map(|name| (name.clone(), scene.disk.length(&format!("containers/0/{name}")))).collect();
         files.sort();
-        (files, store.check(true).unwrap().chunks)
+        (files, store.check(&CheckOptions::new(true)).unwrap().chunks)
     });
     assert_eq!(stored[0], stored[1]);
     assert_eq!(stored[0], stored[2]);
@@ -257,7 +258,7 @@ proptest! {
         store.close().unwrap();
         note(&mut waiting);
         prop_assert_eq!(read(&store, volume, 0, expected.len()), expected);
-        let report = store.check(true).unwrap();
+        let report = store.check(&CheckOptions::new(true)).unwrap();
         prop_assert!(report.errors.is_empty(), "{:?}", report.errors);
         if filters.has(FilterKind::Index) {
             // A block that is all zeros is known without any filter, or never became a chunk.
@@ -312,7 +313,7 @@ fn writers_of_more_than_the_buffer_wait_and_go_on() {
     for (writer, data) in data.iter().enumerate() {
         assert_eq!(read(&store, volume, (writer << 24) as u64, data.len()), *data);
     }
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]
@@ -343,7 +344,7 @@ fn a_commit_that_fails_between_its_batches_keeps_what_was_durable() {
                 let is_old = again.is_err() && found.iter().all(|byte| *byte == 0);
                 assert!(found == data || is_old, "{fails}: block {block}");
             }
-            assert!(store.check(true).unwrap().errors.is_empty(), "{fails}");
+            assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty(), "{fails}");
         }
     }
 }

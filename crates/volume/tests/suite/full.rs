@@ -1,6 +1,7 @@
 //! File systems without a free byte: a store opens, gives data up, and collects.
 
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, Store, VolumeError};
 
@@ -36,7 +37,7 @@ fn prepared() -> (Scene, u32, Vec<u8>) {
 
 fn compare(store: &Store, volume: u32, expected: &[u8]) {
     assert!(read(store, volume, 0, expected.len()) == expected);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]

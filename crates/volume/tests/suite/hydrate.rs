@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::Fault;
 use larder_volume::{Lower, Store, VolumeError};
 
@@ -96,7 +97,7 @@ fn everything_is_copied_beside_writes_and_through_ends() {
             left += 9;
         }
         assert!(read(&store, volume, expected.len()) == expected, "seed {seed}");
-        assert!(store.check(true).unwrap().errors.is_empty());
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     }
 }
 
@@ -209,7 +210,7 @@ fn a_clone_is_copied_with_all_that_is_below_it() {
         for (expected, volume) in [(&third, deep), (&second, clone), (&first, below)] {
             assert!(&read(&store, volume, length) == expected, "seed {seed}: volume {volume}");
         }
-        assert!(store.check(true).unwrap().errors.is_empty());
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     }
 }
 

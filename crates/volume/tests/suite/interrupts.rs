@@ -5,6 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, Options, Store, VolumeError};
 use parking_lot::Mutex;
@@ -73,14 +74,14 @@ fn a_collection_that_is_stopped_leaves_the_store_as_it_was() {
         let (files, used) = runs(&scene, &store);
         assert_eq!(files, used, "operation {at}");
         assert!(read(&store, volume, 0, expected.len()) == expected, "operation {at}");
-        assert!(store.check(true).unwrap().errors.is_empty(), "operation {at}");
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty(), "operation {at}");
         store.write(volume, 500 << 20, &expected[..BLOCK]).unwrap();
         store.close().unwrap();
         drop(store);
         scene.disk.restart(Fault::Power);
         let (store, _) = scene.open();
         assert!(read(&store, volume, 0, expected.len()) == expected, "operation {at}");
-        assert!(store.check(true).unwrap().errors.is_empty(), "operation {at}");
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty(), "operation {at}");
         store.collect(&CollectOptions::default()).unwrap();
         if !was_stopped {
             break;

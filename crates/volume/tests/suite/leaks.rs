@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::Disk;
 use larder_volume::{CollectOptions, Store, VolumeError};
 
@@ -39,7 +40,7 @@ fn work_that_fails_leaves_no_files() {
             if store.stopped().is_none() {
                 let (files, used) = runs(&scene, &store);
                 assert_eq!(files, used, "work {number}, operation {at}: {done:?}");
-                let report = store.check(false).unwrap();
+                let report = store.check(&CheckOptions::new(false)).unwrap();
                 assert!(report.errors.is_empty(), "work {number}, operation {at}: {done:?}, {:?}", report.errors);
             }
             if was_spared {
@@ -77,6 +78,6 @@ fn a_merge_whose_publication_fails_leaves_no_files() {
         let (files, used) = runs(&scene, &store);
         assert_eq!(files, used, "{operation} {path}");
         assert!(read(&store, volume, 0, expected.len()) == expected);
-        assert!(store.check(true).unwrap().errors.is_empty());
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     }
 }

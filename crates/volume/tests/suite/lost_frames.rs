@@ -2,6 +2,7 @@
 //! blocks fail whose content is gone.
 
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, Loss, LostBlocks, Options, Store, VolumeError};
 
@@ -70,9 +71,12 @@ fn a_missing_container_of_the_log_fails_its_blocks_and_no_others() {
     scene.disk.sync_folder("containers/0").unwrap();
     let (store, Loss { failing, .. }) = accept(&scene);
     expect_only_these_fail(&store, volume, &failing);
-    let report = store.check(true).unwrap();
+    let report = store.check(&CheckOptions::new(true)).unwrap();
     let blocks = report.errors.iter().filter(|error| matches!(error, VolumeError::Blocks { .. }));
     assert_eq!(blocks.count(), failing.len(), "{:?}", report.errors);
+    // Sorted in a file, row by row.
+    let spilled = store.check(&CheckOptions { memory: 1, ..CheckOptions::new(true) }).unwrap();
+    assert_eq!(format!("{spilled:?}"), format!("{report:?}"));
     // From now on it opens as any other, and collects.
     let (store, recovery) = scene.reopen(store, Fault::Power);
     assert_eq!(recovery.loss, None);
@@ -86,7 +90,7 @@ fn a_missing_container_of_the_log_fails_its_blocks_and_no_others() {
     let (store, _) = scene.reopen(store, Fault::Power);
     expect_only_these_fail(&store, volume, &[]);
     store.collect(&CollectOptions::default()).unwrap();
-    let report = store.check(true).unwrap();
+    let report = store.check(&CheckOptions::new(true)).unwrap();
     assert!(report.errors.is_empty(), "{:?}", report.errors);
 }
 
@@ -103,7 +107,7 @@ fn a_container_of_the_log_that_was_cut_keeps_what_it_has() {
     let (store, recovery) = scene.reopen(store, Fault::Power);
     assert_eq!(recovery.loss, None);
     expect_only_these_fail(&store, volume, &failing);
-    assert!(!store.check(true).unwrap().errors.is_empty());
+    assert!(!store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 /// Only what is behind the last noted record may be incomplete.

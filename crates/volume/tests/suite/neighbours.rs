@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use larder_nbd::Exports;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, Lower, Options, VolumeError, VolumeExports};
 use parking_lot::Mutex;
@@ -225,7 +226,7 @@ fn a_lost_content_below_a_volume_fails_this_volume_only() {
     store.flush().unwrap();
     store.maintain().unwrap();
     store.collect(&CollectOptions::default()).unwrap();
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     store.set_lower(over, gate);
     assert!(store.stats().problems.is_empty());
     store.read(over, 3 * BLOCK as u64, &mut [0; 512]).unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{Store, VolumeError};
 
@@ -49,7 +50,7 @@ fn maintenance_goes_on_behind_a_panic_and_tells_it() {
     assert!(store.stats().chunk_runs.runs < 4, "it did not go on");
     let (files, used) = runs(&scene, &store);
     assert_eq!(files, used);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     assert!(read(&store, volume, 0, expected.len()) == expected);
 }
 
@@ -73,7 +74,7 @@ fn a_panic_in_a_publication_stops_the_store() {
         scene.disk.restart(fault);
         let (store, _) = scene.open();
         assert!(read(&store, volume, 0, expected.len()) == expected);
-        assert!(store.check(true).unwrap().errors.is_empty());
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use larder_format::ErrorKind;
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{Options, Store, VolumeError};
 
@@ -103,7 +104,7 @@ fn a_whole_log_opens_and_an_earlier_one_is_damage() {
         store.flush().unwrap();
         let (store, recovery) = scene.reopen(store, Fault::Power);
         assert_eq!((recovery.records, recovery.loss), (1, None));
-        assert!(store.check(true).unwrap().errors.is_empty());
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     }
 }
 
@@ -166,7 +167,7 @@ fn lost_frames_of_a_noted_record_are_no_incomplete_end() {
         let read = store.read(volume, (COMMITS as u64 - 1) * BLOCK, &mut found);
         if is_anchored {
             assert_eq!(read.unwrap_err().kind(), ErrorKind::Damaged);
-            assert!(!store.check(true).unwrap().errors.is_empty());
+            assert!(!store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
         } else {
             read.unwrap();
             assert_eq!(found, vec![0; 5_000]);

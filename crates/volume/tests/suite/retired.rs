@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, Options, Store};
 
@@ -89,7 +90,7 @@ fn no_filter_names_a_container_that_retires() {
                 store.read(volume, *offset, &mut found).unwrap_or_else(|error| panic!("{filters}: {error}"));
                 assert!(found == *content, "{filters}: {offset}");
             }
-            let report = store.check(true).unwrap();
+            let report = store.check(&CheckOptions::new(true)).unwrap();
             assert!(report.errors.is_empty(), "{filters}: {:?}", report.errors);
         };
         compare(&opened);

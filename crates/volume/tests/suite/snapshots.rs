@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use larder_format::volume_manifest::Parent;
 use larder_nbd::Exports;
+use larder_volume::CheckOptions;
 use larder_volume::disk::Fault;
 use larder_volume::{Lower, Store, VolumeError, VolumeExports};
 
@@ -52,7 +53,7 @@ fn a_snapshot_keeps_what_was_written_before_it() {
     store.mark_snapshot(monday.id, None).unwrap();
     let (store, _) = scene.reopen(store, Fault::Power);
     assert_eq!(store.snapshot("disk@monday").unwrap().mark, None);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
 use larder_volume::{CollectOptions, Options, Store, VolumeError};
 
@@ -55,12 +56,12 @@ fn overwritten_data_goes_and_snapshots_hold_it() {
         },
         Fault::Power,
     );
-    let report = store.check(true).unwrap();
+    let report = store.check(&CheckOptions::new(true)).unwrap();
     assert!(report.errors.is_empty(), "{:?}", report.errors);
     store.delete_volume(volume, false).unwrap();
     store.collect(&CollectOptions::default()).unwrap();
     assert_eq!(stored(&scene), 0);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn a_sparse_container_is_rewritten_and_its_names_follow() {
     assert_eq!(read(&store, volume, expected.len()), expected);
     let (store, _) = scene.reopen(store, Fault::Power);
     assert_eq!(read(&store, volume, expected.len()), expected);
-    assert!(store.check(true).unwrap().errors.is_empty());
+    assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     // The copies are found by deduplication.
     store.write(volume, 512 << 20, &expected[..20 * BLOCK]).unwrap();
     let before = stored(&scene);
@@ -138,7 +139,7 @@ fn stored_bytes_stay_bounded_under_load() {
     let all = (rounds * BLOCKS * BLOCK) as u64;
     assert!(stored(&scene) < all / 10, "{} of {all}", stored(&scene));
     assert_eq!(read(&store, volume, BLOCKS * BLOCK), expected);
-    let report = store.check(true).unwrap();
+    let report = store.check(&CheckOptions::new(true)).unwrap();
     assert!(report.errors.is_empty(), "{:?}", report.errors);
 }
 
@@ -170,7 +171,7 @@ fn repaired_counts_are_those_of_the_blocks() {
         store.close().unwrap();
     }
     store.repair_counts().unwrap();
-    let report = store.check(true).unwrap();
+    let report = store.check(&CheckOptions::new(true)).unwrap();
     assert!(report.errors.is_empty() && report.wrong_counts == 0, "{:?}", report.errors);
     assert!(store.collect(&CollectOptions::default()).unwrap().containers > 0);
 }
@@ -241,7 +242,7 @@ fn names_that_are_copied_during_a_round_follow_too() {
         assert!(!is_armed.load(Ordering::Relaxed), "nothing was written during the round");
         expected[100..150].fill(1);
         assert_eq!(read(&opened, volume, expected.len()), expected);
-        let report = opened.check(true).unwrap();
+        let report = opened.check(&CheckOptions::new(true)).unwrap();
         assert!(report.errors.is_empty(), "{:?}", report.errors);
     }
 }

@@ -1,6 +1,7 @@
 //! Tables of full containers: synced with the next record, or before a manifest.
 
 use larder_format::compress::Compression;
+use larder_volume::CheckOptions;
 use larder_volume::disk::Fault;
 use larder_volume::{Options, Store};
 
@@ -29,7 +30,7 @@ fn expect_whole(store: &Store, volume: u32) {
     let mut found = vec![0; LENGTH];
     store.read(volume, 0, &mut found).unwrap();
     assert!(found == Random(1).bytes(LENGTH));
-    let report = store.check(true).unwrap();
+    let report = store.check(&CheckOptions::new(true)).unwrap();
     assert!(report.errors.is_empty(), "{:?}", report.errors);
 }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::Fault;
 use larder_volume::{Options, Store};
 
@@ -74,6 +75,6 @@ fn threads_see_their_own_writes() {
             store.read(volumes[number as usize % 2], number / 2 * SHARE, &mut found).unwrap();
             assert_eq!(found, expected, "thread {number}");
         }
-        assert!(store.check(true).unwrap().errors.is_empty());
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
     }
 }

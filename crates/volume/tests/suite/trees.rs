@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use larder_volume::CheckOptions;
 use larder_volume::disk::Fault;
 use larder_volume::{CollectOptions, Options};
 use proptest::prelude::*;
@@ -119,7 +120,7 @@ proptest! {
         for (id, content) in &snapshots {
             prop_assert!(read_snapshot(&store, *id, content.len()) == *content, "snapshot {}", id);
         }
-        let report = store.check(true).unwrap();
+        let report = store.check(&CheckOptions::new(true)).unwrap();
         prop_assert!(report.errors.is_empty(), "{:?}", report.errors);
     }
 }

@@ -52,7 +52,7 @@ fn count(walk: Walk, progress: &dyn Progress, stop: &AtomicBool) {
         }
         if let Item::Found(found) = item {
             entries += 1;
-            bytes += found.entry.size();
+            bytes = bytes.saturating_add(found.entry.size());
         }
         if entries == BATCH {
             progress.expect(entries, bytes);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use larder_volume::disk::RealDisk;
-use larder_volume::{Loss, LostBlocks, Options, Recovery, Store, SystemEntropy, VolumeError};
+use larder_volume::{CheckOptions, Loss, LostBlocks, Options, Recovery, Store, SystemEntropy, VolumeError};
 use serde_json::{Value, json};
 
 use super::target::{tell_loss, tell_recovery, unlock};
@@ -17,16 +17,24 @@ use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::sizes;
 
+/// The share of the memory for what a check sorts.
+const SORT_ONE_IN: usize = 8;
+
 pub(super) fn run(app: &App, args: &VolumeCheckArgs) -> Result<Exit, Failure> {
     let (store, recovery) = open(app, args)?;
-    let mut report = store.check(args.read_data)?;
+    let options = CheckOptions {
+        read_data: args.read_data,
+        memory: app.global.memory() / SORT_ONE_IN,
+        scratch: app.scratch().unwrap_or_else(std::env::temp_dir),
+    };
+    let mut report = store.check(&options)?;
     let mut repaired = 0;
     if args.repair && report.wrong_counts > 0 {
         repaired = report.wrong_counts;
         let counts = sizes::count(repaired, "wrong count");
         store.repair_counts()?;
         app.out.warn(&format!("replaced {counts} of chunks"));
-        report = store.check(args.read_data)?;
+        report = store.check(&options)?;
     }
     for error in &report.errors {
         app.out.warn(&chain(error));
