@@ -46,6 +46,9 @@ pub struct RestoreOptions {
     pub selection: Option<std::sync::Arc<dyn Selection>>,
     /// Remove entries that the version does not have from restored directories.
     pub delete: bool,
+    /// Remove them also when the backup could not read everything, so that the version lacks
+    /// entries that were there.
+    pub delete_incomplete: bool,
     /// Wait at the end until everything is on disk. Otherwise the kernel writes it at any time, as
     /// with any copy.
     pub sync: bool,

@@ -76,6 +76,8 @@ fn a_target_fails_by_what_the_system_says() {
         TargetError::Io { .. } => failed(Errno::ROFS), ErrorKind::Resource;
         TargetError::Io { .. } => failed(Errno::PERM), ErrorKind::Resource;
         TargetError::Io { .. } => failed(Errno::LOOP), ErrorKind::Precondition;
+        TargetError::Protected { .. } =>
+            TargetError::Protected { root: "/".into(), folder: "/".into() }, ErrorKind::Precondition;
         TargetError::NotBelowFolder { .. } => TargetError::NotBelowFolder { path: path() }, ErrorKind::Precondition;
         TargetError::Swapped { .. } => TargetError::Swapped { path: path() }, ErrorKind::Precondition;
         TargetError::BadEntry { .. } => TargetError::BadEntry { path: path(), problem: "x" }, ErrorKind::Damaged;

@@ -5,7 +5,7 @@
 //! * [`Row`], [`RowFile`]: rows by their number.
 //! * [`SortedRuns`]: rows by their key, in sorted runs that are merged.
 //! * [`RecordSorter`]: records of any length, sorted by their keys.
-//! * [`Sorter`]: rows in any order become rows in their order.
+//! * [`RowSorter`]: rows in any order become rows in their order.
 //!
 //! Guarantees: a written row is read back unchanged, or an error is returned. Memory is bounded by
 //! constants and by one key for each page of a run. The caller decides the consequence of an error:
@@ -15,13 +15,13 @@
 //! do not depend on `job`.
 
 mod records;
+mod row_sorter;
 mod rows;
 mod runs;
-mod sorter;
 mod unnamed;
 
 pub use records::{Record, RecordIter, RecordSorter, RecordWriter, SortedRecords};
+pub use row_sorter::{RowSorter, SortedRows};
 pub use rows::{Row, RowFile, RowReader, RowWriter};
 pub use runs::{KeyedRow, SortedRuns};
-pub use sorter::{Sorted, Sorter};
 pub use unnamed::{unnamed, unnamed_in};

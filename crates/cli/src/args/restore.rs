@@ -56,10 +56,15 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_enum, default_value = "always", help_heading = "Existing files")]
     pub(crate) overwrite: OverwriteName,
 
-    /// Delete files in restored folders that the snapshot does not have and that the patterns
-    /// select
+    /// Delete what the snapshot does not have from restored folders. That includes files which
+    /// the backup excluded; mounted file systems and repositories stay. With patterns, only what
+    /// they select
     #[arg(long, help_heading = "Existing files")]
     pub(crate) delete: bool,
+
+    /// With --delete: delete although the backup could not read everything
+    #[arg(long, requires = "delete", help_heading = "Existing files")]
+    pub(crate) force: bool,
 
     /// Change nothing; show what would be restored
     #[arg(short = 'n', long)]

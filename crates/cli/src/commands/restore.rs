@@ -1,18 +1,20 @@
 //! `larder restore`: chooses the snapshot and the target; the work is `larder_lnode::restore`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_format::roles::Roles;
 use larder_lnode::restore::Selection;
 use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore_begun};
-use larder_source::target::{Omit, Overwrite, OwnerMode, Target, TargetOptions};
+use larder_source::target::{FullDirectories, Omit, Overwrite, OwnerMode, Target, TargetOptions};
 use larder_source::{PathMatcher, PathText, Verdict};
-use larder_store::StoreStats;
 use larder_store::catalog::Version;
+use larder_store::{Location, StoreStats};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::args::{OverwriteName, RestoreArgs};
+use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Estimate, Meter, MeterKind, Output, absolute, summary};
@@ -33,11 +35,14 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     target_options.owners = owners(args);
     target_options.omit = omitted(args)?;
     target_options.dry_run = args.dry_run || args.estimate;
+    target_options.full_directories = if args.delete { FullDirectories::Remove } else { FullDirectories::Keep };
+    (target_options.protected, target_options.spared) = (repositories(app)?, own_folders(app));
     let target = Target::open(&args.target, target_options)?;
     let options = RestoreOptions {
         subpath: reference.path.clone(),
         selection: selection.map(|wanted| Arc::new(wanted) as Arc<dyn Selection>),
         delete: args.delete,
+        delete_incomplete: args.force,
         sync: args.sync,
         verify: args.verify && !args.dry_run,
         estimate: args.estimate,
@@ -84,6 +89,19 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         ended.print(&app.out)?
     }
     Ok(ended.exit())
+}
+
+/// The folders of the repository, and of the others of the configuration.
+fn repositories(app: &App) -> Result<Vec<PathBuf>, Failure> {
+    let configured = app.configured.config.iter().flat_map(|config| &config.repositories);
+    let others = configured.filter_map(|repository| repository.location.value.parse().ok());
+    let local = |location| if let Location::Local(path) = location { Some(path) } else { None };
+    Ok(std::iter::once(app.location()?).chain(others).filter_map(local).collect())
+}
+
+/// The folders of the state and of the cache.
+fn own_folders(app: &App) -> Vec<PathBuf> {
+    environment::state_dir(&app.global).into_iter().chain(environment::cache_dir(&app.global)).collect()
 }
 
 fn overwrite(name: OverwriteName) -> Overwrite {
@@ -164,8 +182,8 @@ impl Selection for Wanted {
 }
 
 /// The message for items that the snapshot does not have.
-const DELETED: &str = "deleted, because the snapshot does not have them";
-const DELETES: &str = "would be deleted, because the snapshot does not have them";
+const DELETED: &str = "deleted, because not in the snapshot";
+const DELETES: &str = "would be deleted, because not in the snapshot";
 
 /// The report at the end.
 struct Ended<'a> {

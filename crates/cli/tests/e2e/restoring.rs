@@ -478,3 +478,68 @@ fn set_ids_devices_and_attributes_are_left_out_on_request() {
     let ran = play.larder(["restore", &root, "--target", "bad", "--exclude-xattr", "user.[a"]);
     assert!(ran.code != 0 && !play.path("bad").exists(), "{}", ran.stderr);
 }
+
+/// A backup leaves its repository out, so the snapshot does not have it; a folder with the repository in it, neither.
+#[test]
+fn a_restore_never_removes_or_changes_a_repository() {
+    let play = Play::new();
+    play.write("source/file", "content");
+    for repository in ["source/repo", "source/deep/below/repo"] {
+        let larder = |args: &[&str]| play.larder([&["-r", repository][..], args].concat());
+        larder(&["init", "--insecure-kdf"]).ok();
+        // When the folder above is not in the snapshot either, it would be deleted with all that is below.
+        let above = play.path("source").display().to_string();
+        larder(&["backup", &above, "--exclude", "deep"]).ok();
+        let root = format!("latest:{above}");
+        for more in [&["--dry-run"][..], &[]] {
+            let ran = larder(&[&["restore", &root, "--target", "source", "--delete"], more].concat()).ok();
+            assert!(ran.stderr.contains("not deleted, because a backup leaves them out"), "{}", ran.stderr);
+            assert!(!ran.text().contains("deleted, because not"), "{}", ran.text());
+        }
+        larder(&["check", "--read-data"]).ok();
+        for target in [repository, &format!("{repository}/data")] {
+            let ran = larder(&["restore", &root, "--target", target]).code(1);
+            assert!(ran.stderr.contains("is a repository"), "{}", ran.stderr);
+        }
+        // The snapshot of another machine has a file in the place of the folder, and files in the place of the repository.
+        play.write("other/deep", "a file");
+        play.write("other/repo", "a file");
+        larder(&["backup", "other"]).ok();
+        let other = format!("latest:{}", play.path("other").display());
+        let ran = larder(&["restore", &other, "--target", "source", "--delete"]).code(3);
+        assert!(ran.stderr.contains("the repository, its cache or its state is there"), "{}", ran.stderr);
+        larder(&["check", "--read-data"]).ok();
+        std::fs::remove_dir_all(play.path(repository)).expect("removed");
+    }
+}
+
+#[test]
+fn a_full_folder_is_replaced_only_with_delete() {
+    let play = Play::with_repository();
+    play.write("source/name", "a file");
+    let root = backed_up(&play);
+    play.write("back/name/precious", "in no snapshot");
+    for overwrite in ["always", "if-changed"] {
+        let ran = play.larder(["restore", &root, "--target", "back", "--overwrite", overwrite]).code(3);
+        assert!(ran.stderr.contains("a folder that is not empty is in the way"), "{}", ran.stderr);
+        assert_eq!(std::fs::read(play.path("back/name/precious")).expect("there"), b"in no snapshot");
+    }
+    play.larder(["restore", &root, "--target", "back", "--delete"]).ok();
+    assert_eq!(std::fs::read(play.path("back/name")).expect("there"), b"a file");
+}
+
+/// What the backup could not read was there, so it is no reason to delete it.
+#[test]
+fn nothing_is_deleted_for_an_incomplete_snapshot() {
+    let play = Play::with_repository();
+    play.write("source/file", "content");
+    let missing = play.path("source/missing").display().to_string();
+    play.larder(["backup", "source", &missing]).code(3);
+    let root = format!("latest:{}", play.path("source").display());
+    play.write("source/missing", "it is back");
+    let ran = play.larder(["restore", &root, "--target", "source", "--delete"]).code(3);
+    assert!(ran.stderr.contains("nothing is deleted: the backup could not read"), "{}", ran.stderr);
+    assert!(play.path("source/missing").exists());
+    play.larder(["restore", &root, "--target", "source", "--delete", "--force"]).ok();
+    assert!(!play.path("source/missing").exists());
+}

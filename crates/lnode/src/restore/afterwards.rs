@@ -21,6 +21,12 @@ impl Restore<'_> {
             self.execution().problem(b"", "nothing is deleted: damaged metadata hides what the version has");
             return Ok(0);
         }
+        let unread = self.reader.manifest().summary.statistics.errors;
+        if unread > 0 && !self.options.delete_incomplete {
+            let why = format!("nothing is deleted: the backup could not read {unread} items, which the snapshot lacks");
+            self.execution().problem(b"", &why);
+            return Ok(0);
+        }
         let root = &self.root.subpath;
         let mut open = vec![OpenDir {
             path: Vec::new(),

@@ -20,8 +20,10 @@ impl Target {
     ///
     /// `directory`: a path of the version, or empty for the root. A removed directory counts as one
     /// path, with all its contents. A dry run only reports. An entry that may not be removed is
-    /// noted; links are removed, never followed; mounted file systems stay. Does nothing when no
-    /// such directory is in the target.
+    /// noted; links are removed, never followed; mounted file systems and protected folders stay. So
+    /// does everything in a mounted file system of which the version has nothing: a backup that stays
+    /// on one file system has its place as an empty directory. Does nothing when no such directory is
+    /// in the target.
     pub fn delete_extra<N: AsRef<[u8]>>(
         &self,
         directory: &[u8],
@@ -45,12 +47,19 @@ impl Target {
             return Err(TargetError::BadEntry { path: directory.to_vec(), problem });
         }
         let Some(folders) = &inner.folders else { return Ok(0) };
+        if inner.spared.contains(directory) {
+            return Ok(0);
+        }
         let folder = match folders.get(directory, Missing::Fail) {
             Ok(folder) => folder,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(0),
             Err(errno) => return Err(TargetError::step("open the folder", directory)(errno)),
         };
         let extra = extra_names(&folder, keep).map_err(TargetError::step("list the folder", directory))?;
+        if keep.is_empty() && !extra.is_empty() && !directory.is_empty() && folder.is_mount_point() {
+            inner.notes.add(NoteKind::Spared, directory, || "another file system is mounted there".to_owned());
+            return Ok(0);
+        }
         let mut deleted = 0;
         for name in extra.into_iter().filter(|name| is_selected(name)) {
             let path = match directory {
@@ -69,6 +78,10 @@ impl Target {
 impl Inner {
     /// Whether it was removed, or would have been.
     fn delete(&self, folder: &Folder, name: &[u8], path: &[u8]) -> Result<bool, TargetError> {
+        if self.spared.touches(path) {
+            self.notes.add(NoteKind::Spared, path, || "the repository, its cache or its state is in it".to_owned());
+            return Ok(false);
+        }
         if self.options.dry_run {
             return Ok(true);
         }

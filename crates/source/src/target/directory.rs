@@ -53,8 +53,9 @@ impl Target {
             let (folder, name) = match inner.parent(path) {
                 Ok(Some(place)) => place,
                 Ok(None) => return Ok(DirDecision::Made),
-                Err(TargetError::NotBelowFolder { .. }) if inner.is_kept_out(path) => {
-                    return Ok(DirDecision::Kept(inner.kept(path, KeptReason::ParentKept)));
+                Err(error @ TargetError::NotBelowFolder { .. }) => {
+                    let reason = inner.kept_out(path).ok_or(error)?;
+                    return Ok(DirDecision::Kept(inner.kept(path, reason)));
                 }
                 Err(error) => return Err(error),
             };

@@ -24,6 +24,14 @@ pub enum TargetError {
         #[source]
         source: io::Error,
     },
+    /// Nothing may be restored there.
+    #[error("nothing is restored into {}: {} is a repository", root.display(), folder.display())]
+    Protected {
+        /// As the caller gave it.
+        root: PathBuf,
+        /// The folder that has them.
+        folder: PathBuf,
+    },
     /// A step failed on one path.
     #[error("cannot {action} {}", PathText(path))]
     Io {
@@ -118,17 +126,17 @@ impl TargetError {
                 _ => TargetCause::Unusable,
             },
             Self::Io { source, .. } => cause_of(source),
-            Self::NotBelowFolder { .. } | Self::Swapped { .. } => TargetCause::Unsafe,
+            Self::Protected { .. } | Self::NotBelowFolder { .. } | Self::Swapped { .. } => TargetCause::Unsafe,
             Self::BadEntry { .. } => TargetCause::Damaged,
             Self::Incomplete { .. } => TargetCause::Path,
             Self::Misuse { .. } => TargetCause::Bug,
         }
     }
 
-    /// Path in the version, except for [`TargetError::Root`].
+    /// Path in the version, except for errors of the root.
     pub fn path(&self) -> Option<&[u8]> {
         match self {
-            Self::Root { .. } => None,
+            Self::Root { .. } | Self::Protected { .. } => None,
             Self::Io { path, .. }
             | Self::NotBelowFolder { path }
             | Self::Swapped { path }

@@ -355,8 +355,9 @@ impl Inner {
             let (folder, name) = match self.parent(path) {
                 Ok(Some(place)) => place,
                 Ok(None) => return Ok(Begun::Dry { over: None }),
-                Err(TargetError::NotBelowFolder { .. }) if self.is_kept_out(path) => {
-                    return Ok(Begun::Kept(self.kept(path, KeptReason::ParentKept)));
+                Err(error @ TargetError::NotBelowFolder { .. }) => {
+                    let reason = self.kept_out(path).ok_or(error)?;
+                    return Ok(Begun::Kept(self.kept(path, reason)));
                 }
                 Err(error) => return Err(error),
             };

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use larder_beneath::{Resolver, first_component};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 /// An open directory below the root (or the root).
@@ -39,6 +39,14 @@ impl Folder {
         let gives_acl = !matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS));
         let device = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_dev);
         Self { fd, path_only, gives_acl, device }
+    }
+}
+
+impl Folder {
+    /// Whether a file system is mounted here. Kernels before 5.8 cannot tell, and give `false`.
+    pub(super) fn is_mount_point(&self) -> bool {
+        rustix::fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
+            .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     }
 }
 

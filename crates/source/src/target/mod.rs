@@ -46,6 +46,7 @@ mod overwritten;
 mod owner;
 mod pending;
 mod policy;
+mod protected;
 mod remove;
 mod sparse;
 mod subject;
@@ -98,6 +99,10 @@ pub struct TargetOptions {
     /// Nothing is made, changed or removed; decisions are those of a real run as far as they can be
     /// known.
     pub dry_run: bool,
+    /// Folders of repositories. Nothing is restored into them, and they are never removed.
+    pub protected: Vec<PathBuf>,
+    /// More folders that are never removed, with everything in them.
+    pub spared: Vec<PathBuf>,
     /// Files kept open at once; `None`: a fraction of the limit of the process.
     pub open_files_max: Option<usize>,
 }
@@ -113,6 +118,10 @@ struct Inner {
     options: TargetOptions,
     /// `None`: a dry run into a folder that does not exist.
     folders: Option<Folders>,
+    /// Nothing is restored there.
+    protected: Protected,
+    /// Nothing is removed there; includes the above.
+    spared: Protected,
     files: OpenFiles,
     owners: OwnerTable,
     rights: Rights,
@@ -142,10 +151,17 @@ impl Target {
             }
             other => Some(other.map_err(|errno| failed(errno.into()))?),
         };
+        let protected = Protected::below(root, &options.protected)?;
+        // Who restores into one of these wants to.
+        let outside = |folder: &&PathBuf| Protected::below(root, std::slice::from_ref(*folder)).is_ok();
+        let spared: Vec<_> = options.spared.iter().filter(outside).chain(&options.protected).cloned().collect();
+        let spared = Protected::below(root, &spared)?;
         let limits = Limits::of_this_process(options.open_files_max);
         let sync_files = fd.as_ref().is_some_and(is_network);
         let inner = Inner {
             folders: fd.map(|fd| Folders::new(fd, limits.folders)),
+            protected,
+            spared,
             files: OpenFiles::new(limits.files),
             owners: OwnerTable::default(),
             rights: Rights::of_this_process(),
@@ -194,6 +210,9 @@ impl Inner {
     fn parent<'p>(&self, path: &'p [u8]) -> Result<Option<Spot<'p>>, TargetError> {
         if !is_valid_path(path) {
             return Err(TargetError::BadEntry { path: path.to_vec(), problem: "its path could leave the target" });
+        }
+        if self.protected.contains(path) {
+            return Err(TargetError::NotBelowFolder { path: path.to_vec() });
         }
         let Some(folders) = &self.folders else { return Ok(None) };
         let (directory, name) = folders::split(path);
@@ -252,24 +271,28 @@ impl Inner {
 
     /// Notes that something was kept.
     fn kept(&self, path: &[u8], reason: KeptReason) -> KeptReason {
-        self.notes.add(NoteKind::Kept, path, || reason.meaning().to_owned());
+        let kind = if reason.is_in_the_way() { NoteKind::InTheWay } else { NoteKind::Kept };
+        self.notes.add(kind, path, || reason.meaning().to_owned());
         reason
     }
 
-    /// Whether a directory above `path` was kept out, so that nothing can be restored there.
-    fn is_kept_out(&self, path: &[u8]) -> bool {
+    /// Why nothing can be restored at `path`: it is protected, or a directory above it was kept out.
+    fn kept_out(&self, path: &[u8]) -> Option<KeptReason> {
+        if self.protected.contains(path) {
+            return Some(KeptReason::Protected);
+        }
         let kept_out = self.kept_out.lock().unwrap_or_else(PoisonError::into_inner);
         if kept_out.is_empty() {
-            return false;
+            return None;
         }
         let mut above = folders::split(path).0;
         while !above.is_empty() {
             if kept_out.contains(above) {
-                return true;
+                return Some(KeptReason::ParentKept);
             }
             above = folders::split(above).0;
         }
-        false
+        None
     }
 }
 

@@ -44,8 +44,9 @@ impl Target {
             let (folder, name) = match inner.parent(path) {
                 Ok(Some(place)) => place,
                 Ok(None) => return Ok(NodeDecision::Made),
-                Err(TargetError::NotBelowFolder { .. }) if inner.is_kept_out(path) => {
-                    return Ok(NodeDecision::Kept(inner.kept(path, KeptReason::ParentKept)));
+                Err(error @ TargetError::NotBelowFolder { .. }) => {
+                    let reason = inner.kept_out(path).ok_or(error)?;
+                    return Ok(NodeDecision::Kept(inner.kept(path, reason)));
                 }
                 Err(error) => return Err(error),
             };

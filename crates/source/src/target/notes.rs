@@ -15,6 +15,8 @@ pub const EXAMPLES_PER_KIND: usize = 5;
 pub enum NoteKind {
     /// Kept because the overwrite policy says so.
     Kept,
+    /// Not restored, because a folder with unknown contents is in its place.
+    InTheWay,
     /// Something of another type in the way was removed.
     Replaced,
     /// Owner or group could not be set.
@@ -41,6 +43,8 @@ pub enum NoteKind {
     Directory,
     /// Something that the version does not have could not or must not be deleted.
     NotDeleted,
+    /// Something that the version cannot have was not deleted.
+    Spared,
     /// Set-id bits or file capabilities left out on request.
     OmittedSetId,
     /// A device left out on request.
@@ -62,6 +66,7 @@ impl NoteKind {
                 | Self::Owner
                 | Self::SetId
                 | Self::HardLink
+                | Self::Spared
                 | Self::OmittedSetId
                 | Self::OmittedDevice
                 | Self::OmittedXattr
@@ -72,6 +77,7 @@ impl NoteKind {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Kept => "kept as they were, as the overwrite policy asks",
+            Self::InTheWay => "not restored, because something else is in their place",
             Self::Replaced => "of another type replaced",
             Self::Owner => "without their owner or group: setting it needs more rights",
             Self::SetId => "without set-user-id or set-group-id, because their owner could not be set",
@@ -85,6 +91,7 @@ impl NoteKind {
             Self::HardLink => "as copies instead of hard links",
             Self::Directory => "without their metadata: the folder could not be opened again",
             Self::NotDeleted => "not deleted",
+            Self::Spared => "not deleted, because a backup leaves them out",
             Self::OmittedSetId => "without set-user-id, set-group-id or file capabilities, as the options ask",
             Self::OmittedDevice => "not made: the options leave out devices",
             Self::OmittedXattr => "without an extended attribute, as the options ask",

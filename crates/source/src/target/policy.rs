@@ -44,6 +44,8 @@ pub enum KeptReason {
     DirectoryNotEmpty,
     /// Another file system is mounted on a directory in the way.
     MountPoint,
+    /// It belongs to a protected folder, or has one in it.
+    Protected,
     /// The directory it belongs into was kept out by something that was kept itself.
     ParentKept,
     /// The user's rights or the file system do not allow such a thing to be made.
@@ -53,6 +55,11 @@ pub enum KeptReason {
 }
 
 impl KeptReason {
+    /// Whether something is there that the version does not know, and that stays.
+    pub(super) fn is_in_the_way(self) -> bool {
+        matches!(self, Self::DirectoryNotEmpty | Self::MountPoint | Self::Protected)
+    }
+
     /// A clause for people.
     pub fn meaning(self) -> &'static str {
         match self {
@@ -60,6 +67,7 @@ impl KeptReason {
             Self::Newer => "the existing one is not older",
             Self::DirectoryNotEmpty => "a folder that is not empty is in the way",
             Self::MountPoint => "a mounted file system is in the way",
+            Self::Protected => "the repository, its cache or its state is there",
             Self::ParentKept => "something else was kept in the place of its folder",
             Self::NotPossible => "it cannot be made here",
             Self::Omitted => "such things are left out on request",

@@ -43,6 +43,9 @@ impl Inner {
                 Err(errno) => Err(TargetError::step("replace", path)(errno)),
             };
         }
+        if self.spared.touches(path) {
+            return Ok(Some(KeptReason::Protected));
+        }
         if let Some(folders) = &self.folders {
             folders.forget(path);
         }

@@ -215,6 +215,34 @@ fn mounted_file_systems_are_left_alone() {
     }
 }
 
+/// A backup that stays on one file system has an empty folder in their place.
+#[test]
+fn what_is_in_a_mounted_file_system_stays_if_the_version_has_nothing_of_it() {
+    if !is_root("what_is_in_a_mounted_file_system_stays_if_the_version_has_nothing_of_it") {
+        return;
+    }
+    for (keep, deleted) in [(&[][..], 0), (&[&b"known"[..]][..], 1)] {
+        let place = Place::new();
+        let mounted = place.path("mounted");
+        std::fs::create_dir_all(&mounted).expect("made");
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        for name in ["precious", "known"] {
+            std::fs::write(elsewhere.path().join(name), name).expect("written");
+        }
+        let mount = std::process::Command::new("mount").arg("--bind").args([elsewhere.path(), &mounted]).status();
+        if !mount.is_ok_and(|status| status.success()) {
+            return;
+        }
+        let target = place.plain();
+        let result = target.delete_extra(b"mounted", keep, |_| ());
+        let unmounted = std::process::Command::new("umount").arg(&mounted).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+        assert_eq!(result.expect("tried"), deleted);
+        assert_eq!(elsewhere.path().join("precious").exists(), keep.is_empty());
+        assert_eq!(target.notes().count(NoteKind::Spared), u64::from(keep.is_empty()));
+    }
+}
+
 /// New files and folders take a default list from the folder they are made in; the version's have none.
 #[test]
 fn access_control_lists_are_not_inherited_from_the_target() {

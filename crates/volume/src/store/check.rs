@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use larder_format::DecodeError;
 use larder_format::volume_map::{Mapping, Place};
-use larder_spill::Sorter;
+use larder_spill::RowSorter;
 
 use self::claim::{By, Claim};
 use super::containers::path;
@@ -114,7 +114,7 @@ impl Store {
             checker.container(number);
         }
         checker.report.containers = u64::from(committer.next_container) - retired.count();
-        let mut claims = Sorter::new(options.memory, options.scratch.clone());
+        let mut claims = RowSorter::new(options.memory, options.scratch.clone());
         checker.chunks(&mut claims)?;
         let are_all_read = checker.blocks(&mut claims)?;
         checker.compare(claims, are_all_read, counts)?;
@@ -162,7 +162,7 @@ impl Checker<'_> {
     }
 
     /// Every chunk of the index is to be where the index says.
-    fn chunks(&mut self, claims: &mut Sorter<Claim>) -> Result<(), VolumeError> {
+    fn chunks(&mut self, claims: &mut RowSorter<Claim>) -> Result<(), VolumeError> {
         let (memory, runs) = {
             let state = self.store.state.lock();
             let memory: Vec<_> = state.tables.chunks.iter().map(|(key, place)| (*key, *place)).collect();
@@ -197,7 +197,7 @@ impl Checker<'_> {
 
     /// Every mapping of every volume and snapshot is to name chunks that exist. `false`: some cannot
     /// be read, so the right counts are not known.
-    fn blocks(&mut self, claims: &mut Sorter<Claim>) -> Result<bool, VolumeError> {
+    fn blocks(&mut self, claims: &mut RowSorter<Claim>) -> Result<bool, VolumeError> {
         let (memory, runs) = {
             let state = self.store.state.lock();
             (state.tables.blocks.clone(), state.runs.clone())
@@ -229,7 +229,7 @@ impl Checker<'_> {
 
     fn mapping(
         &mut self,
-        claims: &mut Sorter<Claim>,
+        claims: &mut RowSorter<Claim>,
         (volume, block): (u32, u64),
         mapping: &Mapping,
         is_in_run: bool,
@@ -245,7 +245,7 @@ impl Checker<'_> {
     /// theirs. A wrong one lets a collection delete too much, or too little.
     fn compare(
         &mut self,
-        claims: Sorter<Claim>,
+        claims: RowSorter<Claim>,
         are_all_read: bool,
         counts: &[Arc<RunFile>],
     ) -> Result<(), VolumeError> {

@@ -68,7 +68,7 @@ impl Row for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_spill::Sorter;
+    use larder_spill::RowSorter;
 
     #[test]
     fn claims_keep_their_fields_in_a_file() {
@@ -82,7 +82,7 @@ mod tests {
             Claim { place: place(9), by: block(true) },
             Claim { place: place(10), by: block(true) },
         ];
-        let mut sorter = Sorter::new(1, folder.path().into());
+        let mut sorter = RowSorter::new(1, folder.path().into());
         for claim in claims.iter().rev() {
             sorter.push(*claim).expect("written");
         }

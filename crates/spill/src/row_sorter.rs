@@ -15,14 +15,14 @@ use crate::unnamed::unnamed;
 
 /// Takes rows in any order.
 #[derive(Debug)]
-pub struct Sorter<R> {
+pub struct RowSorter<R> {
     held: Vec<R>,
     held_max: usize,
     folder: PathBuf,
     written: Option<(RowFile<R>, Vec<Range<u64>>)>,
 }
 
-impl<R: Row + Ord> Sorter<R> {
+impl<R: Row + Ord> RowSorter<R> {
     /// A sorter that takes about `budget` bytes of memory, and a file in `folder` for more. The
     /// folder is created if it is absent.
     pub fn new(budget: usize, folder: PathBuf) -> Self {
@@ -51,22 +51,22 @@ impl<R: Row + Ord> Sorter<R> {
     }
 
     /// The rows in their order.
-    pub fn sorted(mut self) -> io::Result<Sorted<R>> {
+    pub fn sorted(mut self) -> io::Result<SortedRows<R>> {
         self.held.sort_unstable();
         let held = std::mem::take(&mut self.held).into_iter();
-        let Some((rows, runs)) = self.written else { return Ok(Sorted { held: held.peekable(), merge: None }) };
+        let Some((rows, runs)) = self.written else { return Ok(SortedRows { held: held.peekable(), merge: None }) };
         let mut runs: Vec<_> = runs.into_iter().map(Reading::new).collect();
         let mut heap = BinaryHeap::with_capacity(runs.len());
         for (number, run) in runs.iter_mut().enumerate() {
             heap.extend(run.next(&rows)?.map(|row| Reverse((row, number))));
         }
-        Ok(Sorted { held: held.peekable(), merge: Some(Merge { rows, runs, heap }) })
+        Ok(SortedRows { held: held.peekable(), merge: Some(Merge { rows, runs, heap }) })
     }
 }
 
 /// Rows in their order. Nothing follows an error.
 #[derive(Debug)]
-pub struct Sorted<R: Ord> {
+pub struct SortedRows<R: Ord> {
     held: std::iter::Peekable<IntoIter<R>>,
     merge: Option<Merge<R>>,
 }
@@ -86,7 +86,7 @@ impl<R: Row + Ord> Merge<R> {
     }
 }
 
-impl<R: Row + Ord> Iterator for Sorted<R> {
+impl<R: Row + Ord> Iterator for SortedRows<R> {
     type Item = io::Result<R>;
 
     fn next(&mut self) -> Option<io::Result<R>> {
@@ -136,7 +136,7 @@ mod tests {
         let mut expected = numbers.clone();
         expected.sort_unstable();
         for budget in [8, 8 * 1000, 8 * 4999, 8 * 5000, 8 * 6000] {
-            let mut sorter = Sorter::new(budget, folder.path().join("scratch"));
+            let mut sorter = RowSorter::new(budget, folder.path().join("scratch"));
             for number in &numbers {
                 sorter.push(Number(*number)).expect("written");
             }
