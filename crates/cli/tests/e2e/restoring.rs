@@ -483,8 +483,8 @@ fn set_ids_devices_and_attributes_are_left_out_on_request() {
 #[test]
 fn a_restore_never_removes_or_changes_a_repository() {
     let play = Play::new();
-    play.write("source/file", "content");
     for repository in ["source/repo", "source/deep/below/repo"] {
+        play.write("source/file", "content");
         let larder = |args: &[&str]| play.larder([&["-r", repository][..], args].concat());
         larder(&["init", "--insecure-kdf"]).ok();
         // When the folder above is not in the snapshot either, it would be deleted with all that is below.
@@ -509,7 +509,7 @@ fn a_restore_never_removes_or_changes_a_repository() {
         let ran = larder(&["restore", &other, "--target", "source", "--delete"]).code(3);
         assert!(ran.stderr.contains("the repository, its cache or its state is there"), "{}", ran.stderr);
         larder(&["check", "--read-data"]).ok();
-        std::fs::remove_dir_all(play.path(repository)).expect("removed");
+        std::fs::remove_dir_all(play.path("source")).expect("removed");
     }
 }
 

@@ -69,6 +69,7 @@ use overwritten::Waiting;
 use owner::{Ids, OwnerTable};
 use pending::PendingDirs;
 use policy::Circumstances;
+use protected::Protected;
 
 pub use directory::DirDecision;
 pub use error::{TargetCause, TargetError};

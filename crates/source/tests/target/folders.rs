@@ -235,7 +235,7 @@ fn what_is_in_a_mounted_file_system_stays_if_the_version_has_nothing_of_it() {
         }
         let target = place.plain();
         let result = target.delete_extra(b"mounted", keep, |_| ());
-        let unmounted = std::process::Command::new("umount").arg(&mounted).status();
+        let unmounted = std::process::Command::new("umount").arg("-l").arg(&mounted).status();
         assert!(unmounted.is_ok_and(|status| status.success()));
         assert_eq!(result.expect("tried"), deleted);
         assert_eq!(elsewhere.path().join("precious").exists(), keep.is_empty());

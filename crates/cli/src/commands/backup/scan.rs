@@ -45,7 +45,7 @@ impl Drop for Scan {
 }
 
 fn count(walk: Walk, progress: &dyn Progress, stop: &AtomicBool) {
-    let (mut entries, mut bytes) = (0, 0);
+    let (mut entries, mut bytes) = (0, 0_u64);
     for item in walk {
         if stop.load(Ordering::Relaxed) {
             return;
