@@ -8,8 +8,9 @@
 //! renames above the walk do not disturb it, and below a root no symlink is ever followed. (A root
 //! that is a symlink is an entry of that kind. Folders *above* a root are followed and recorded as
 //! directories, since their path means that.) Memory holds the names of the directories along the
-//! current path, and [`WalkOptions::link_memory`] bytes of hard links with names still to come; more
-//! of them go to a file. At most [`OPEN_DIRECTORIES_MAX`] directories are held open, plus those that
+//! current path, and [`WalkOptions::link_memory`] bytes of hard links with names still to come;
+//! more of them go to a file. At most [`OPEN_DIRECTORIES_MAX`] directories are held open, plus
+//! those that
 //! [`Found`] values keep.
 //!
 //! The walk is an iterator without threads of its own; it never fails as a whole.

@@ -11,8 +11,8 @@
 //! constants and by one key for each page of a run. The caller decides the consequence of an error:
 //! most continue with less knowledge.
 //!
-//! This crate depends on no other. Of the crates that use it, `index`, `dedup`, `source` and `volume`
-//! do not depend on `job`.
+//! This crate depends on no other. Of the crates that use it, `index`, `dedup`, `source` and
+//! `volume` do not depend on `job`.
 
 mod records;
 mod row_sorter;

@@ -20,10 +20,10 @@ impl Target {
     ///
     /// `directory`: a path of the version, or empty for the root. A removed directory counts as one
     /// path, with all its contents. A dry run only reports. An entry that may not be removed is
-    /// noted; links are removed, never followed; mounted file systems and protected folders stay. So
-    /// does everything in a mounted file system of which the version has nothing: a backup that stays
-    /// on one file system has its place as an empty directory. Does nothing when no such directory is
-    /// in the target.
+    /// noted; links are removed, never followed; mounted file systems and protected folders stay.
+    /// So does everything in a mounted file system of which the version has nothing: a backup that
+    /// stays on one file system has its place as an empty directory. Does nothing when no such
+    /// directory is in the target.
     pub fn delete_extra<N: AsRef<[u8]>>(
         &self,
         directory: &[u8],

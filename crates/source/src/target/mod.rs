@@ -277,7 +277,8 @@ impl Inner {
         reason
     }
 
-    /// Why nothing can be restored at `path`: it is protected, or a directory above it was kept out.
+    /// Why nothing can be restored at `path`: it is protected, or a directory above it was kept
+    /// out.
     fn kept_out(&self, path: &[u8]) -> Option<KeptReason> {
         if self.protected.contains(path) {
             return Some(KeptReason::Protected);

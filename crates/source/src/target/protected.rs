@@ -13,8 +13,8 @@ use super::error::TargetError;
 pub(super) struct Protected(Vec<Vec<u8>>);
 
 impl Protected {
-    /// Those of `folders` that are below `root`. Folders that do not exist need nothing. An error if
-    /// the root is one of them, or in one: see [`TargetOptions::protected`].
+    /// Those of `folders` that are below `root`. Folders that do not exist need nothing. An error
+    /// if the root is one of them, or in one: see [`TargetOptions::protected`].
     ///
     /// [`TargetOptions::protected`]: super::TargetOptions::protected
     pub(super) fn below(root: &Path, folders: &[PathBuf]) -> Result<Self, TargetError> {

@@ -195,8 +195,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Every mapping of every volume and snapshot is to name chunks that exist. `false`: some cannot
-    /// be read, so the right counts are not known.
+    /// Every mapping of every volume and snapshot is to name chunks that exist. `false`: some
+    /// cannot be read, so the right counts are not known.
     fn blocks(&mut self, claims: &mut RowSorter<Claim>) -> Result<bool, VolumeError> {
         let (memory, runs) = {
             let state = self.store.state.lock();

@@ -20,7 +20,8 @@ pub(super) enum By {
 }
 
 impl Claim {
-    /// That of a part of a block, unless the part is zeros. `is_in_run`: the table of counts counts it.
+    /// That of a part of a block, unless the part is zeros. `is_in_run`: the table of counts counts
+    /// it.
     pub(super) fn of_item(volume: u32, block: u64, item: &MapItem, is_in_run: bool) -> Option<Self> {
         let part_end = u32::from(item.skip) + u32::from(item.length);
         Some(Self { place: item.place?, by: By::Block { volume, block, tag: item.tag, part_end, is_in_run } })
