@@ -91,7 +91,7 @@ impl NoteKind {
             Self::HardLink => "as copies instead of hard links",
             Self::Directory => "without their metadata: the folder could not be opened again",
             Self::NotDeleted => "not deleted",
-            Self::Spared => "not deleted, because a backup leaves them out",
+            Self::Spared => "left in place, because backups leave such things out",
             Self::OmittedSetId => "without set-user-id, set-group-id or file capabilities, as the options ask",
             Self::OmittedDevice => "not made: the options leave out devices",
             Self::OmittedXattr => "without an extended attribute, as the options ask",
