@@ -16,6 +16,8 @@ pub(crate) struct Budget {
     pub(crate) placements: usize,
     /// For tables of containers that an image looks into.
     pub(crate) tables: usize,
+    /// For finding segments that images of a host have in common.
+    pub(crate) recipes: usize,
 }
 
 impl Budget {
@@ -29,6 +31,7 @@ impl Budget {
             lookup: memory / 2,
             placements: of_host,
             tables: memory / 4,
+            recipes: memory / 4 / hosts.max(1),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! announce    the lease, then the looks: versions to share with, jobs to adopt
 //! Output      threads that seal, uploads that the store acknowledges
 //! DataWriter      new chunks -> their places
+//! RecipeOutput    recipes of one version, or of several that share segments
 //! VersionWriter   segments of the base, segments of known places, one entry -> manifest
 //! commit      the register, and how the lease ends
 //! ```
@@ -22,8 +23,8 @@ mod output;
 mod version;
 
 pub use announce::{Announced, Announcement, OpenVersion, announce, may_adopt, open_version};
-pub use commit::{Contents, Description, commit, manifest};
-pub use output::{DataWriter, Output};
+pub use commit::{Contents, Description, commit, commit_adopting, manifest};
+pub use output::{DataWriter, Output, RecipeOutput};
 pub use version::VersionWriter;
 
 use larder_format::ErrorKind;

@@ -34,7 +34,19 @@ pub struct MetaSink {
     added_bytes: u64,
     comparison: Option<Box<dyn CompareStored + Send>>,
     base: Option<ReadBase>,
+    shared: SharedChunks,
 }
+
+/// Chunks of segments that later versions of a sink may use, by their contents.
+#[derive(Debug, Default)]
+struct SharedChunks {
+    /// More are not remembered.
+    most: usize,
+    known: HashMap<Fingerprint, ChunkRef>,
+}
+
+/// Bytes of memory for a chunk that is remembered, roughly.
+const SHARED_CHUNK_BYTES: usize = 200;
 
 /// The counts of a sink.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,7 +67,15 @@ impl MetaSink {
     /// A sink that stores chunks with `packer`, in metadata containers. `fingerprinter` has the key
     /// of the repository.
     pub fn new(packer: Packer, fingerprinter: Arc<Fingerprinter>) -> Self {
-        Self { packer, fingerprinter, usage: Usage::new(), added_bytes: 0, comparison: None, base: None }
+        Self {
+            packer,
+            fingerprinter,
+            usage: Usage::new(),
+            added_bytes: 0,
+            comparison: None,
+            base: None,
+            shared: SharedChunks::default(),
+        }
     }
 
     /// Compares apparent duplicates of a base with the store before they are shared.
@@ -67,6 +87,13 @@ impl MetaSink {
     /// whole.
     pub fn reading(self, base: ReadBase) -> Self {
         Self { base: Some(base), ..self }
+    }
+
+    /// Remembers the segments that it stores, within this number of bytes of memory: versions with
+    /// equal segments share them. All of its versions must be allowed to use its containers.
+    pub fn sharing(mut self, bytes: usize) -> Self {
+        self.shared.most = bytes / SHARED_CHUNK_BYTES;
+        self
     }
 
     /// The reader of base segments.
@@ -90,6 +117,29 @@ impl MetaSink {
         self.packer.push(fingerprint, bytes)
     }
 
+    /// Stores a segment, or its difference to others, unless an earlier version of this sink has
+    /// it.
+    pub(crate) fn push_shared(&mut self, fingerprint: Fingerprint, bytes: &[u8]) -> Result<ChunkRef, RepositoryError> {
+        if let Some(known) = self.shared.known.get(&fingerprint)
+            && self.may_share(known, bytes)?
+        {
+            return Ok(*known);
+        }
+        let chunk = self.push(fingerprint, bytes)?;
+        if self.shared.known.len() < self.shared.most {
+            self.shared.known.insert(fingerprint, chunk);
+        }
+        Ok(chunk)
+    }
+
+    /// Hands the open container to the upload. Later chunks come into another one.
+    ///
+    /// # Errors
+    /// An upload failed.
+    pub fn close(&mut self) -> Result<(), RepositoryError> {
+        self.packer.close()
+    }
+
     /// The counts since the last call, at the end of a version. The next version begins at zero.
     pub fn take(&mut self) -> Sunk {
         Sunk { usage: std::mem::take(&mut self.usage), added_bytes: std::mem::take(&mut self.added_bytes) }
@@ -98,7 +148,7 @@ impl MetaSink {
     /// Hands the open container to the upload. Returns the counts.
     pub fn finish(mut self) -> Result<Sunk, RepositoryError> {
         let sunk = self.take();
-        self.packer.close()?;
+        self.close()?;
         Ok(sunk)
     }
 

@@ -74,12 +74,12 @@ impl MetaSink {
                     return Ok(StoredSegment { chunk, bases, is_shared: level == row.bases.len() });
                 }
                 if let Some((bytes, bases)) = base.difference(segment, whole.len())? {
-                    let chunk = self.push(self.fingerprint(&bytes), &bytes)?;
+                    let chunk = self.push_shared(self.fingerprint(&bytes), &bytes)?;
                     return Ok(StoredSegment { chunk, bases, is_shared: false });
                 }
             }
         }
-        Ok(StoredSegment { chunk: self.push(fingerprint, whole)?, bases: Vec::new(), is_shared: false })
+        Ok(StoredSegment { chunk: self.push_shared(fingerprint, whole)?, bases: Vec::new(), is_shared: false })
     }
 
     /// Reads a segment, without the chunks from the first one on that is in a container to leave.

@@ -280,8 +280,10 @@ impl<'b> State<'b> {
         let share =
             u128::from(self.stored_bytes) * u128::from(stored.added_bytes) / u128::from(self.added_bytes.max(1));
         let shown = std::mem::take(&mut state.shown);
+        let host = self.batch.image(number).host;
+        let job = self.stores.get_mut(&host).ok_or(FleetError::NoPlace)?;
         let (decided, summary) =
-            tasks::finish(self.batch, number, scanned, stored, &self.by_hosts, share as u64, shown)?;
+            tasks::finish(self.batch, number, scanned, stored, job, &self.by_hosts, share as u64, shown)?;
         state.summary = Some(summary);
         self.batch.context.progress.done(1, 0);
         self.release(number as usize);

@@ -1,4 +1,8 @@
 //! Stage 7: the version of an image is written, and committed. The image is not read.
+//!
+//! Recipes are in containers of the host's job, as new chunks are. So images of one host share
+//! segments that are equal. Chunks are born with the job that stored them, and not with that of the
+//! image, or no segments would be equal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +16,14 @@ use larder_format::segment::ChunkRecord;
 use larder_index::Cursor;
 use larder_job::Ending;
 use larder_lnode::BackupError;
-use larder_lnode::assemble::{Description, Output, VersionWriter, commit};
+use larder_lnode::assemble::{Description, VersionWriter, commit_adopting};
 use larder_reader::{MetaChunks, RecipeReader};
 use larder_writer::ContainerTotals;
 
 use super::join::damaged_record;
 use super::places::{Place, Places};
 use super::scan::Scanned;
-use super::store::Stored;
+use super::store::{StoreJob, Stored};
 use crate::error::FleetError;
 use crate::exchange::{Decided, Facts, OutputCursor, Outputs};
 use crate::shared::Batch;
@@ -28,11 +32,13 @@ use crate::shared::Batch;
 pub(crate) type HeldByHosts = HashMap<ContainerId, ContainerTotals>;
 
 /// Writes and commits the version of an image.
+#[expect(clippy::too_many_arguments, reason = "called once, with what the coordinator keeps apart")]
 pub(crate) fn finish(
     batch: &Batch<'_>,
     number: u32,
     scanned: &Scanned,
     stored: Stored,
+    store: &mut StoreJob,
     by_hosts: &HeldByHosts,
     stored_bytes: u64,
     shown: Vec<u8>,
@@ -41,11 +47,9 @@ pub(crate) fn finish(
     let Stored { keeper, base, held, shared, hosts, mut places, new_chunks, added_bytes, .. } = stored;
     let result = (|| {
         let planned = batch.image(number);
-        let output = Output::new(batch.context, planned.job, batch.options.compression)?;
-        let mut writer = VersionWriter::new(batch.context, &output, base.as_ref(), &batch.cutting);
+        let mut writer = VersionWriter::new(batch.context, planned.job, store.recipes(), base.as_ref());
         let recipe = base.as_ref().map(|base| Arc::new(base.manifest.data.clone()));
         let mut records = Records {
-            job: planned.job,
             places: &mut places,
             base: recipe.map(|recipe| RecipeReader::new(recipe, MetaChunks::new(batch.context))),
             number: 0,
@@ -90,8 +94,9 @@ pub(crate) fn finish(
             held.get(id).or_else(of_hosts).copied()
         };
         let manifest = writer.finish(&scan.entry, counted, description, held)?;
-        let ending = commit(batch.context, &manifest, &output)?;
-        Ok((manifest.summary, ending, output.stored_bytes()))
+        let meta_bytes = manifest.summary.statistics.stored_bytes.saturating_sub(stored_bytes);
+        let ending = commit_adopting(batch.context, &manifest)?;
+        Ok((manifest.summary, ending, meta_bytes))
     })();
     match result {
         Ok((summary, ending, meta_bytes)) => {
@@ -105,8 +110,12 @@ pub(crate) fn finish(
             Ok((decided.ok(), summary))
         }
         Err(error) => {
-            // Metadata may be under way, so the lease expires.
+            // The commit may be under way, so the lease expires.
             keeper.end(Ending::Ended);
+            // A container that stays open would be waited for.
+            if let Err(error) = store.recipes().flush() {
+                tracing::warn!(%error, "recipes of a version that failed cannot be stored");
+            }
             Err(error)
         }
     }
@@ -114,7 +123,6 @@ pub(crate) fn finish(
 
 /// Turns runs of a scan into records.
 struct Records<'p> {
-    job: JobId,
     places: &'p mut Places,
     base: Option<RecipeReader>,
     /// Chunks that were asked for so far.
@@ -134,7 +142,7 @@ impl Records<'_> {
                         let place = place.map_err(|source| FleetError::Scratch { source })?;
                         let Place { container, offset } = place.ok_or(FleetError::NoPlace)?;
                         let chunk = ChunkRef { fingerprint: *fingerprint, container, offset, size: *size };
-                        let record = ChunkRecord { chunk, born: self.job };
+                        let record = ChunkRecord { chunk, born: container.job };
                         self.last = Some(record);
                         records.push(record);
                         self.number += 1;

@@ -21,7 +21,9 @@ use larder_format::{ChunkRef, Fingerprint};
 use larder_index::{Cursor, Sorter};
 use larder_job::{Ending, LeaseKeeper};
 use larder_lnode::ImageReader;
-use larder_lnode::assemble::{Announced, Announcement, DataWriter, OpenVersion, Output, announce, open_version};
+use larder_lnode::assemble::{
+    Announced, Announcement, DataWriter, OpenVersion, Output, RecipeOutput, announce, open_version,
+};
 use larder_store::catalog::Version;
 use larder_writer::{ContainerTotals, holdings};
 
@@ -43,12 +45,13 @@ const READ_CHUNKS: usize = 1024;
 /// Chunks that others were said to have in vain, of which returning ones are recognised.
 const REFUSED_MAX: usize = 1 << 16;
 
-/// The job that stores the new chunks of a host's images. It commits nothing: the versions that use
-/// its containers keep them.
+/// The job that stores the new chunks and the recipes of a host's images. It commits nothing: the
+/// versions that use its containers keep them.
 pub(crate) struct StoreJob {
     pub(crate) host: u32,
     output: Output,
     data: DataWriter,
+    recipes: RecipeOutput,
     keeper: LeaseKeeper,
     placements: Sorter,
 }
@@ -61,8 +64,9 @@ impl StoreJob {
         let Announced { keeper, .. } = announce(batch.context, job, announcement)?;
         let output = Output::new(batch.context, job, batch.options.compression)?;
         let data = output.data(Layout::Standard);
+        let recipes = output.recipes(batch.context, &batch.cutting, batch.budget().recipes);
         let placements = batch.sorter::<Placements>(batch.budget().placements)?;
-        Ok(Self { host, output, data, keeper, placements })
+        Ok(Self { host, output, data, recipes, keeper, placements })
     }
 
     /// Waits until the store has acknowledged all chunks. Only then their places may be told
@@ -71,6 +75,11 @@ impl StoreJob {
         self.data.flush()?;
         let next = batch.sorter::<Placements>(batch.budget().placements)?;
         Ok(std::mem::replace(&mut self.placements, next))
+    }
+
+    /// Where the recipes of its images go.
+    pub(crate) fn recipes(&mut self) -> &mut RecipeOutput {
+        &mut self.recipes
     }
 
     /// The sizes of its containers.

@@ -219,6 +219,49 @@ fn images_become_ordinary_versions_and_share_what_they_have_in_common() {
     is_saved(&scene, &images);
 }
 
+/// Bytes of all metadata containers.
+fn recipe_bytes(scene: &Scene) -> u64 {
+    let repository = scene.repository(scene.memory.store());
+    let listed = scene.runtime.handle().block_on(repository.store().list(names::META)).unwrap();
+    listed.iter().map(|object| object.size).sum()
+}
+
+/// A segment of a recipe that several images of a host have is stored once, in a first batch too. It stays when the version
+/// goes that was the first to have it.
+#[test]
+fn images_of_a_host_share_segments_of_recipes() {
+    let common = data::random(1, 12_000_000);
+    let day = |day: u64| {
+        let mut common = common.clone();
+        for place in (500_000..common.len()).step_by(1_000_000) {
+            common[place..place + 4096].copy_from_slice(&data::random(100 * day + place as u64, 4096));
+        }
+        let image = |own: u64| [&common[..], &data::random(own, 300_000)].concat();
+        vec![given("a", "one", image(10)), given("b", "one", image(11)), given("c", "one", image(12))]
+    };
+    let first_recipes = |count: usize| {
+        let scene = Scene::new();
+        let mut bytes = 0;
+        for number in 0..2 {
+            let images = &day(number)[..count];
+            batch(&scene, images);
+            is_saved(&scene, images);
+            if number == 0 {
+                bytes = recipe_bytes(&scene);
+            }
+        }
+        let of_first = scene.versions().into_iter().filter(|version| version.summary.series == "vm/a");
+        of_first.for_each(|version| scene.forget(version.id()));
+        scene.pass().unwrap();
+        is_saved(&scene, &day(1)[1..count]);
+        is_clean(&scene, "after forgetting the first image");
+        bytes
+    };
+    // Each has its own last segment and its own manifest.
+    let (alone, all) = (first_recipes(1), first_recipes(3));
+    assert!(all < alone * 2, "{all} bytes for three, {alone} for one");
+}
+
 /// The oracle: a set of fingerprints. Whatever the partitions, the memory for sorting (a few hundred records, or all of them) and
 /// the duplicates are, each distinct chunk is stored once.
 #[test]

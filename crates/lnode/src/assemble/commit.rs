@@ -120,10 +120,27 @@ pub fn manifest(
 /// # Errors
 /// The job was declared dead, the domain was closed, or the store does not answer.
 pub fn commit(context: &JobContext, manifest: &Manifest, output: &Output) -> Result<Ending, AssembleError> {
+    commit_as(context, manifest, |done| output.with_containers(done))
+}
+
+/// The same for a job without containers of its own. Those of the jobs that it adopts must be
+/// acknowledged.
+///
+/// # Errors
+/// As with [`commit`].
+pub fn commit_adopting(context: &JobContext, manifest: &Manifest) -> Result<Ending, AssembleError> {
+    commit_as(context, manifest, |done| done)
+}
+
+fn commit_as(
+    context: &JobContext,
+    manifest: &Manifest,
+    with_containers: impl FnOnce(Done) -> Done,
+) -> Result<Ending, AssembleError> {
     let repository = &context.repository;
     let job = manifest.summary.id;
     let series = repository.keys().series_key(&manifest.summary.series);
-    let done = output.with_containers(Done::committed(series));
+    let done = with_containers(Done::committed(series));
     if !repository.keeps(Rule::CloseLast) {
         let mark = done
             .encode(repository.keys(), repository.keys().domain(), job, random(repository.entropy())?)

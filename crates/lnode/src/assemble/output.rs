@@ -13,9 +13,10 @@ use larder_format::layout::Layout;
 use larder_format::lease::Done;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_job::{Ending, JobContext};
+use larder_reader::MetaChunks;
 use larder_store::RepositoryError;
 use larder_writer::{
-    ContainerTotals, Destination, MetaSink, Packer, Pool, PoolHandle, StopUploads, Uploads, WriteBudget,
+    ContainerTotals, Cutting, Destination, MetaSink, Packer, Pool, PoolHandle, StopUploads, Uploads, WriteBudget,
 };
 
 use super::AssembleError;
@@ -88,6 +89,17 @@ impl Output {
         DataWriter { packer, uploads: self.uploads.clone(), _running: self.running.clone() }
     }
 
+    /// A writer of the recipes of one version or of several, for versions of this job and of jobs
+    /// that adopt it. A job has at most one, or a sink. `shared` bytes of memory find segments that
+    /// versions have in common.
+    pub fn recipes(&self, context: &JobContext, cutting: &Cutting, shared: usize) -> RecipeOutput {
+        let chunks = MetaChunks::new(context);
+        let of_base = chunks.clone();
+        let sink = self.metadata(cutting.fingerprinter.clone()).reading(Box::new(move |chunk| of_base.read(chunk)));
+        let (uploads, running) = (self.uploads.clone(), self.running.clone());
+        RecipeOutput { sink: sink.sharing(shared), chunks, uploads, _running: running }
+    }
+
     /// A sink of metadata containers. A job has at most one. It must end before this output.
     pub(crate) fn metadata(&self, fingerprinter: Arc<Fingerprinter>) -> MetaSink {
         MetaSink::new(Packer::new(self.destination.clone(), ContainerKind::Meta, self.job), fingerprinter)
@@ -130,6 +142,41 @@ fn wait(uploads: &Uploads) -> Result<(), AssembleError> {
     match uploads.wait_unless_cancelled()? {
         true => Ok(()),
         false => Err(AssembleError::Interrupted),
+    }
+}
+
+/// Puts recipes into metadata containers of one job. Equal segments are stored once, for all of its
+/// versions.
+#[derive(Debug)]
+pub struct RecipeOutput {
+    pub(super) sink: MetaSink,
+    /// Reads segments of bases.
+    pub(super) chunks: MetaChunks,
+    uploads: Arc<Uploads>,
+    _running: Arc<Running>,
+}
+
+impl RecipeOutput {
+    /// Closes the open container, also if a version failed in the middle, and waits until the store
+    /// has acknowledged every container of the job.
+    ///
+    /// # Errors
+    /// An upload failed, or the job was asked to stop.
+    pub fn flush(&mut self) -> Result<(), AssembleError> {
+        self.sink.close()?;
+        wait(&self.uploads)
+    }
+
+    /// The size of each container of the job that the store has acknowledged.
+    pub(super) fn stored(&self) -> HashMap<ContainerId, ContainerTotals> {
+        self.uploads.stored()
+    }
+
+    /// Bytes of the metadata containers among them.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        let stored = self.uploads.stored();
+        let of_meta = stored.iter().filter(|(id, _)| id.kind == ContainerKind::Meta);
+        of_meta.map(|(_, totals)| totals.object_bytes).sum()
     }
 }
 

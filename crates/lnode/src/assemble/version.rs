@@ -15,20 +15,21 @@ use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Proof, SegmentRef};
 use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
-use larder_reader::{MetaChunks, RecipeReader};
+use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-use larder_writer::{ContainerTotals, Cutting, MetaSink, RecipeWriter, Sunk, holdings};
+use larder_writer::{ContainerTotals, RecipeWriter, Sunk, holdings};
 
-use super::{AssembleError, Contents, Description, OpenVersion, Output, manifest};
+use super::{AssembleError, Contents, Description, OpenVersion, RecipeOutput, manifest};
 
 /// See the module header.
 #[derive(Debug)]
 pub struct VersionWriter<'a> {
     context: &'a JobContext,
-    output: &'a Output,
     job: JobId,
     base: Option<Base<'a>>,
-    sink: MetaSink,
+    recipes: &'a mut RecipeOutput,
+    /// Bytes of metadata containers that were stored before.
+    stored_before: u64,
     data: RecipeWriter,
     metadata: RecipeWriter,
     sketcher: Sketcher,
@@ -44,18 +45,22 @@ struct Base<'a> {
 }
 
 impl<'a> VersionWriter<'a> {
-    /// A writer for the version of `output`'s job. Its lease names `base`, which was looked at
-    /// after the lease. A base that is not whole helps nothing: segments of it are not taken over.
-    pub fn new(context: &'a JobContext, output: &'a Output, base: Option<&'a OpenVersion>, cutting: &Cutting) -> Self {
+    /// A writer for the version of a job. `recipes` are of that job, or of one that its lease
+    /// adopts and that was looked at after the lease. The lease names `base`, which was looked at
+    /// as well. A base that is not whole helps nothing: segments of it are not taken over.
+    pub fn new(
+        context: &'a JobContext,
+        job: JobId,
+        recipes: &'a mut RecipeOutput,
+        base: Option<&'a OpenVersion>,
+    ) -> Self {
         let base = base.filter(|base| base.is_whole());
-        let chunks = MetaChunks::new(context);
-        let of_base = chunks.clone();
-        let sink = output.metadata(cutting.fingerprinter.clone()).reading(Box::new(move |chunk| of_base.read(chunk)));
+        // What a version counted that failed.
+        let _ = recipes.sink.take();
         Self {
             context,
-            output,
-            job: output.job(),
-            sink,
+            job,
+            stored_before: recipes.stored_bytes(),
             data: RecipeWriter::new(base.map(|base| &base.manifest.data)),
             metadata: RecipeWriter::new(base.map(|base| &base.manifest.metadata)),
             sketcher: Sketcher::new(),
@@ -63,8 +68,9 @@ impl<'a> VersionWriter<'a> {
             chunks: 0,
             base: base.map(|version| {
                 let recipe = Arc::new(version.manifest.data.clone());
-                Base { version, data: RecipeReader::new(recipe, chunks) }
+                Base { version, data: RecipeReader::new(recipe, recipes.chunks.clone()) }
             }),
+            recipes,
         }
     }
 
@@ -81,7 +87,7 @@ impl<'a> VersionWriter<'a> {
             let Some((row, start)) = row else { return Err(AssembleError::NotInBase { segment }) };
             self.sketcher.unseen(&row.samples, row.bytes, row.chunks, start);
             self.count(row.bytes, u64::from(row.chunks));
-            self.data.push_segment(row, &mut self.sink)?;
+            self.data.push_segment(row, &mut self.recipes.sink)?;
         }
         Ok(())
     }
@@ -98,7 +104,7 @@ impl<'a> VersionWriter<'a> {
             bytes += u64::from(record.chunk.size);
         }
         self.count(bytes, records.len() as u64);
-        Ok(self.data.push_cut(records, proof, candidate, &mut self.sink)?)
+        Ok(self.data.push_cut(records, proof, candidate, &mut self.recipes.sink)?)
     }
 
     /// The base's segment at the present place of the stream. In files that change in place it
@@ -115,10 +121,10 @@ impl<'a> VersionWriter<'a> {
     }
 
     /// Ends the version with the entry of its file, and waits until the store has acknowledged
-    /// every container of the job. `counted` says what was read and which chunks were new, also in
-    /// containers of adopted jobs. `held` knows the containers that records may name, beside the
-    /// job's own and those of the base: those of further versions that the lease names, and of
-    /// adopted jobs.
+    /// every container of the job that has the recipes. `counted` says what was read and which
+    /// chunks were new, also in containers of adopted jobs. `held` knows the containers that
+    /// records may name, beside those of that job and those of the base: those of further versions
+    /// that the lease names, and of adopted jobs.
     ///
     /// # Errors
     /// Lengths differ, a record names any other container, an upload failed, or the job was asked
@@ -138,17 +144,17 @@ impl<'a> VersionWriter<'a> {
         for block in [blocks.push(entry).map_err(RepositoryError::from)?, blocks.finish()].into_iter().flatten() {
             self.block(block)?;
         }
-        let data = self.data.finish(None, &mut self.sink)?;
-        let metadata = self.metadata.finish(None, &mut self.sink)?;
-        let Sunk { usage, added_bytes } = self.sink.finish()?;
-        self.output.wait()?;
+        let data = self.data.finish(None, &mut self.recipes.sink)?;
+        let metadata = self.metadata.finish(None, &mut self.recipes.sink)?;
+        let Sunk { usage, added_bytes } = self.recipes.sink.take();
+        self.recipes.flush()?;
         let statistics = Statistics {
             files_new: 1,
             logical_bytes: entry.size(),
             stream_bytes,
             chunks: self.chunks,
             added_bytes: counted.added_bytes + added_bytes,
-            stored_bytes: counted.stored_bytes + self.output.stored_bytes(),
+            stored_bytes: counted.stored_bytes + (self.recipes.stored_bytes() - self.stored_before),
             ..counted
         };
         let of_base = self.base.as_ref().map(|base| &base.version.manifest);
@@ -157,7 +163,7 @@ impl<'a> VersionWriter<'a> {
             Some(base) => base.summary.sketch.clone(),
             None => self.sketcher.finish(of_base.map(|base| (&base.summary.sketch, base.data.bytes()))),
         };
-        let stored = self.output.stored();
+        let stored = self.recipes.stored();
         let of_base = of_base.map(|base| holdings(&base.containers)).unwrap_or_default();
         let known = |container: &ContainerId| stored.get(container).or_else(|| of_base.get(container)).copied();
         let description = Description { source: SourceKind::Stream, ..description };
@@ -168,9 +174,9 @@ impl<'a> VersionWriter<'a> {
     }
 
     fn block(&mut self, block: Block) -> Result<(), RepositoryError> {
-        let fingerprint = self.sink.fingerprint(&block.bytes);
-        let chunk = self.sink.push(fingerprint, &block.bytes)?;
+        let fingerprint = self.recipes.sink.fingerprint(&block.bytes);
+        let chunk = self.recipes.sink.push(fingerprint, &block.bytes)?;
         let cover = Cover { first_path: block.first_path, data_bytes: block.data_bytes };
-        self.metadata.push(ChunkRecord { chunk, born: self.job }, Some(cover), || Ok(None), &mut self.sink)
+        self.metadata.push(ChunkRecord { chunk, born: self.job }, Some(cover), || Ok(None), &mut self.recipes.sink)
     }
 }

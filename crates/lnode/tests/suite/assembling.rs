@@ -234,7 +234,8 @@ fn write(
     places.extend(&chunks.places);
     let of_base = parts(context, &named[0].manifest)?;
     let output = Output::new(context, job, Compression::DEFAULT)?;
-    let mut writer = VersionWriter::new(context, &output, Some(&named[0]), &cutting);
+    let mut recipes = output.recipes(context, &cutting, 0);
+    let mut writer = VersionWriter::new(context, job, &mut recipes, Some(&named[0]));
     let mut kept = 0;
     for part in wanted.parts {
         match of_base.iter().position(|base| base.row.content == part.row.content) {
@@ -340,17 +341,19 @@ fn segments_that_the_base_does_not_have_are_refused() {
     let (runtime, images) = (runtime(), Images::of(3));
     let context = open(&runtime, plain(&images.stored(&runtime)));
     let cutting = Cutting::new(context.repository.config(), context.repository.keys()).unwrap();
-    let output = Output::new(&context, new_job(&context), Compression::DEFAULT).unwrap();
+    let job = new_job(&context);
+    let output = Output::new(&context, job, Compression::DEFAULT).unwrap();
+    let mut recipes = output.recipes(&context, &cutting, 0);
     let base = opened(&context, "vm/web").unwrap();
     let segments = parts(&context, &base.manifest).unwrap().len() as u32;
-    let mut writer = VersionWriter::new(&context, &output, Some(&base), &cutting);
+    let mut writer = VersionWriter::new(&context, job, &mut recipes, Some(&base));
     let past = writer.keep(segments - 1..segments + 1).unwrap_err();
     assert!(matches!(past, AssembleError::NotInBase { segment } if segment == segments), "{past}");
-    let mut writer = VersionWriter::new(&context, &output, None, &cutting);
+    let mut writer = VersionWriter::new(&context, job, &mut recipes, None);
     assert!(matches!(writer.keep(0..1), Err(AssembleError::NotInBase { segment: 0 })));
     let mut damaged = base;
     damaged.missing.named.extend(damaged.manifest.containers.first().map(|row| row.container));
-    let mut writer = VersionWriter::new(&context, &output, Some(&damaged), &cutting);
+    let mut writer = VersionWriter::new(&context, job, &mut recipes, Some(&damaged));
     assert!(matches!(writer.keep(0..1), Err(AssembleError::NotInBase { segment: 0 })));
 }
 
