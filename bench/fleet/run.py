@@ -7,8 +7,12 @@
 Each image is an ext4 file system with the tree, files of its own, and free space. Each day, all images get the same new versions of
 some programs, and each some files of its own. So days are like nights of upgrades. The same images are backed up one after another
 with `backup --image` into another repository, each with a pass at the end of the day. Prints a line of JSON for each day: the
-content of all images, what was stored of it, what exact deduplication of the same chunks would store, wall, CPU and memory.
-The program is that of BENCH_LARDER (default: target/release/larder). Needs mke2fs and debugfs, and 1 GB for each image.
+content of all images, the chunks that were stored of it, what exact deduplication of the same chunks would store (`exact`),
+metadata containers, wall, CPU and memory. The program is that of BENCH_LARDER (default: target/release/larder). What is exact
+says the example `distinct` of larder-gnode, in the folder `examples` beside it: without that one, there is no `exact`.
+Needs mke2fs and debugfs, and 1 GB for each image.
+
+    cargo build --release -p larder-gnode --features measure --example distinct
 """
 
 import argparse
@@ -41,7 +45,7 @@ def main():
         images = [Image(work, number) for number in range(args.images)]
         fleet, plain = Repository(larder, work, "fleet"), Repository(larder, work, "plain")
         (work / "images.toml").write_text(f'[[image]]\nsource = "{work}/vm-*.raw"\n')
-        total = {"fleet": 0, "plain": 0}
+        chunks = {"all": 0, "exact": 0}
         for day in range(args.days):
             if day > 0:
                 upgrade(work, images, programs, args.upgrades, day)
@@ -57,8 +61,7 @@ def main():
                 added += next(line for line in messages(out) if line["message_type"] == "summary")["data_added"]
             plain.run("optimize", "--json")
             plain_wall, plain_cpu = (b - a for a, b in zip(begin, plain.usage()))
-            total["fleet"] += summary["data_added"]
-            total["plain"] += added
+            stored, exact = fleet.chunks()
             print(json.dumps({
                 "day": day,
                 "content": content,
@@ -66,6 +69,8 @@ def main():
                 "read_again": summary["reread_bytes"],
                 "new": summary["data_added"],
                 "stored": summary["data_added_packed"],
+                "chunks": None if stored is None else stored - chunks["all"],
+                "exact": None if exact is None else exact - chunks["exact"],
                 "removed": round(1 - summary["data_added"] / content, 4),
                 "new_one_by_one": added,
                 "wall": round(wall, 2),
@@ -75,7 +80,10 @@ def main():
                 "memory": summary["memory_bytes"],
                 "repository": fleet.size(),
                 "repository_one_by_one": plain.size(),
+                "recipes": fleet.size("meta"),
+                "recipes_one_by_one": plain.size("meta"),
             }), flush=True)
+            chunks = {"all": stored, "exact": exact}
         fleet.run("check", "--read-data")
         for image in images[:2]:
             (work / "back").unlink(missing_ok=True)
@@ -134,8 +142,15 @@ class Repository:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         return time.perf_counter(), children.ru_utime + children.ru_stime
 
-    def size(self):
-        return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
+    def size(self, folder="."):
+        return sum(path.stat().st_size for path in (self.path / folder).rglob("*") if path.is_file())
+
+    def chunks(self):
+        """Bytes of all stored chunks, and of the distinct ones. No snapshot is forgotten here, so none has left."""
+        distinct = self.larder.parent / "examples/distinct"
+        if not distinct.exists():
+            return None, None
+        return map(int, subprocess.run([distinct, self.path], env=self.environment, check=True, stdout=subprocess.PIPE).stdout.split())
 
 
 main()
