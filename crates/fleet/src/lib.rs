@@ -31,6 +31,7 @@ mod status;
 mod tasks;
 
 pub mod inventory;
+pub mod plan;
 
 pub use batch::run;
 pub use clean::{Cleaned, clean};

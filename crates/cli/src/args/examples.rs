@@ -265,6 +265,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder fleet run images.toml", "Back up the images of an inventory, and add them to the index"),
             ("larder fleet run images.toml --dry-run", "Show the images and what they are compared with"),
+            ("larder fleet plan images.toml --time-limit 3h", "Show rounds, hours, bytes and prices of a batch"),
+            ("larder fleet plan images.toml --what-if hosts=16", "Show the same for sixteen hosts"),
             ("larder fleet status", "Show the stages of batches"),
             ("larder fleet clean", "Delete what ended batches left"),
         ],

@@ -2,8 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+
+use crate::sizes;
+use crate::time::parse_duration;
 
 /// Back up many disk images as one batch.
 ///
@@ -28,6 +32,21 @@ pub(crate) enum FleetCommand {
     /// that fails leaves the others: they are saved, and the exit code is 3. At the end, a pass
     /// adds the batch to the index, so that the next batch finds its data.
     Run(Box<FleetRunArgs>),
+    /// Show what a batch would take: rounds, hours, bytes, requests and money
+    ///
+    /// No image is read. How much changes in an image, and how fast, comes from its newest
+    /// snapshot. Hosts and disks have assumed rates. `--what-if` replaces any of it.
+    ///
+    /// Of hosts: hosts=N; read, scratch, compute, network (bytes a second); request (seconds of
+    /// one); parallel (requests at once).
+    ///
+    /// Of data: known, shared (percent of looked-up chunks that the index, or other images, have);
+    /// changed (percent of each image); size (of images without a snapshot).
+    ///
+    /// Of guests: writes (bytes a second of each); hot (bytes that each writes again and again).
+    ///
+    /// Of prices: write-price, read-price (of 1000 requests); month-price (of a GB).
+    Plan(FleetPlanArgs),
     /// Show the stages of a batch, or the batches that left anything
     Status(FleetStatusArgs),
     /// Remove what batches have left for their own tasks; snapshots do not need it
@@ -69,6 +88,27 @@ pub(crate) struct FleetRunArgs {
     /// Read and store nothing; show the images, their series and what they are compared with
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+}
+
+/// What to plan.
+#[derive(Debug, Args)]
+pub(crate) struct FleetPlanArgs {
+    /// The inventory
+    #[arg(value_name = "INVENTORY")]
+    pub(crate) inventory: PathBuf,
+
+    /// Plan as many rounds as fit this time; images of a round are frozen together
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) time_limit: Option<Duration>,
+
+    /// Plan no more rounds than needed, so that guests overwrite at most this while images are
+    /// frozen
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) overwritten_limit: Option<u64>,
+
+    /// Replace a fact, such as hosts=16 or read=200MB; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) what_if: Vec<String>,
 }
 
 /// Which batch to show.

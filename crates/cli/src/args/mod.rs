@@ -42,7 +42,7 @@ pub(crate) use copy::CopyArgs;
 pub(crate) use drill::DrillArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
-pub(crate) use fleet::{FleetArgs, FleetCommand, FleetRunArgs, FleetStatusArgs};
+pub(crate) use fleet::{FleetArgs, FleetCommand, FleetPlanArgs, FleetRunArgs, FleetStatusArgs};
 pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;
 pub(crate) use habits::{ignored, spell_levels};

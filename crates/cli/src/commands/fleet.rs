@@ -2,6 +2,7 @@
 //! `larder_fleet`.
 
 mod images;
+mod plan;
 mod show;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use crate::refs;
 pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
     match &args.command {
         FleetCommand::Run(args) => batch(app, args),
+        FleetCommand::Plan(args) => plan::run(app, args),
         FleetCommand::Status(args) => show::status(app, args),
         FleetCommand::Clean => {
             let opened = app.open()?;

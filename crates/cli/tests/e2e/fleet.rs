@@ -196,3 +196,34 @@ fn a_key_for_backups_suffices() {
         assert!(dumped(&play, &image) == bytes);
     }
 }
+
+/// From files before the first snapshot, from snapshots behind it, and with other facts.
+#[test]
+fn a_batch_is_planned_without_reading_its_images() {
+    let play = Play::with_repository();
+    for number in 0..3 {
+        play.write(format!("images/web-{number}.raw"), data::random(number, 500 * KIB));
+    }
+    play.write("images.toml", "[[image]]\nsource = \"images/*.raw\"\n");
+    let planned = |more: &[&str]| {
+        let plan = play.larder([&["fleet", "plan", "images.toml", "--json"], more].concat()).ok().json();
+        schema::check("fleet_plan", &plan);
+        plan
+    };
+    let first = planned(&[]);
+    assert_eq!((number(&first, "images"), number(&first, "hosts"), number(&first, "bytes")), (3, 1, 3 * 500 * KIB));
+    assert_eq!((first["rounds"].as_array().map(Vec::len), first["fits"].as_bool()), (Some(1), Some(true)));
+    fleet(&play, &[], 0);
+    let second = planned(&["--what-if", "hosts=3", "--what-if", "changed=10", "--what-if", "writes=1MB"]);
+    assert_eq!((number(&second, "hosts"), number(&second, "bytes")), (3, 3 * 500 * KIB));
+    assert!(number(&second, "overwritten_bytes") > 0 && number(&second, "new_bytes") < number(&first, "new_bytes"));
+    // Limits that nothing keeps are said.
+    let late = play.larder(["fleet", "plan", "images.toml", "--time-limit", "1s", "--what-if", "request=30"]).ok();
+    late.says("the limits cannot be kept");
+    let shown = play.larder(["fleet", "plan", "images.toml"]).ok().text();
+    assert!(shown.contains("3 images") && shown.contains("web-0 web-1 web-2"), "{shown}");
+    play.larder(["fleet", "plan", "images.toml", "--what-if", "speed=3"]).code(2).says("speed=3");
+    play.write("images.toml", "[[image]]\nsource = \"nbd://localhost/disk\"\n");
+    play.larder(["fleet", "plan", "images.toml"]).code(2).says("no snapshot");
+    play.larder(["fleet", "plan", "images.toml", "--what-if", "size=1G"]).ok();
+}

@@ -70,6 +70,7 @@ fn the_type_of_a_message_comes_first() {
         &["optimize", "--dry-run"],
         &["fleet", "run", "images.toml", "--dry-run"],
         &["fleet", "run", "images.toml", "--no-pass"],
+        &["fleet", "plan", "images.toml"],
         &["fleet", "status"],
         &["fleet", "clean"],
         &["validate-store", "other"],
