@@ -4,6 +4,7 @@
 //! read from the manifests, so an index that lags, or none, costs only reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
 
 use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::index_manifest::{IndexHead, IndexManifest, IndexedVersion, RunRef, Table, VersionState};
@@ -21,7 +22,7 @@ use larder_store::survey::ListedContainer;
 use crate::error::PassError;
 use crate::first_seen::earliest;
 use crate::ingest::Sketches;
-use crate::lifespans::{Lifespans, Numbers};
+use crate::lifespans::{Lifespans, Numbers, TableError};
 use crate::reclaim::{RetentionView, Search};
 use crate::tables::IndexWork;
 
@@ -100,22 +101,25 @@ impl KnownVersions {
             ContainerState::Live => facts.retired_chunks == 0,
             _ => facts.retired_chunks == facts.chunks && facts.retired_bytes == facts.bytes,
         };
-        let (next_container, counted) = (manifest.head.next_container, manifest.head.statistics.containers);
+        let next_container = manifest.head.next_container;
         let follows = work.repository.keeps(Rule::RedirectIsReference);
         let inherits = work.repository.keeps(Rule::LaterReferencesInherit);
         let all = move |io| {
             let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
-            let records = counted.min(table.records_at_most());
-            let mut lifespans = Lifespans::new(next_container, usize::try_from(records).unwrap_or(0));
+            let mut lifespans = Lifespans::new(next_container, &std::env::temp_dir(), memory);
             (lifespans.follows, lifespans.inherits) = (follows, inherits);
             let mut is_known = true;
             for record in table.scan(0..=u64::MAX, memory) {
                 if let (number, Some(facts)) = record? {
                     is_known &= number < next_container && is_whole(&facts);
-                    is_known &= lifespans.push(number, &facts).is_some();
+                    match lifespans.push(number, &facts) {
+                        Ok(()) => {}
+                        Err(TableError::Full) => is_known = false,
+                        Err(TableError::Spill(error)) => return Err(spilled(error)),
+                    }
                 }
             }
-            lifespans.sort();
+            lifespans.sort().map_err(spilled)?;
             Ok::<_, IndexError>(is_known.then_some(lifespans))
         };
         let lifespans = work.run(all).await?.ok_or(PassError::UnknownTables)?;
@@ -156,8 +160,7 @@ impl KnownVersions {
         self.settled = settled;
     }
 
-    /// Bytes of memory of the table of containers. All of it is in memory, for any size of the
-    /// repository.
+    /// Bytes of the table of containers, in memory and in temporary files.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.lifespans.bytes()
     }
@@ -200,14 +203,9 @@ impl KnownVersions {
         self.counting[contents.layout].push((version, generation));
     }
 
-    /// The containers that have a record.
-    pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        self.lifespans.containers()
-    }
-
-    /// Those of data in the layout `lifecycle`.
-    pub(crate) fn arranged(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        self.lifespans.arranged()
+    /// The containers that have a record, with their numbers and layouts.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = Result<(u32, ContainerId, Layout), PassError>> {
+        self.lifespans.containers().map(|container| container.map_err(|error| spilled(error).into()))
     }
 
     /// Ingests a container that no version names, and that is not asked for by name here; `None`
@@ -218,29 +216,40 @@ impl KnownVersions {
         chunks: u32,
         bytes: u64,
         object_bytes: u64,
-    ) -> Option<u32> {
-        self.lifespans.ingest_unnamed(id, chunks, bytes, object_bytes)
+    ) -> Result<Option<u32>, PassError> {
+        unless_full(self.lifespans.ingest_unnamed(id, chunks, bytes, object_bytes))
     }
 
     /// Ingests the containers of a generation that only a lease retains, so that the index can say
-    /// where their chunks went. After [`KnownVersions::prune`].
-    pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
-        self.lifespans.ingest_named(containers, layout)
+    /// where their chunks went. `None` when the numbers are used up. After
+    /// [`KnownVersions::prune`].
+    pub(crate) fn ingest_named(
+        &mut self,
+        containers: &[ContainerUsage],
+        layout: Layout,
+    ) -> Result<Option<()>, PassError> {
+        unless_full(self.lifespans.ingest_named(containers, layout))
     }
 
     /// The containers that hold the chunks of a retired one.
-    pub(crate) fn forwards_of(&self, container: &ContainerId) -> Vec<ContainerId> {
-        self.lifespans.forwards_of(container)
+    pub(crate) fn forwards_of(&self, container: &ContainerId) -> Result<Vec<ContainerId>, PassError> {
+        Ok(self.lifespans.forwards_of(container).map_err(spilled)?)
     }
 
     /// Whether a container was retired, so that no manifest that names it keeps it.
-    pub(crate) fn is_retired(&self, container: &ContainerId) -> bool {
-        self.lifespans.is_retired(container)
+    pub(crate) fn is_retired(&self, container: &ContainerId) -> Result<bool, PassError> {
+        Ok(self.lifespans.is_retired(container).map_err(spilled)?)
     }
 
     /// A version is retained as this generation, which uses these containers and is the only one
     /// that counts.
-    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, is_proved: bool, contents: Contents) {
+    pub(crate) fn ingest(
+        &mut self,
+        version: Pin,
+        generation: u32,
+        is_proved: bool,
+        contents: Contents,
+    ) -> Result<(), PassError> {
         if self.knows(&version, generation) {
             // The generation above it was retired, or this one was proved.
             if let Some(known) = self.versions.get_mut(&version)
@@ -250,17 +259,21 @@ impl KnownVersions {
                 self.newly_proved += 1;
             }
             self.retain(version);
-            return;
+            return Ok(());
         }
         let Pin { series, job } = version;
         let number = self.next_version;
         let next = number.checked_add(1).filter(|_| !self.is_full);
         let Contents { containers, layout, .. } = &contents;
         let layout = *layout;
-        let Some(next) = next.filter(|_| self.lifespans.ingest(series, number, containers, layout).is_some()) else {
+        let ingested = match next {
+            Some(next) => unless_full(self.lifespans.ingest(series, number, containers, layout))?.map(|()| next),
+            None => None,
+        };
+        let Some(next) = ingested else {
             self.is_full = true;
             self.hold(version, generation, &contents);
-            return;
+            return Ok(());
         };
         self.next_version = next;
         self.ingested += 1;
@@ -289,6 +302,7 @@ impl KnownVersions {
             self.sketches.insert(series, (number, contents.sketch));
         }
         self.counting[layout].push((version, generation));
+        Ok(())
     }
 
     /// Retains the containers of a generation that does not count: it may be forged.
@@ -304,19 +318,20 @@ impl KnownVersions {
 
     /// Removes the rows of versions that go. Also removes the rows of containers that none of the
     /// others uses and that may go. Returns those containers.
-    pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
+    pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Result<Vec<ListedContainer>, PassError> {
         let retained = std::mem::take(&mut self.retained);
         let before = self.versions.len();
         let dropped = self.versions.iter().filter(|(pin, _)| !retained.contains(pin));
         dropped.for_each(|(_, version)| self.series.dropped(version));
         self.versions.retain(|pin, _| retained.contains(pin));
         self.dropped += (before - self.versions.len()) as u64;
-        self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go)
+        Ok(self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go).map_err(spilled)?)
     }
 
     /// The containers that retained versions need. After [`KnownVersions::prune`].
-    pub(crate) fn used(&self) -> impl Iterator<Item = ContainerId> {
-        self.lifespans.used(&numbers_of(&self.versions), &self.held)
+    pub(crate) fn used(&self) -> Result<impl Iterator<Item = Result<ContainerId, PassError>>, PassError> {
+        let used = self.lifespans.used(&numbers_of(&self.versions), &self.held).map_err(spilled)?;
+        Ok(used.map(|container| container.map_err(|error| spilled(error).into())))
     }
 
     /// This number of versions without rows goes.
@@ -396,8 +411,8 @@ impl KnownVersions {
     }
 
     /// Whether it has a record of a container.
-    pub(crate) fn has_record(&self, container: &ContainerId) -> bool {
-        self.lifespans.has(container)
+    pub(crate) fn has_record(&self, container: &ContainerId) -> Result<bool, PassError> {
+        Ok(self.lifespans.has(container).map_err(spilled)?)
     }
 
     /// Whether versions were ingested or proved, which is worth an index.
@@ -426,7 +441,7 @@ impl KnownVersions {
     ) -> Result<Written, PassError> {
         let versions = self.rows(now_ms);
         let (next_version, ingested) = (self.next_version, self.ingested);
-        let (next_container, containers) = (self.lifespans.next_container(), self.lifespans.len() as u64);
+        let (next_container, containers) = (self.lifespans.next_container(), self.lifespans.len());
         let (mut runs, age) = (manifest.runs.clone(), manifest.head.next_age);
         let (mut next_age, mut ids, sketches) = (age, PassRuns::new(job), self.sketches.clone());
         if self.lifespans.has_changed() {
@@ -441,10 +456,13 @@ impl KnownVersions {
             let changes = move |io| {
                 let mut changes: Changes<Containers> = Changes::new(&io, memory, &std::env::temp_dir())?;
                 match is_anew {
-                    true => self.lifespans.all().try_for_each(|(number, facts)| changes.put(&number, &facts))?,
-                    false => self.lifespans.changes().try_for_each(|(number, facts)| match facts {
-                        Some(facts) => changes.put(&number, &facts),
-                        None => changes.remove(&number),
+                    true => self.lifespans.all().try_for_each(|record| {
+                        let (number, facts) = record.map_err(spilled)?;
+                        changes.put(&number, &facts)
+                    })?,
+                    false => self.lifespans.changes().try_for_each(|change| match change.map_err(spilled)? {
+                        (number, Some(facts)) => changes.put(&number, &facts),
+                        (number, None) => changes.remove(&number),
                     })?,
                 }
                 let mut runs = changes.write(&io, &ids, age)?;
@@ -458,6 +476,20 @@ impl KnownVersions {
             runs.extend(written);
         }
         Ok(Written { versions, runs, next_version, next_container, next_age, containers, ingested, sketches, ids })
+    }
+}
+
+/// The table of containers is in temporary files, one of which failed.
+fn spilled(source: io::Error) -> IndexError {
+    IndexError::Spill { doing: "use", source }
+}
+
+/// `None` when the numbers are used up.
+fn unless_full<T>(done: Result<T, TableError>) -> Result<Option<T>, PassError> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(TableError::Full) => Ok(None),
+        Err(TableError::Spill(error)) => Err(spilled(error).into()),
     }
 }
 

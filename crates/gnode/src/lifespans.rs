@@ -16,9 +16,12 @@
 //!   (`LaterReferencesInherit`).
 
 mod containers;
+mod lists;
 mod users;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::path::Path;
 
 use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
@@ -27,11 +30,23 @@ use larder_format::manifest::ContainerUsage;
 use larder_store::survey::ListedContainer;
 
 use containers::{ContainerTable, Places};
+use lists::Memo;
 
 use crate::ingest;
 
 /// Numbers of versions, by series.
 pub(crate) type Numbers = HashMap<SeriesKey, BTreeSet<u32>>;
+
+/// A change of the records failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TableError {
+    /// The numbers of containers, or of places in a list, are used up.
+    #[error("the index has as many containers as it can number")]
+    Full,
+    /// A temporary file cannot be written or read.
+    #[error(transparent)]
+    Spill(#[from] io::Error),
+}
 
 /// The records of all containers, and their changes.
 #[derive(Debug)]
@@ -47,10 +62,11 @@ pub(crate) struct Lifespans {
 }
 
 impl Lifespans {
-    /// Those of an index with this next container number and about this number of records.
-    pub(crate) fn new(next_container: u32, records: usize) -> Self {
+    /// No records; the index has this next container number. They take about `memory` bytes of
+    /// memory at most. Temporary files in `folder` have the rest.
+    pub(crate) fn new(next_container: u32, folder: &Path, memory: usize) -> Self {
         Self {
-            table: ContainerTable::with_capacity(records),
+            table: ContainerTable::new(folder, memory),
             next_container,
             gone: Vec::new(),
             follows: true,
@@ -58,15 +74,14 @@ impl Lifespans {
         }
     }
 
-    /// Adds a record of the index. They come by rising numbers. `None` when there is no room for
-    /// it.
-    pub(crate) fn push(&mut self, number: u32, facts: &ContainerFacts) -> Option<()> {
+    /// Adds a record of the index. They come by rising numbers.
+    pub(crate) fn push(&mut self, number: u32, facts: &ContainerFacts) -> Result<(), TableError> {
         self.table.push(number, facts)
     }
 
-    /// To be called when all records were added.
-    pub(crate) fn sort(&mut self) {
-        self.table.sort();
+    /// To be called when all records of the index were added.
+    pub(crate) fn sort(&mut self) -> io::Result<()> {
+        self.table.sort_all()
     }
 
     pub(crate) fn next_container(&self) -> u32 {
@@ -74,37 +89,56 @@ impl Lifespans {
     }
 
     /// How many containers it knows.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> u64 {
         self.table.len()
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Bytes that all records take, in memory and in temporary files, about.
     pub(crate) fn bytes(&self) -> u64 {
         self.table.bytes()
     }
 
-    /// Ingests a version. Its number is higher than all before; `None` when the numbers of
-    /// containers are used up.
+    /// Bytes of these that are in memory.
+    #[cfg(test)]
+    pub(crate) fn bytes_in_memory(&self) -> usize {
+        self.table.bytes_in_memory()
+    }
+
+    /// Ingests a version. Its number is higher than all before.
     pub(crate) fn ingest(
         &mut self,
         series: SeriesKey,
         version: u32,
         containers: &[ContainerUsage],
         layout: Layout,
-    ) -> Option<()> {
+    ) -> Result<(), TableError> {
         let mut used = Places::default();
-        let mut new = Vec::new();
+        let (mut new, mut arranged) = (Vec::new(), Vec::new());
         for usage in containers {
-            match self.table.find(&usage.container) {
-                Some(place) => used.insert(place),
+            match self.table.find(&usage.container)? {
+                Some((place, row)) => {
+                    used.insert(place);
+                    if row.layout == Layout::Lifecycle && row.has_forwards() {
+                        arranged.push(row);
+                    }
+                }
                 None => new.push(usage),
             }
         }
         new.sort_by_key(|usage| usage.container);
         new.dedup_by_key(|usage| usage.container);
-        let after = self.next_container.checked_add(u32::try_from(new.len()).ok()?)?;
-        let arranged = self.arranged_of(&used);
-        self.table.take_in(series, version, |place| used.contains(place) || arranged.contains(place))?;
+        let added = u32::try_from(new.len()).map_err(|_| TableError::Full)?;
+        let after = self.next_container.checked_add(added).ok_or(TableError::Full)?;
+        // The containers that have data of the arranged ones among these. Until the version that
+        // names these is arranged too, it may need all of them (`LaterReferencesInherit`).
+        for row in arranged {
+            for number in self.table.forwards_of(&row)? {
+                if let Some((place, _)) = self.table.find_number(number)? {
+                    used.insert(place);
+                }
+            }
+        }
+        self.table.take_in(series, version, |place| used.contains(place))?;
         for (number, usage) in (self.next_container..after).zip(new) {
             // Recipes are in metadata containers in one way only, and are shared.
             let is_data = usage.container.kind == ContainerKind::Data;
@@ -113,17 +147,7 @@ impl Lifespans {
         }
         self.next_container = after;
         self.table.sort();
-        Some(())
-    }
-
-    /// The containers that have data of the arranged ones among these. Until the version that names
-    /// these is arranged too, it may need all of them (`LaterReferencesInherit`).
-    fn arranged_of(&self, used: &Places) -> Places {
-        let rows = self.table.arranged().filter(|(place, _)| used.contains(*place));
-        let forwards = rows.flat_map(|(_, row)| self.table.forwards_of(row));
-        let mut arranged = Places::default();
-        forwards.filter_map(|number| self.table.find_number(*number)).for_each(|place| arranged.insert(place));
-        arranged
+        Ok(())
     }
 
     /// Ingests a container that no version names. It is needed if a needed container forwards to
@@ -134,7 +158,7 @@ impl Lifespans {
         chunks: u32,
         bytes: u64,
         object_bytes: u64,
-    ) -> Option<u32> {
+    ) -> Result<u32, TableError> {
         let usage = ContainerUsage {
             container: id,
             chunks_used: 0,
@@ -144,58 +168,63 @@ impl Lifespans {
             object_bytes,
         };
         let number = self.next_container;
-        let next = number.checked_add(1)?;
+        let next = number.checked_add(1).ok_or(TableError::Full)?;
         self.table.push_new(number, &usage, Layout::Standard, None)?;
         self.next_container = next;
-        Some(number)
+        Ok(number)
     }
 
     /// Ingests containers of a generation that only a lease retains: they have no users. The needed
-    /// ones are known by their names. `None` when the numbers are used up.
-    pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
-        let new = containers.iter().filter(|usage| self.table.find(&usage.container).is_none());
-        let mut new: Vec<ContainerUsage> = new.cloned().collect();
+    /// ones are known by their names.
+    pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Result<(), TableError> {
+        let mut new: Vec<ContainerUsage> = Vec::new();
+        for usage in containers {
+            if self.table.find(&usage.container)?.is_none() {
+                new.push(usage.clone());
+            }
+        }
         new.sort_by_key(|usage| usage.container);
         new.dedup_by_key(|usage| usage.container);
         for usage in &new {
             let is_data = usage.container.kind == ContainerKind::Data;
             let number = self.next_container;
-            let next = number.checked_add(1)?;
+            let next = number.checked_add(1).ok_or(TableError::Full)?;
             self.table.push_new(number, usage, if is_data { layout } else { Layout::Standard }, None)?;
             self.next_container = next;
         }
         self.table.sort();
-        Some(())
+        Ok(())
     }
 
     /// The containers that hold the moved chunks of this one, as far as the index says.
-    pub(crate) fn forwards_of(&self, container: &ContainerId) -> Vec<ContainerId> {
-        let Some(place) = self.table.find(container) else { return Vec::new() };
-        let row = self.table.row(place);
+    pub(crate) fn forwards_of(&self, container: &ContainerId) -> io::Result<Vec<ContainerId>> {
+        let Some((_, row)) = self.table.find(container)? else { return Ok(Vec::new()) };
         if row.state == ContainerState::Live {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let forwards = self.table.forwards_of(row).iter().filter_map(|number| self.table.find_number(*number));
-        forwards.map(|place| self.table.id_of(self.table.row(place))).collect()
+        let mut forwards = Vec::new();
+        for number in self.table.forwards_of(&row)? {
+            forwards.extend(self.table.find_number(number)?.map(|(_, row)| row.id));
+        }
+        Ok(forwards)
     }
 
     /// Whether a container was retired: it may be deleted although versions name it.
-    pub(crate) fn is_retired(&self, container: &ContainerId) -> bool {
-        self.table.find(container).is_some_and(|place| self.table.row(place).state != ContainerState::Live)
+    pub(crate) fn is_retired(&self, container: &ContainerId) -> io::Result<bool> {
+        Ok(self.table.find(container)?.is_some_and(|(_, row)| row.state != ContainerState::Live))
     }
 
     /// The numbers of records that are needed by versions with these numbers, or are named
     /// otherwise and were retired. They include the containers that these forward to
     /// (`RedirectIsReference`).
-    fn needed(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> ingest::Numbers {
-        let is_used = self.table.users().map(|users| is_used_by(users, retained));
+    fn needed(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> io::Result<ingest::Numbers> {
+        let mut is_used = Memo::new();
         let mut needed = ingest::Numbers::default();
-        for (_, row) in self.table.rows() {
-            let forwards = self.table.forwards_of(row);
-            let has_moved = row.state != ContainerState::Live || !forwards.is_empty();
-            let is_named = has_moved && named.contains(&self.table.id_of(row));
-            // Of an unknown list nothing may go.
-            if !is_named && !is_used.of(row.users).unwrap_or(true) {
+        for row in self.table.rows() {
+            let row = row?;
+            let has_moved = row.state != ContainerState::Live || row.has_forwards();
+            let is_named = has_moved && named.contains(&row.id);
+            if !is_named && !self.table.of_users(&row, &mut is_used, |users| is_used_by(users, retained))? {
                 continue;
             }
             needed.insert(row.number);
@@ -204,10 +233,10 @@ impl Lifespans {
             // (`RebuiltKeepsCopies`).
             let counts = self.follows && (!is_named || self.inherits);
             if counts && (is_named || row.state != ContainerState::Arranged) {
-                forwards.iter().for_each(|forward| needed.insert(*forward));
+                self.table.forwards_of(&row)?.iter().for_each(|forward| needed.insert(*forward));
             }
         }
-        needed
+        Ok(needed)
     }
 
     /// The containers that have to be there for versions with these numbers, and for those that
@@ -216,10 +245,13 @@ impl Lifespans {
         &'a self,
         retained: &Numbers,
         named: &HashSet<ContainerId>,
-    ) -> impl Iterator<Item = ContainerId> + use<'a> {
-        let needed = self.needed(retained, named);
-        let needed = self.table.rows().filter(move |(_, row)| needed.contains(row.number));
-        needed.filter(|(_, row)| row.state == ContainerState::Live).map(|(_, row)| self.table.id_of(row))
+    ) -> io::Result<impl Iterator<Item = io::Result<ContainerId>> + use<'a>> {
+        let needed = self.needed(retained, named)?;
+        Ok(self.table.rows().filter_map(move |row| match row {
+            Ok(row) if !needed.contains(row.number) || row.state != ContainerState::Live => None,
+            Ok(row) => Some(Ok(row.id)),
+            Err(error) => Some(Err(error)),
+        }))
     }
 
     /// Drops containers that are not needed, are not named otherwise, and may go. Returns those
@@ -229,31 +261,37 @@ impl Lifespans {
         retained: &Numbers,
         named: &HashSet<ContainerId>,
         may_go: &dyn Fn(&ContainerId) -> bool,
-    ) -> Vec<ListedContainer> {
-        let needed = self.needed(retained, named);
+    ) -> io::Result<Vec<ListedContainer>> {
+        let needed = self.needed(retained, named)?;
         let may_go = |id: &ContainerId| !named.contains(id) && may_go(id);
-        let unneeded = || {
-            let rows = self.table.rows().map(|(_, row)| row).filter(|row| !needed.contains(row.number));
-            rows.map(|row| (self.table.id_of(row), row))
-        };
         // A container that stays although it is not needed must not forward to one that goes.
         let mut led_to = ingest::Numbers::default();
-        for (_, row) in unneeded().filter(|(id, _)| !may_go(id)) {
-            self.table.forwards_of(row).iter().for_each(|forward| led_to.insert(*forward));
+        for row in self.table.rows() {
+            let row = row?;
+            if row.has_forwards() && !needed.contains(row.number) && !may_go(&row.id) {
+                self.table.forwards_of(&row)?.iter().for_each(|forward| led_to.insert(*forward));
+            }
         }
         let mut goes = ingest::Numbers::default();
         let mut dropped = Vec::new();
-        for (id, row) in unneeded().filter(|(id, row)| !led_to.contains(row.number) && may_go(id)) {
+        for row in self.table.rows() {
+            let row = row?;
+            if needed.contains(row.number) || led_to.contains(row.number) || !may_go(&row.id) {
+                continue;
+            }
             goes.insert(row.number);
             // The retired ones are in the queue of an earlier index.
             if row.state == ContainerState::Live {
-                dropped.push(ListedContainer { id, bytes: row.object_bytes });
+                dropped.push(ListedContainer { id: row.id, bytes: row.object_bytes });
+            }
+            if row.layout == Layout::Lifecycle {
+                self.gone.push(row.id);
             }
         }
-        let arranged = self.table.arranged().filter(|(_, row)| goes.contains(row.number));
-        self.gone.extend(arranged.map(|(_, row)| self.table.id_of(row)));
-        self.table.remove(|row| goes.contains(row.number));
-        dropped
+        if !goes.is_empty() {
+            self.table.remove(&goes)?;
+        }
+        Ok(dropped)
     }
 
     /// Containers of the layout `lifecycle` that lost their records.
@@ -262,12 +300,12 @@ impl Lifespans {
     }
 
     /// Whether there is a record of a container.
-    pub(crate) fn has(&self, container: &ContainerId) -> bool {
-        self.table.find(container).is_some()
+    pub(crate) fn has(&self, container: &ContainerId) -> io::Result<bool> {
+        Ok(self.table.find(container)?.is_some())
     }
 
     /// The changes: records, and numbers that have none any more.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = (u32, Option<ContainerFacts>)> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = io::Result<(u32, Option<ContainerFacts>)>> {
         self.table.changes()
     }
 
@@ -276,18 +314,13 @@ impl Lifespans {
     }
 
     /// All records.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, ContainerFacts)> {
-        self.table.rows().map(|(_, row)| (row.number, self.table.facts_of(row)))
+    pub(crate) fn all(&self) -> impl Iterator<Item = io::Result<(u32, ContainerFacts)>> {
+        self.table.rows().map(|row| row.and_then(|row| Ok((row.number, self.table.facts_of(&row)?))))
     }
 
-    /// The containers that have a record, with their numbers.
-    pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        self.table.rows().map(|(_, row)| (row.number, self.table.id_of(row)))
-    }
-
-    /// Those of data in the layout `lifecycle`.
-    pub(crate) fn arranged(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        self.table.arranged().map(|(_, row)| (row.number, self.table.id_of(row)))
+    /// The containers that have a record, with their numbers and layouts.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = io::Result<(u32, ContainerId, Layout)>> {
+        self.table.rows().map(|row| row.map(|row| (row.number, row.id, row.layout)))
     }
 }
 
@@ -308,163 +341,4 @@ fn is_used_by(users: &[SeriesLifespans], retained: &Numbers) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use larder_format::ids::JobId;
-    use proptest::prelude::*;
-
-    fn usage(seq: u32) -> ContainerUsage {
-        let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq };
-        ContainerUsage { container, chunks_used: 1, bytes_used: 1, chunks_held: 1, bytes_held: 1, object_bytes: 1 }
-    }
-
-    /// Versions of two series with their containers; in between some are forgotten, and the records
-    /// pruned and written and read.
-    #[derive(Debug, Clone)]
-    enum Step {
-        Ingest(u8, Vec<u32>),
-        Forget(usize),
-        Reopen,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => (0u8..2, proptest::collection::btree_set(0u32..12, 0..8))
-                .prop_map(|(series, seqs)| Step::Ingest(series, seqs.into_iter().collect())),
-            3 => (0usize..8).prop_map(Step::Forget),
-            1 => Just(Step::Reopen),
-        ]
-    }
-
-    proptest! {
-        /// The oracle is the list of versions with their container tables.
-        #[test]
-        fn exactly_what_retained_versions_use_is_used(steps in proptest::collection::vec(step(), 0..40)) {
-            let mut lifespans = Lifespans::new(0, 0);
-            let mut versions: Vec<(SeriesKey, u32, Vec<u32>)> = Vec::new();
-            let mut stored: BTreeMap<u32, ContainerFacts> = BTreeMap::new();
-            let mut next = 1;
-            for step in steps {
-                match step {
-                    Step::Ingest(series, seqs) => {
-                        let series = SeriesKey([series; 16]);
-                        let table: Vec<_> = seqs.iter().map(|seq| usage(*seq)).collect();
-                        lifespans.ingest(series, next, &table, Layout::Standard).expect("numbers are left");
-                        versions.push((series, next, seqs));
-                        next += 1;
-                    }
-                    Step::Forget(place) if !versions.is_empty() => drop(versions.remove(place % versions.len())),
-                    Step::Forget(_) => {}
-                    Step::Reopen => {
-                        for (number, facts) in lifespans.changes() {
-                            match facts {
-                                Some(facts) => drop(stored.insert(number, facts)),
-                                None => drop(stored.remove(&number)),
-                            }
-                        }
-                        prop_assert!(stored.clone().into_iter().eq(lifespans.all()));
-                        lifespans = Lifespans::new(lifespans.next_container(), 0);
-                        for (number, facts) in &stored {
-                            lifespans.push(*number, facts).expect("there is room");
-                        }
-                        lifespans.sort();
-                    }
-                }
-                let mut retained = Numbers::new();
-                for (series, number, _) in &versions {
-                    retained.entry(*series).or_default().insert(*number);
-                }
-                let expected: BTreeSet<u32> = versions.iter().flat_map(|(.., seqs)| seqs.iter().copied()).collect();
-                let used = lifespans.used(&retained, &HashSet::new());
-                prop_assert_eq!(used.map(|id| id.seq).collect::<BTreeSet<_>>(), expected.clone());
-                let dropped = lifespans.prune(&retained, &HashSet::new(), &|_| true);
-                prop_assert!(dropped.iter().all(|container| !expected.contains(&container.id.seq)));
-                prop_assert_eq!(lifespans.len(), expected.len());
-                for (number, facts) in lifespans.all() {
-                    facts.encode(&mut Vec::new()).expect("is valid");
-                    prop_assert!(lifespans.has(&facts.id) && lifespans.table.find_number(number).is_some());
-                }
-                prop_assert!(dropped.iter().all(|container| !lifespans.has(&container.id)));
-            }
-        }
-    }
-
-    /// The records of a series with this number of versions. Every version added this number of
-    /// containers, and the next twenty versions use every fourth container.
-    fn history(versions: u32, containers: u32) -> impl Iterator<Item = (u32, ContainerFacts)> {
-        (0..versions).flat_map(move |version| {
-            (0..containers).map(move |seq| {
-                let container = ContainerId { kind: ContainerKind::Data, job: JobId([version as u8; 16]), seq };
-                let last =
-                    (seq % 4 > 0 || version + 20 < versions).then_some(version + if seq % 4 > 0 { 0 } else { 20 });
-                let lifespans = vec![Lifespan { first: version + 1, last: last.map(|last| last + 1) }];
-                let facts = ContainerFacts {
-                    id: container,
-                    state: ContainerState::Live,
-                    layout: Layout::Standard,
-                    chunks: 2000,
-                    bytes: 8 << 20,
-                    object_bytes: 5 << 20,
-                    retired_chunks: 0,
-                    retired_bytes: 0,
-                    users: vec![SeriesLifespans { series: SeriesKey([1; 16]), lifespans }],
-                    forwards: Vec::new(),
-                };
-                (version * containers + seq, facts)
-            })
-        })
-    }
-
-    fn loaded(versions: u32, containers: u32) -> Lifespans {
-        let mut lifespans = Lifespans::new(versions * containers, (versions * containers) as usize);
-        for (number, facts) in history(versions, containers) {
-            lifespans.push(number, &facts).expect("there is room");
-        }
-        lifespans.sort();
-        lifespans
-    }
-
-    #[test]
-    fn a_container_takes_fifty_bytes_at_most() {
-        let lifespans = loaded(100, 500);
-        assert_eq!(lifespans.len(), 50_000);
-        assert!(lifespans.bytes() <= 50 * 50_000, "{}", lifespans.bytes());
-    }
-
-    /// Prints the memory of the process with a million of them. `cargo test --release -p
-    /// larder-gnode --lib -- --ignored million --nocapture`
-    #[test]
-    #[ignore = "measures"]
-    fn what_a_million_containers_take() {
-        let resident = || {
-            let status = std::fs::read_to_string("/proc/self/status").expect("there is a /proc");
-            let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("it says so");
-            line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") << 10
-        };
-        let before = resident();
-        let began = std::time::Instant::now();
-        let mut lifespans = loaded(200, 5000);
-        let (loaded, took) = (resident() - before, began.elapsed());
-        let table: Vec<_> = (199..201u8)
-            .flat_map(|job| (0..5000).map(move |seq| (job, seq)))
-            .map(|(job, seq)| {
-                let container = ContainerId { kind: ContainerKind::Data, job: JobId([job; 16]), seq };
-                ContainerUsage { container, ..usage(0) }
-            })
-            .collect();
-        let began = std::time::Instant::now();
-        lifespans.ingest(SeriesKey([1; 16]), 201, &table, Layout::Standard).expect("there is room");
-        let ingested = began.elapsed();
-        let retained = Numbers::from([(SeriesKey([1; 16]), (150..=201).collect())]);
-        let began = std::time::Instant::now();
-        let dropped = lifespans.prune(&retained, &HashSet::new(), &|_| true).len();
-        println!(
-            "loaded: {loaded} bytes resident, {} counted, {took:?}; a version taken in: {ingested:?}; {dropped} dropped: {:?}; then {}",
-            lifespans.bytes(),
-            began.elapsed(),
-            resident() - before,
-        );
-    }
-}
+mod tests;

@@ -167,9 +167,9 @@ async fn rebuild_announced(
     let base = without_tables(&old.manifest);
     let mut known_versions = KnownVersions::load(work, &base).await?;
     let named = ingest_versions(repository, &mut known_versions, &context.cancel, &mut rebuilt).await?;
-    known_versions.prune(&|_| true);
+    known_versions.prune(&|_| true)?;
     for (layout, containers) in named {
-        known_versions.ingest_named(&containers, layout).ok_or(PassError::UnknownTables)?;
+        known_versions.ingest_named(&containers, layout)?.ok_or(PassError::UnknownTables)?;
     }
     stop_if_asked(&context.cancel)?;
     // After the versions, or uploads of a new one would look as if they were gone.
@@ -347,7 +347,7 @@ async fn ingest_versions(
         let (pin, committed, unreadable) = read?;
         for (at, (generation, contents)) in committed.into_iter().enumerate() {
             if at == 0 && !marks.contains(&pin) {
-                known_versions.ingest(pin, generation, false, contents);
+                known_versions.ingest(pin, generation, false, contents)?;
                 rebuilt.versions += 1;
             } else {
                 known_versions.hold(pin, generation, &contents);

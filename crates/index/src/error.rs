@@ -70,7 +70,7 @@ pub enum IndexError {
         key: Vec<u8>,
     },
     /// A temporary file of a sorter failed.
-    #[error("cannot {doing} a temporary file for sorting: {source}")]
+    #[error("cannot {doing} a temporary file: {source}")]
     Spill {
         /// The operation.
         doing: &'static str,

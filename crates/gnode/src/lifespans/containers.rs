@@ -1,39 +1,39 @@
-//! The records of all containers, as a pass holds them. Each takes 44 bytes, and 4 for its place by
-//! name. Jobs and lists of users are few and take little.
+//! The records of all containers, as a pass holds them.
 //!
-//! This is the part of a pass that grows with the repository. So it holds nothing twice and
-//! allocates nothing for a container. `lifespans` decides about the records.
+//! This is the part of a pass that grows with the repository. So its rows, their order by name and
+//! their lists are in pages ([`larder_spill::Pages`]). As many as the limit allows are in memory,
+//! the rest in temporary files. Whatever exceeds the limit is slower and nothing else. `lifespans`
+//! decides about the records.
 
-use std::collections::HashMap;
+use std::io;
+use std::path::Path;
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_format::manifest::ContainerUsage;
+use larder_spill::{KeyedPages, KeyedRow, Pages, RowReader, RowWriter};
+use parking_lot::Mutex;
 
-use super::users::{Taking, Users, UsersId};
+use super::TableError;
+use super::lists::{ListId, Lists, Memo};
+use super::users::{Taking, Users};
 use crate::ingest::Numbers;
 
 /// One record. A container is retired whole or not at all, so retired chunks need not be counted.
 #[derive(Debug, Clone, Copy)]
-#[repr(Rust, packed(4))]
 pub(super) struct Row {
     pub(super) number: u32,
-    job: u32,
-    seq: u32,
+    pub(super) id: ContainerId,
     chunks: u32,
     bytes: u64,
     pub(super) object_bytes: u64,
-    pub(super) users: UsersId,
-    /// Where its list begins among all `forwards`.
-    forwards: u32,
-    kind: ContainerKind,
+    pub(super) users: ListId,
+    forwards: ListId,
     pub(super) state: ContainerState,
     pub(super) layout: Layout,
     change: Change,
 }
-
-const _: () = assert!(size_of::<Row>() == 44, "the table of a large repository is all in memory");
 
 /// The change of a record by this pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,83 +43,177 @@ enum Change {
     Removed,
 }
 
-/// Bytes that the place of a record by name takes.
-const PLACE_BYTES: usize = size_of::<u32>();
-/// Bytes that a job takes, all in all.
-const JOB_BYTES: usize = 72;
+impl Row {
+    /// Whether chunks of the container are elsewhere.
+    pub(super) fn has_forwards(&self) -> bool {
+        self.forwards != ListId::EMPTY
+    }
+}
+
+fn kind_of(byte: u8) -> ContainerKind {
+    if byte == 0 { ContainerKind::Data } else { ContainerKind::Meta }
+}
+
+fn put_id(row: &mut RowWriter<'_>, id: &ContainerId) {
+    row.bytes(&id.job.0);
+    row.u32(id.seq);
+    row.bytes(&[u8::from(id.kind == ContainerKind::Meta)]);
+}
+
+fn id_from(row: &mut RowReader<'_>) -> ContainerId {
+    let (job, seq) = (JobId(row.bytes()), row.u32());
+    let [kind] = row.bytes();
+    ContainerId { kind: kind_of(kind), job, seq }
+}
+
+impl larder_spill::Row for Row {
+    const BYTES: usize = 56;
+
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        row.u32(self.number);
+        put_id(row, &self.id);
+        let state = match self.state {
+            ContainerState::Live => 0,
+            ContainerState::Queued => 1,
+            ContainerState::Gone => 2,
+            ContainerState::Arranged => 3,
+        };
+        let change = match self.change {
+            Change::None => 0,
+            Change::Changed => 1,
+            Change::Removed => 2,
+        };
+        row.bytes(&[state, u8::from(self.layout == Layout::Lifecycle), change]);
+        row.u32(self.chunks);
+        row.u64(self.bytes);
+        row.u64(self.object_bytes);
+        row.u32(self.users.0);
+        row.u32(self.forwards.0);
+    }
+
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        let number = row.u32();
+        let id = id_from(row);
+        let [state, layout, change] = row.bytes();
+        Self {
+            number,
+            id,
+            state: match state {
+                0 => ContainerState::Live,
+                1 => ContainerState::Queued,
+                2 => ContainerState::Gone,
+                _ => ContainerState::Arranged,
+            },
+            layout: if layout == 0 { Layout::Standard } else { Layout::Lifecycle },
+            change: match change {
+                0 => Change::None,
+                1 => Change::Changed,
+                _ => Change::Removed,
+            },
+            chunks: row.u32(),
+            bytes: row.u64(),
+            object_bytes: row.u64(),
+            users: ListId(row.u32()),
+            forwards: ListId(row.u32()),
+        }
+    }
+}
 
 /// A place among the rows. It never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place(u32);
 
-/// See the module header.
+/// The place of a record by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    id: ContainerId,
+    place: Place,
+}
+
+impl larder_spill::Row for Name {
+    const BYTES: usize = 25;
+
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        put_id(row, &self.id);
+        row.u32(self.place.0);
+    }
+
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        Self { id: id_from(row), place: Place(row.u32()) }
+    }
+}
+
+impl KeyedRow for Name {
+    type Key = ContainerId;
+
+    fn key(&self) -> ContainerId {
+        self.id
+    }
+}
+
+/// Bytes that a record takes, in memory or in temporary files, beside its lists.
+pub(super) const RECORD_BYTES: u64 = (<Row as larder_spill::Row>::BYTES + <Name as larder_spill::Row>::BYTES) as u64;
+
+/// See the module header. A lock is held for one call only.
 #[derive(Debug)]
 pub(super) struct ContainerTable {
     /// By number, with those that were removed.
-    rows: Vec<Row>,
-    /// Places of those that were not removed, by name.
-    by_name: Vec<u32>,
-    removed: usize,
-    jobs: Vec<JobId>,
-    job_numbers: HashMap<JobId, u32>,
-    users: Users,
-    /// Lists of numbers, each behind its length. The first list is empty.
-    forwards: Vec<u32>,
+    rows: Mutex<Pages<Row>>,
+    /// Of several with one name, the last counts. It may have been removed.
+    names: Mutex<KeyedPages<Name>>,
+    users: Mutex<Users>,
+    /// Numbers of containers.
+    forwards: Mutex<Lists>,
+    removed: u64,
+    has_changed: bool,
 }
 
 impl ContainerTable {
-    /// Room for this number of records.
-    pub(super) fn with_capacity(records: usize) -> Self {
+    /// No records. They take about `memory` bytes at most; files are in `folder`.
+    pub(super) fn new(folder: &Path, memory: usize) -> Self {
         Self {
-            rows: Vec::with_capacity(records),
-            by_name: Vec::with_capacity(records),
+            rows: Mutex::new(Pages::new(folder, memory / 2)),
+            names: Mutex::new(KeyedPages::new(folder, memory / 4)),
+            users: Mutex::new(Users::new(folder, memory / 8)),
+            forwards: Mutex::new(Lists::new(folder, memory / 8)),
             removed: 0,
-            jobs: Vec::new(),
-            job_numbers: HashMap::new(),
-            users: Users::default(),
-            forwards: vec![0],
+            has_changed: false,
         }
     }
 
     /// Appends a record, whose number is higher than all before. [`Self::sort`] makes it findable
-    /// by name. `None` when there is no room for it.
-    pub(super) fn push(&mut self, number: u32, facts: &ContainerFacts) -> Option<()> {
-        let forwards = match facts.forwards.as_slice() {
-            [] => 0,
-            forwards => {
-                let begin = u32::try_from(self.forwards.len()).ok()?;
-                self.forwards.push(u32::try_from(forwards.len()).ok()?);
-                self.forwards.extend_from_slice(forwards);
-                begin
-            }
-        };
+    /// by name.
+    pub(super) fn push(&mut self, number: u32, facts: &ContainerFacts) -> Result<(), TableError> {
+        self.push_as(number, facts, Change::None)
+    }
+
+    fn push_as(&mut self, number: u32, facts: &ContainerFacts, change: Change) -> Result<(), TableError> {
         let row = Row {
             number,
-            job: self.job_number(facts.id.job)?,
-            seq: facts.id.seq,
+            id: facts.id,
             chunks: facts.chunks,
             bytes: facts.bytes,
             object_bytes: facts.object_bytes,
-            users: self.users.id_of(&facts.users)?,
-            forwards,
-            kind: facts.id.kind,
+            users: self.users.get_mut().place_of(&facts.users)?,
+            forwards: self.forwards.get_mut().add(&facts.forwards)?,
             state: facts.state,
             layout: facts.layout,
-            change: Change::None,
+            change,
         };
-        self.rows.push(row);
-        Some(())
+        let place = self.rows.get_mut().push(&row)?;
+        let place = Place(u32::try_from(place).map_err(|_| TableError::Full)?);
+        Ok(self.names.get_mut().push(Name { id: facts.id, place })?)
     }
 
     /// Appends a record that the index does not have. The container is used from this version of a
-    /// series on, or not at all. `None` when there is no room for it.
+    /// series on, or not at all.
     pub(super) fn push_new(
         &mut self,
         number: u32,
         usage: &ContainerUsage,
         layout: Layout,
         user: Option<(SeriesKey, u32)>,
-    ) -> Option<()> {
+    ) -> Result<(), TableError> {
         let users = user.and_then(|(series, version)| super::users::begun(&[], series, version));
         let facts = ContainerFacts {
             id: usage.container,
@@ -133,125 +227,150 @@ impl ContainerTable {
             users: users.unwrap_or_default(),
             forwards: Vec::new(),
         };
-        self.push(number, &facts)?;
-        self.rows.last_mut()?.change = Change::Changed;
-        Some(())
+        self.has_changed = true;
+        self.push_as(number, &facts, Change::Changed)
     }
 
-    fn job_number(&mut self, job: JobId) -> Option<u32> {
-        // They are ordered by number, and most of a job are adjacent.
-        if let Some(last) = self.rows.last().filter(|row| self.jobs.get(row.job as usize) == Some(&job)) {
-            return Some(last.job);
-        }
-        if let Some(number) = self.job_numbers.get(&job) {
-            return Some(*number);
-        }
-        let number = u32::try_from(self.jobs.len()).ok()?;
-        self.jobs.push(job);
-        self.job_numbers.insert(job, number);
-        Some(number)
-    }
-
-    /// Makes all appended records findable by name. Of several with one name, the last counts.
+    /// Makes all appended records findable by name.
     pub(super) fn sort(&mut self) {
-        let known = self.by_name.len() + self.removed;
-        self.by_name.extend((known as u32)..(self.rows.len() as u32));
-        let rows = &self.rows;
-        // Mostly runs that are sorted already, which a stable sort merges.
-        self.by_name.sort_by_key(|place| by_name(&rows[*place as usize]));
+        self.names.get_mut().settle();
+    }
+
+    /// The same for many records, so that finding them is fast.
+    pub(super) fn sort_all(&mut self) -> io::Result<()> {
+        self.names.get_mut().merge()
     }
 
     /// How many records there are.
-    pub(super) fn len(&self) -> usize {
-        self.rows.len() - self.removed
+    pub(super) fn len(&self) -> u64 {
+        self.rows.lock().len() - self.removed
     }
 
-    /// Bytes of memory that all of it takes, about.
+    /// Bytes that all of it takes, in memory and in files, about.
     pub(super) fn bytes(&self) -> u64 {
-        let rows = self.rows.len() * size_of::<Row>() + self.by_name.len() * PLACE_BYTES;
-        let rest = self.jobs.len() * JOB_BYTES + self.forwards.len() * size_of::<u32>();
-        (rows + rest) as u64 + self.users.bytes()
+        let lists = self.users.lock().bytes() + self.forwards.lock().bytes();
+        self.rows.lock().len() * RECORD_BYTES + lists
+    }
+
+    /// Bytes that are in memory.
+    #[cfg(test)]
+    pub(super) fn bytes_in_memory(&self) -> usize {
+        let lists = self.users.lock().bytes_in_memory() + self.forwards.lock().bytes_in_memory();
+        self.rows.lock().bytes_in_memory() + self.names.lock().bytes_in_memory() + lists
     }
 
     /// Finds a record by its name.
-    pub(super) fn find(&self, id: &ContainerId) -> Option<Place> {
-        let name = (id.kind, *self.job_numbers.get(&id.job)?, id.seq);
-        let behind = self.by_name.partition_point(|place| by_name(&self.rows[*place as usize]) <= name);
-        let place = *self.by_name.get(behind.checked_sub(1)?)?;
-        (by_name(&self.rows[place as usize]) == name).then_some(Place(place))
+    pub(super) fn find(&self, id: &ContainerId) -> io::Result<Option<(Place, Row)>> {
+        let Some(Name { place, .. }) = self.names.lock().find(*id)? else { return Ok(None) };
+        let row = self.rows.lock().get(u64::from(place.0))?;
+        Ok((row.change != Change::Removed).then_some((place, row)))
     }
 
     /// Finds a record by its number.
-    pub(super) fn find_number(&self, number: u32) -> Option<Place> {
-        let place = self.rows.binary_search_by_key(&number, |row| row.number).ok()?;
-        (self.rows[place].change != Change::Removed).then_some(Place(place as u32))
+    pub(super) fn find_number(&self, number: u32) -> io::Result<Option<(Place, Row)>> {
+        let mut rows = self.rows.lock();
+        // A row is at the place of its number at most.
+        let (mut from, mut to) = (0, rows.len().min(u64::from(number) + 1));
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let row = rows.get(middle)?;
+            match row.number.cmp(&number) {
+                std::cmp::Ordering::Less => from = middle + 1,
+                std::cmp::Ordering::Greater => to = middle,
+                std::cmp::Ordering::Equal if row.change == Change::Removed => return Ok(None),
+                std::cmp::Ordering::Equal => return Ok(Some((Place(middle as u32), row))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// All rows by place, with those that were removed. A page is read at a time.
+    fn all_rows(&self) -> impl Iterator<Item = io::Result<(Place, Row)>> {
+        let mut read = Vec::new().into_iter();
+        let mut next = 0u64;
+        std::iter::from_fn(move || {
+            if read.len() == 0 {
+                match self.rows.lock().read(next..next + Pages::<Row>::PAGE_ROWS) {
+                    Ok(rows) => read = rows.into_iter(),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            let row = read.next()?;
+            let place = Place(next as u32);
+            next += 1;
+            Some(Ok((place, row)))
+        })
     }
 
     /// All records by number.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (Place, &Row)> {
-        let rows = (0..).map(Place).zip(&self.rows);
-        rows.filter(|(_, row)| row.change != Change::Removed)
-    }
-
-    /// The records of data containers of the layout `lifecycle`.
-    pub(super) fn arranged(&self) -> impl Iterator<Item = (Place, &Row)> {
-        self.rows().filter(|(_, row)| row.layout == Layout::Lifecycle)
-    }
-
-    pub(super) fn row(&self, place: Place) -> &Row {
-        &self.rows[place.0 as usize]
-    }
-
-    /// The name of a container.
-    pub(super) fn id_of(&self, row: &Row) -> ContainerId {
-        ContainerId { kind: row.kind, job: self.jobs[row.job as usize], seq: row.seq }
+    pub(super) fn rows(&self) -> impl Iterator<Item = io::Result<Row>> {
+        let rows = self.all_rows().map(|row| row.map(|(_, row)| row));
+        rows.filter(|row| !matches!(row, Ok(row) if row.change == Change::Removed))
     }
 
     /// Numbers of the containers that have its former chunks.
-    pub(super) fn forwards_of(&self, row: &Row) -> &[u32] {
-        let begin = row.forwards as usize;
-        let len = self.forwards.get(begin).map_or(0, |len| *len as usize);
-        self.forwards.get(begin + 1..begin + 1 + len).unwrap_or_default()
+    pub(super) fn forwards_of(&self, row: &Row) -> io::Result<Vec<u32>> {
+        self.forwards.lock().list(row.forwards)
     }
 
-    pub(super) fn users(&self) -> &Users {
-        &self.users
+    /// Whether something holds for the users of a container. `memo` is of that question alone.
+    pub(super) fn of_users<T: Copy>(
+        &self,
+        row: &Row,
+        memo: &mut Memo<T>,
+        compute: impl FnOnce(&[larder_format::index_tables::SeriesLifespans]) -> T,
+    ) -> io::Result<T> {
+        memo.of(row.users, || Ok(compute(&self.users.lock().list(row.users)?)))
     }
 
     /// Ingests a version of a series. The containers that it uses are in use from it on; all others
-    /// of the series end before it. `None` when there is no room for the lists of users.
-    pub(super) fn take_in(&mut self, series: SeriesKey, version: u32, uses: impl Fn(Place) -> bool) -> Option<()> {
+    /// of the series end before it.
+    pub(super) fn take_in(
+        &mut self,
+        series: SeriesKey,
+        version: u32,
+        uses: impl Fn(Place) -> bool,
+    ) -> Result<(), TableError> {
         let mut taking = Taking::new(series, version);
-        for (place, row) in (0..).map(Place).zip(&mut self.rows) {
-            if row.change != Change::Removed {
-                let users = self.users.after(&mut taking, row.users, uses(place))?;
-                if users != { row.users } {
-                    (row.users, row.change) = (users, Change::Changed);
+        let (rows, users) = (self.rows.get_mut(), self.users.get_mut());
+        for first in (0..rows.len()).step_by(Pages::<Row>::PAGE_ROWS as usize) {
+            for (place, row) in (first..).zip(rows.read(first..first + Pages::<Row>::PAGE_ROWS)?) {
+                if row.change == Change::Removed {
+                    continue;
+                }
+                let after = users.after(&mut taking, row.users, uses(Place(place as u32)))?;
+                if after != row.users {
+                    rows.set(place, &Row { users: after, change: Change::Changed, ..row })?;
+                    self.has_changed = true;
                 }
             }
         }
-        Some(())
+        Ok(())
     }
 
-    /// Removes the records that are to go.
-    pub(super) fn remove(&mut self, goes: impl Fn(&Row) -> bool) {
-        for row in &mut self.rows {
-            if row.change != Change::Removed && goes(row) {
-                (row.change, self.removed) = (Change::Removed, self.removed + 1);
+    /// Removes the records with these numbers.
+    pub(super) fn remove(&mut self, goes: &Numbers) -> io::Result<()> {
+        let rows = self.rows.get_mut();
+        for first in (0..rows.len()).step_by(Pages::<Row>::PAGE_ROWS as usize) {
+            for (place, row) in (first..).zip(rows.read(first..first + Pages::<Row>::PAGE_ROWS)?) {
+                if row.change != Change::Removed && goes.contains(row.number) {
+                    rows.set(place, &Row { change: Change::Removed, ..row })?;
+                    self.removed += 1;
+                    self.has_changed = true;
+                }
             }
         }
-        let rows = &self.rows;
-        self.by_name.retain(|place| rows[*place as usize].change != Change::Removed);
+        Ok(())
     }
 
     /// A record as the index has it.
-    pub(super) fn facts_of(&self, row: &Row) -> ContainerFacts {
+    pub(super) fn facts_of(&self, row: &Row) -> io::Result<ContainerFacts> {
         let (retired_chunks, retired_bytes) = match row.state {
             ContainerState::Live => (0, 0),
             _ => (row.chunks, row.bytes),
         };
-        ContainerFacts {
-            id: self.id_of(row),
+        Ok(ContainerFacts {
+            id: row.id,
             state: row.state,
             layout: row.layout,
             chunks: row.chunks,
@@ -259,25 +378,24 @@ impl ContainerTable {
             object_bytes: row.object_bytes,
             retired_chunks,
             retired_bytes,
-            users: self.users.list(row.users).to_vec(),
-            forwards: self.forwards_of(row).to_vec(),
-        }
+            users: self.users.lock().list(row.users)?,
+            forwards: self.forwards_of(row)?,
+        })
     }
 
     /// The changes: records, and numbers that have none any more.
-    pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Option<ContainerFacts>)> {
-        let changed = self.rows.iter().filter(|row| row.change != Change::None);
-        changed.map(|row| (row.number, (row.change == Change::Changed).then(|| self.facts_of(row))))
+    pub(super) fn changes(&self) -> impl Iterator<Item = io::Result<(u32, Option<ContainerFacts>)>> {
+        let changed = self.all_rows().filter(|row| !matches!(row, Ok((_, row)) if row.change == Change::None));
+        changed.map(|row| {
+            let (_, row) = row?;
+            let facts = (row.change == Change::Changed).then(|| self.facts_of(&row)).transpose()?;
+            Ok((row.number, facts))
+        })
     }
 
     pub(super) fn has_changed(&self) -> bool {
-        self.rows.iter().any(|row| row.change != Change::None)
+        self.has_changed
     }
-}
-
-/// A name in an order of its own.
-fn by_name(row: &Row) -> (ContainerKind, u32, u32) {
-    (row.kind, row.job, row.seq)
 }
 
 /// Some of the records.
@@ -341,8 +459,10 @@ mod tests {
         fn what_was_taken_is_there_until_it_is_removed(
             all in proptest::collection::vec(facts(), 0..60),
             removed in proptest::collection::btree_set(0u32..60, 0..30),
+            // With little memory, most names are in a file.
+            memory in prop_oneof![Just(0usize), Just(1 << 20)],
         ) {
-            let mut table = ContainerTable::with_capacity(0);
+            let mut table = ContainerTable::new(&std::env::temp_dir(), memory);
             let mut records: BTreeMap<u32, ContainerFacts> = BTreeMap::new();
             for (number, facts) in (0..).map(|number| number * 3).zip(all) {
                 if records.values().all(|other| other.id != facts.id) {
@@ -352,22 +472,30 @@ mod tests {
             }
             table.sort();
             prop_assert!(!table.has_changed());
-            table.remove(|row| removed.contains(&(row.number / 3)));
-            let gone: Vec<u32> = records.keys().copied().filter(|number| removed.contains(&(number / 3))).collect();
-            prop_assert!(table.changes().eq(gone.iter().map(|number| (*number, None))));
+            let goes: Numbers = removed.iter().map(|number| number * 3).collect();
+            table.remove(&goes).expect("written");
+            let gone: Vec<u32> = records.keys().copied().filter(|number| goes.contains(*number)).collect();
+            let changes: Vec<_> = table.changes().collect::<io::Result<_>>().expect("read");
+            prop_assert!(changes.into_iter().eq(gone.iter().map(|number| (*number, None))));
             for number in gone {
                 let facts = records.remove(&number).expect("it is there");
-                prop_assert!(table.find(&facts.id).is_none() && table.find_number(number).is_none());
+                prop_assert!(table.find(&facts.id).expect("read").is_none());
+                prop_assert!(table.find_number(number).expect("read").is_none());
             }
-            let there: Vec<_> = table.rows().map(|(_, row)| (row.number, table.facts_of(row))).collect();
-            prop_assert_eq!(table.len(), there.len());
+            let there: Vec<_> = table
+                .rows()
+                .map(|row| row.and_then(|row| Ok((row.number, table.facts_of(&row)?))))
+                .collect::<io::Result<_>>()
+                .expect("read");
+            prop_assert_eq!(table.len(), there.len() as u64);
             prop_assert_eq!(there, records.clone().into_iter().collect::<Vec<_>>());
             for (number, facts) in &records {
-                let place = table.find(&facts.id).expect("it is there");
-                prop_assert_eq!({ table.row(place).number }, *number);
-                prop_assert_eq!(table.find_number(*number), Some(place));
+                let (place, row) = table.find(&facts.id).expect("read").expect("it is there");
+                prop_assert_eq!(row.number, *number);
+                let by_number = table.find_number(*number).expect("read").expect("it is there");
+                prop_assert_eq!(by_number.0, place);
             }
-            prop_assert!(table.find(&id(9, 1)).is_none());
+            prop_assert!(table.find(&id(9, 1)).expect("read").is_none());
         }
     }
 }

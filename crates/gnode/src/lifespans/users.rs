@@ -1,82 +1,98 @@
-//! The lifespans of containers. Every distinct list of lifespans is stored once, and containers
-//! have its number.
+//! The lifespans of containers. Containers have the place of their list.
 //!
 //! Most containers of a job are used by the same versions, so there are few lists however many
 //! containers there are. The changes by a new version, and the needs of versions, are computed for
 //! lists instead of containers.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
 
 use larder_format::ids::SeriesKey;
 use larder_format::index_tables::{Lifespan, SeriesLifespans};
 
-/// The number of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UsersId(u32);
-
-type List = Arc<[SeriesLifespans]>;
+use super::TableError;
+use super::lists::{ListId, Lists, Memo};
 
 /// All lists.
-#[derive(Debug, Default)]
-pub(super) struct Users {
-    lists: Vec<List>,
-    ids: HashMap<List, UsersId>,
-    bytes: u64,
-}
-
-/// Bytes of a list beside its entries, in the vector and in the map.
-const LIST_BYTES: usize = 96;
+#[derive(Debug)]
+pub(super) struct Users(Lists);
 
 impl Users {
-    /// The number of a list; `None` when there are 2^32 others.
-    pub(super) fn id_of(&mut self, list: &[SeriesLifespans]) -> Option<UsersId> {
-        if let Some(id) = self.ids.get(list) {
-            return Some(*id);
-        }
-        let id = UsersId(u32::try_from(self.lists.len()).ok()?);
-        let list: List = list.into();
-        let spans: usize = list.iter().map(|user| user.lifespans.capacity()).sum();
-        self.bytes += (LIST_BYTES + size_of_val(&*list) + spans * size_of::<Lifespan>()) as u64;
-        self.lists.push(list.clone());
-        self.ids.insert(list, id);
-        Some(id)
+    /// No lists. They take about `memory` bytes at most.
+    pub(super) fn new(folder: &Path, memory: usize) -> Self {
+        Self(Lists::new(folder, memory))
+    }
+
+    /// The place of a list.
+    pub(super) fn place_of(&mut self, list: &[SeriesLifespans]) -> Result<ListId, TableError> {
+        self.0.place_of(&encode(list)?)
     }
 
     /// A list.
-    pub(super) fn list(&self, id: UsersId) -> &[SeriesLifespans] {
-        self.lists.get(id.0 as usize).map_or(&[], |list| list)
-    }
-
-    /// A value that is computed for each list, to be read by its number.
-    pub(super) fn map<T>(&self, mut of_list: impl FnMut(&[SeriesLifespans]) -> T) -> OfLists<T> {
-        OfLists(self.lists.iter().map(|list| of_list(list)).collect())
+    pub(super) fn list(&mut self, place: ListId) -> io::Result<Vec<SeriesLifespans>> {
+        Ok(decode(&self.0.list(place)?))
     }
 
     /// The list that follows from a list when a version of a series is ingested, which uses its
-    /// containers or does not. `None` when there are 2^32.
-    pub(super) fn after(&mut self, taking: &mut Taking, id: UsersId, is_used: bool) -> Option<UsersId> {
-        let known = if is_used { &mut taking.used } else { &mut taking.unused };
-        if let Some(Some(after)) = known.get(id.0 as usize) {
-            return Some(*after);
-        }
-        let list = self.lists.get(id.0 as usize)?;
-        let after = match is_used {
-            true => begun(list, taking.series, taking.version),
-            false => ended(list, taking.series, taking.version),
-        };
-        let after = after.map_or(Some(id), |list| self.id_of(&list))?;
-        if known.len() <= id.0 as usize {
-            known.resize(id.0 as usize + 1, None);
-        }
-        known[id.0 as usize] = Some(after);
-        Some(after)
+    /// containers or does not.
+    pub(super) fn after(&mut self, taking: &mut Taking, place: ListId, is_used: bool) -> Result<ListId, TableError> {
+        let Taking { series, version, used, unused } = taking;
+        let known = if is_used { used } else { unused };
+        known.of(place, || {
+            let list = self.list(place)?;
+            let after = match is_used {
+                true => begun(&list, *series, *version),
+                false => ended(&list, *series, *version),
+            };
+            after.map_or(Ok(place), |list| self.place_of(&list))
+        })
     }
 
-    /// Bytes that they take, about.
+    /// Bytes of all lists, wherever they are.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.0.bytes()
     }
+
+    /// Bytes that are in memory.
+    #[cfg(test)]
+    pub(super) fn bytes_in_memory(&self) -> usize {
+        self.0.bytes_in_memory()
+    }
+}
+
+/// Numbers of a series: its key, and how many lifespans follow.
+const SERIES_WORDS: usize = 5;
+/// Numbers of a lifespan: its first version, whether it has a last one, and that.
+const LIFESPAN_WORDS: usize = 3;
+
+fn encode(list: &[SeriesLifespans]) -> Result<Vec<u32>, TableError> {
+    let mut words = Vec::new();
+    for SeriesLifespans { series, lifespans } in list {
+        let (key, _) = series.0.as_chunks();
+        words.extend(key.iter().map(|word| u32::from_le_bytes(*word)));
+        words.push(u32::try_from(lifespans.len()).map_err(|_| TableError::Full)?);
+        for Lifespan { first, last } in lifespans {
+            words.extend([*first, u32::from(last.is_some()), last.unwrap_or(0)]);
+        }
+    }
+    Ok(words)
+}
+
+fn decode(mut words: &[u32]) -> Vec<SeriesLifespans> {
+    let mut list = Vec::new();
+    while let Some(([key @ .., count], rest)) = words.split_first_chunk::<SERIES_WORDS>() {
+        let mut series = [0; 16];
+        series.as_chunks_mut().0.iter_mut().zip(key).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+        let (lifespans, rest) = rest.split_at(rest.len().min(*count as usize * LIFESPAN_WORDS));
+        let (lifespans, _) = lifespans.as_chunks::<LIFESPAN_WORDS>();
+        let lifespans = lifespans.iter().map(|[first, has_last, last]| {
+            let last = (*has_last == 1).then_some(*last);
+            Lifespan { first: *first, last }
+        });
+        list.push(SeriesLifespans { series: SeriesKey(series), lifespans: lifespans.collect() });
+        words = rest;
+    }
+    list
 }
 
 /// A version that is ingested, and the new lists so far.
@@ -84,25 +100,14 @@ impl Users {
 pub(super) struct Taking {
     series: SeriesKey,
     version: u32,
-    used: Vec<Option<UsersId>>,
-    unused: Vec<Option<UsersId>>,
+    used: Memo<ListId>,
+    unused: Memo<ListId>,
 }
 
 impl Taking {
     /// A version to be ingested, under this number.
     pub(super) fn new(series: SeriesKey, version: u32) -> Self {
-        Self { series, version, used: Vec::new(), unused: Vec::new() }
-    }
-}
-
-/// A value for each list.
-#[derive(Debug)]
-pub(super) struct OfLists<T>(Vec<T>);
-
-impl<T: Copy> OfLists<T> {
-    /// The value of this list; none for a younger list.
-    pub(super) fn of(&self, id: UsersId) -> Option<T> {
-        self.0.get(id.0 as usize).copied()
+        Self { series, version, used: Memo::new(), unused: Memo::new() }
     }
 }
 
@@ -132,4 +137,30 @@ fn ended(users: &[SeriesLifespans], series: SeriesKey, version: u32) -> Option<V
     // and this one.
     users[place].lifespans.last_mut()?.last = Some(version.saturating_sub(1));
     Some(users)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lists_are_read_as_they_were_written(
+            list in proptest::collection::vec(
+                (any::<u8>(), proptest::collection::vec((any::<u32>(), any::<Option<u32>>()), 0..4)),
+                0..4,
+            ),
+        ) {
+            let list: Vec<SeriesLifespans> = list
+                .into_iter()
+                .map(|(series, lifespans)| SeriesLifespans {
+                    series: SeriesKey([series; 16]),
+                    lifespans: lifespans.into_iter().map(|(first, last)| Lifespan { first, last }).collect(),
+                })
+                .collect();
+            prop_assert_eq!(decode(&encode(&list).expect("short")), list);
+        }
+    }
 }

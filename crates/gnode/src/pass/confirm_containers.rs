@@ -28,13 +28,16 @@ pub(super) async fn ask_for_forwards(
     if !repository.keeps(Rule::ForwardsThere) {
         return Ok(());
     }
-    let forwards: BTreeSet<ContainerId> =
-        proposal.doomed_ids().flat_map(|id| known_versions.forwards_of(&id)).collect();
+    let mut forwards: BTreeSet<ContainerId> = BTreeSet::new();
+    for id in proposal.doomed_ids() {
+        forwards.extend(known_versions.forwards_of(&id)?);
+    }
+    if forwards.is_empty() {
+        return Ok(());
+    }
     // A container that is no longer needed may forward to one that is gone.
-    let needed: Vec<ContainerId> = match forwards.is_empty() {
-        true => return Ok(()),
-        false => known_versions.used().filter(|id| forwards.contains(id)).collect(),
-    };
+    let is_one = |id: &Result<ContainerId, PassError>| id.as_ref().map_or(true, |id| forwards.contains(id));
+    let needed: Vec<ContainerId> = known_versions.used()?.filter(is_one).collect::<Result<_, _>>()?;
     let look = repository.look_for_containers(needed, |id, presence| {
         if presence != Presence::Present {
             proposal.miss(id);

@@ -13,6 +13,7 @@ use larder_store::survey::{ListedContainer, ListedJob};
 use super::delete_candidates::DeleteCandidates;
 use super::plan::Plan;
 use super::report::{Kept, OpenUploads, WaitingSpace};
+use crate::error::PassError;
 use crate::known_versions::run_ids;
 use crate::reclaim::RetentionView;
 
@@ -296,9 +297,16 @@ impl Proposal {
     }
 
     /// To be called before versions are read: tells which of the listed containers the index has.
-    pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
-        self.uploads.retain(|id, _| !has_record(id));
-        self.candidates.note_recorded(has_record);
+    pub(super) fn note_recorded(
+        &mut self,
+        has_record: impl Fn(&ContainerId) -> Result<bool, PassError>,
+    ) -> Result<(), PassError> {
+        for id in self.uploads.keys().copied().collect::<Vec<_>>() {
+            if has_record(&id)? {
+                self.uploads.remove(&id);
+            }
+        }
+        self.candidates.note_recorded(has_record)
     }
 
     /// Unneeded containers that no index ever had. References to them may only be hidden.
@@ -326,15 +334,13 @@ impl Proposal {
         self.candidates.extend(containers);
     }
 
-    /// Containers that retained versions use.
-    pub(super) fn keep(&mut self, containers: impl IntoIterator<Item = ContainerId>) {
-        for container in containers {
-            self.uploads.remove(&container);
-            let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-            let is_gone = !self.candidates.strike(&container) && was_listed && self.is_free(&container);
-            if is_gone && !self.late.contains(&container) {
-                self.missing.insert(container);
-            }
+    /// A container that retained versions use.
+    pub(super) fn keep(&mut self, container: ContainerId) {
+        self.uploads.remove(&container);
+        let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
+        let is_gone = !self.candidates.strike(&container) && was_listed && self.is_free(&container);
+        if is_gone && !self.late.contains(&container) {
+            self.missing.insert(container);
         }
     }
 
@@ -425,11 +431,11 @@ impl Proposal {
     /// A version is retained, and uses these containers.
     pub(super) fn retain(&mut self, version: Pin, containers: impl IntoIterator<Item = ContainerId>) {
         self.retained.insert(version);
-        self.keep(containers);
+        containers.into_iter().for_each(|container| self.keep(container));
     }
 
-    /// A generation that is retained uses these containers. `had_record` says which of them the
-    /// index of this pass, or an earlier generation, has named: they are not new.
+    /// A generation that is retained uses these containers. With each is whether the index of this
+    /// pass, or an earlier generation, has named it: it is not new.
     ///
     /// A generation may be retained for a lease alone, of a version that is marked or has a newer
     /// one. Its containers may have been collected before that lease existed: the job looks, and
@@ -439,23 +445,21 @@ impl Proposal {
         version: Pin,
         generation: u32,
         why: Retained,
-        containers: impl IntoIterator<Item = ContainerId>,
-        had_record: impl Fn(&ContainerId) -> bool,
+        containers: &[(ContainerId, bool)],
     ) {
-        let containers: Vec<ContainerId> = containers.into_iter().collect();
         let was_there = self.before.registers.get(&version).is_some_and(|before| before.contains(&generation));
-        for container in &containers {
+        for (container, had_record) in containers {
             if was_there {
                 self.late.remove(container);
-            } else if !had_record(container) && !self.missing.contains(container) {
+            } else if !had_record && !self.missing.contains(container) {
                 self.late.insert(*container);
             }
         }
         match why {
-            Retained::Holds => self.retain(version, containers),
+            Retained::Holds => self.retain(version, containers.iter().map(|(container, _)| *container)),
             Retained::Named => {
                 self.retain(version, []);
-                for container in &containers {
+                for (container, _) in containers {
                     self.candidates.strike(container);
                 }
             }
@@ -522,8 +526,8 @@ impl Proposal {
         registers: &BTreeMap<Pin, Vec<u32>>,
         closed: &HashSet<JobId>,
         needs: &IndexNeeds,
-        has_record: impl Fn(&ContainerId) -> bool,
-    ) -> Decision {
+        has_record: impl Fn(&ContainerId) -> Result<bool, PassError>,
+    ) -> Result<Decision, PassError> {
         let missing = self.missing(needs.missing);
         let is_searched = self.is_searched(needs);
         let Self { before, leases, candidates, unknown, holding, aborted, missing: unseen, .. } = self;
@@ -541,8 +545,12 @@ impl Proposal {
         let mut containers: Vec<_> = candidates.unneeded().filter(|container| may_go(&container.id)).collect();
         containers.sort_by_key(|container| container.id);
         let goes = |id: &ContainerId| containers.binary_search_by_key(id, |container| container.id).is_ok();
-        let is_left = |id: &&ContainerId| !goes(id) && !has_record(id);
-        let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
+        let mut waiting: HashSet<JobId> = HashSet::new();
+        for id in unknown.iter().filter(|id| !goes(id)) {
+            if !waiting.contains(&id.job) && !has_record(id)? {
+                waiting.insert(id.job);
+            }
+        }
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
         for (job, listed) in &leases.jobs {
             // Leases of settled jobs no longer count. Those of closed jobs go with everything else.
@@ -587,6 +595,8 @@ impl Proposal {
         // Readers of the index that it is based on may still use them for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
         let (without_meaning, index_marks) = (before.without_meaning, Vec::new());
-        Decision { containers, removals, superseded, runs, indexes, index_marks, without_meaning, superseded_runs }
+        let decision =
+            Decision { containers, removals, superseded, runs, indexes, index_marks, without_meaning, superseded_runs };
+        Ok(decision)
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use larder_format::ids::ContainerId;
 use larder_store::survey::ListedContainer;
 
+use crate::error::PassError;
 use crate::ingest::Numbers;
 
 /// See the module header.
@@ -36,9 +37,16 @@ impl DeleteCandidates {
     }
 
     /// Notes which of the listed containers the index has.
-    pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
-        let recorded = (0..).zip(&self.listed).filter(|(_, container)| has_record(&container.id));
-        recorded.for_each(|(place, _)| self.recorded.insert(place));
+    pub(super) fn note_recorded(
+        &mut self,
+        has_record: impl Fn(&ContainerId) -> Result<bool, PassError>,
+    ) -> Result<(), PassError> {
+        for (place, container) in (0..).zip(&self.listed) {
+            if has_record(&container.id)? {
+                self.recorded.insert(place);
+            }
+        }
+        Ok(())
     }
 
     /// Unneeded containers that were listed and that the index never had.

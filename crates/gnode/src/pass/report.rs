@@ -129,7 +129,7 @@ pub struct PassReport {
     /// New containers that cannot be read: their chunks are not in the index, and are neither
     /// shared nor retired.
     pub unlisted: Vec<ContainerId>,
-    /// Bytes of memory of its table of containers, about, beside the limit for other tables.
+    /// Bytes of its table of containers, in memory and in temporary files, about.
     pub table_bytes: u64,
     /// The number of the index that was rebuilt first because it was lost.
     pub rebuilt: Option<u64>,

@@ -165,7 +165,7 @@ impl Pass<'_> {
         let mut known_versions = KnownVersions::load(self.index_work(), &self.base).await?;
         known_versions.note_made(made_ms);
         known_versions.note_settled(seen.settled);
-        proposal.note_recorded(|container| known_versions.has_record(container));
+        proposal.note_recorded(|container| known_versions.has_record(container))?;
         let prover = Prover::new(copying(self.context, options.threads), self.index_work(), options.prove_max);
         let Versions { manifests_read, unproved } =
             survey.versions(&registers, prover, &mut known_versions, &mut proposal).await?;
@@ -211,7 +211,7 @@ impl Pass<'_> {
         let searched = proposal.searched(&needs.searched);
         let (kept, live_jobs, open_uploads) = (proposal.kept(), proposal.live() as u64, proposal.open_uploads());
         let mut decision =
-            proposal.decide(&registers, &closed, &needs, |container| known_versions.has_record(container));
+            proposal.decide(&registers, &closed, &needs, |container| known_versions.has_record(container))?;
         decision.index_marks = self.marks.iter().copied().filter(|number| *number < self.base.number).collect();
 
         let has_news = !decision.is_empty() || known_versions.has_new();
@@ -235,10 +235,6 @@ impl Pass<'_> {
             table_bytes: known_versions.table_bytes(),
             ..PassReport::without_pass()
         };
-        if report.table_bytes > options.memory as u64 {
-            let (bytes, memory) = (report.table_bytes, options.memory);
-            tracing::warn!(bytes, memory, "the table of containers takes more memory than all other tables may");
-        }
         Ok(Decided { report, decision, has_news, known_versions, tasks, search, searched })
     }
 

@@ -345,10 +345,14 @@ impl Survey<'_> {
                 let why = if holds { Retained::Holds } else { Retained::Named };
                 // Retired containers are kept for no version. Their forward targets are kept all
                 // the same.
-                let there = contents.containers.iter().map(|usage| usage.container);
-                let there = there.filter(|container| !known_versions.is_retired(container));
-                proposal
-                    .retain_generation(pin, *generation, why, there, |container| known_versions.has_record(container));
+                let mut there = Vec::new();
+                for usage in &contents.containers {
+                    let container = usage.container;
+                    if !known_versions.is_retired(&container)? {
+                        there.push((container, known_versions.has_record(&container)?));
+                    }
+                }
+                proposal.retain_generation(pin, *generation, why, &there);
             }
             if !self.repository.keeps(Rule::AbortedGenerationStays) {
                 proposal.drop_aborted(pin, &aborted);
@@ -360,7 +364,7 @@ impl Survey<'_> {
             for (at, Generation { generation, contents, is_refuted, .. }) in committed.into_iter().enumerate() {
                 let holds = holding == Some(at);
                 if holds && (is_alone || is_only || known_versions.knows(&pin, generation)) {
-                    known_versions.ingest(pin, generation, generation > 0, contents);
+                    known_versions.ingest(pin, generation, generation > 0, contents)?;
                 } else if is_refuted {
                     known_versions.hold_aside(&contents);
                 } else {
@@ -368,8 +372,10 @@ impl Survey<'_> {
                 }
             }
         }
-        proposal.doom(known_versions.prune(&|container| proposal.is_free(container)));
-        proposal.keep(known_versions.used());
+        proposal.doom(known_versions.prune(&|container| proposal.is_free(container))?);
+        for container in known_versions.used()? {
+            proposal.keep(container?);
+        }
         Ok(seen)
     }
 
@@ -440,7 +446,7 @@ impl Survey<'_> {
             let Generation { generation, manifest, is_proved, is_refuted, .. } = &mut above[at];
             let Some(candidate) = manifest.take() else { continue };
             let Some(truth) = below[0].manifest.clone() else { continue };
-            let forwards = forwards_of(&candidate, known_versions);
+            let forwards = forwards_of(&candidate, known_versions)?;
             let Some(why) = prover.prove(&candidate, Known { truth, forwards }).await? else {
                 *is_proved = true;
                 if above[at].supersedes == Supersedes::Older {
@@ -520,10 +526,14 @@ pub(super) struct Versions {
 }
 
 /// The retired containers that a manifest names, with those that hold their chunks now.
-fn forwards_of(manifest: &Manifest, known_versions: &KnownVersions) -> Forwards {
-    let named = manifest.containers.iter().map(|usage| usage.container);
-    let retired = named.filter(|container| known_versions.is_retired(container));
-    retired.map(|container| (container, known_versions.forwards_of(&container))).collect()
+fn forwards_of(manifest: &Manifest, known_versions: &KnownVersions) -> Result<Forwards, PassError> {
+    let mut forwards = Forwards::default();
+    for usage in &manifest.containers {
+        if known_versions.is_retired(&usage.container)? {
+            forwards.insert(usage.container, known_versions.forwards_of(&usage.container)?);
+        }
+    }
+    Ok(forwards)
 }
 
 /// The generations of a version that were read, from the newest down.

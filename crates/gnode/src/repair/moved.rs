@@ -13,6 +13,7 @@ use futures::StreamExt;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_manifest::ContainerList;
 use larder_format::index_tables::{ChunkKey, ContainerState};
+use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::Register;
 use larder_format::names;
@@ -100,7 +101,14 @@ pub(super) struct Found {
 /// names. Those are containers that tasks wrote, and of backups whose version is forgotten or was
 /// rewritten since chunks were redirected there. To be called when all versions are ingested.
 pub(super) async fn look(repository: &Repository, known_versions: &mut KnownVersions) -> Result<Search, PassError> {
-    let named: HashMap<ContainerId, u32> = known_versions.containers().map(|(number, id)| (id, number)).collect();
+    let (mut named, mut arranged): (HashMap<ContainerId, u32>, Vec<(ContainerId, u32)>) = Default::default();
+    for container in known_versions.containers() {
+        let (number, id, layout) = container?;
+        named.insert(id, number);
+        if layout == Layout::Lifecycle {
+            arranged.push((id, number));
+        }
+    }
     let mut listed = list(repository).await?;
     let is_data = |id: &ContainerId| id.kind == ContainerKind::Data;
     let is_gone = |id: &ContainerId, listed: &HashSet<ContainerId>| is_data(id) && !listed.contains(id);
@@ -118,9 +126,8 @@ pub(super) async fn look(repository: &Repository, known_versions: &mut KnownVers
     let gone: HashMap<ContainerId, u32> =
         named.iter().filter(|(id, _)| is_gone(id, &listed)).map(|(id, number)| (*id, *number)).collect();
     let counting = [known_versions.counting(), known_versions.counting_arranged()].concat();
-    let in_place = known_versions.arranged().filter(|(_, id)| listed.contains(id)).map(|(number, id)| (id, number));
-    let in_place = in_place.collect();
-    let arranged_gone = known_versions.arranged().map(|(_, id)| id).filter(|id| gone.contains_key(id)).collect();
+    let in_place = arranged.iter().filter(|(id, _)| listed.contains(id)).copied().collect();
+    let arranged_gone = arranged.into_iter().map(|(id, _)| id).filter(|id| gone.contains_key(id)).collect();
     let mut search = Search { gone, in_place, counting, arranged_gone, ..Search::default() };
     let is_unnamed = |id: &ContainerId| is_data(id) && !named.contains_key(id);
     let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(is_unnamed).collect();
@@ -132,7 +139,7 @@ pub(super) async fn look(repository: &Repository, known_versions: &mut KnownVers
             Ok(index) => {
                 let bytes = index.chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
                 let chunks = u32::try_from(index.chunks.len()).unwrap_or(u32::MAX);
-                search.unnamed.extend(known_versions.ingest_unnamed(id, chunks, bytes, index.object_len));
+                search.unnamed.extend(known_versions.ingest_unnamed(id, chunks, bytes, index.object_len)?);
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container that no version names cannot be read");

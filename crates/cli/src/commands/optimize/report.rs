@@ -138,10 +138,6 @@ impl Shown<'_> {
         print_unproved(pass, out)?;
         print_waiting(pass, out)?;
         print_open(pass, args, out)?;
-        if pass.table_bytes > self.options.pass.memory as u64 {
-            let table = sizes::show(pass.table_bytes);
-            out.warn(&format!("the table of containers took about {table} of memory, in addition to --memory"));
-        }
         for name in reclaim::names(&pass.unlisted) {
             out.warn(&format!("{name} cannot be read and is not in the index; `larder check --read-data` says more"));
         }
