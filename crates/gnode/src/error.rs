@@ -72,6 +72,19 @@ pub enum PassError {
     /// The index holds something that this pass does not know how to keep.
     #[error("the index has tables that this program does not know how to keep; nothing was deleted")]
     UnknownTables,
+    /// What a pass always holds in memory takes more than it may.
+    #[error(
+        "a pass over this repository needs {} MiB of memory for tables, and may take {} MiB; \
+         tables have half of --memory",
+        needed.div_ceil(1 << 20),
+        memory >> 20
+    )]
+    TooLittleMemory {
+        /// Bytes that it may take for tables.
+        memory: u64,
+        /// Bytes that it needs.
+        needed: u64,
+    },
     /// No thread could be started for compressing.
     #[error("no thread could be started; is there a limit on threads or memory?")]
     NoThreads,
@@ -103,7 +116,7 @@ impl PassError {
             Self::Overtaken => ErrorKind::LostRace,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::UnknownTables | Self::ForeignIndex { .. } => ErrorKind::Precondition,
-            Self::NoThreads => ErrorKind::Resource,
+            Self::NoThreads | Self::TooLittleMemory { .. } => ErrorKind::Resource,
             Self::WorkerDied | Self::Unannounced => ErrorKind::Bug,
             Self::Index(error) => error.kind(),
             Self::Repository(error) => error.kind(),

@@ -36,6 +36,8 @@ fn every_error_has_its_kind() {
         PassError::LostIndex => PassError::LostIndex, ErrorKind::Damaged;
         PassError::UnknownTables => PassError::UnknownTables, ErrorKind::Precondition;
         PassError::NoThreads => PassError::NoThreads, ErrorKind::Resource;
+        PassError::TooLittleMemory { .. } =>
+            PassError::TooLittleMemory { memory: 1, needed: 2 }, ErrorKind::Resource;
         PassError::WorkerDied => PassError::WorkerDied, ErrorKind::Bug;
         PassError::Unannounced => PassError::Unannounced, ErrorKind::Bug;
         PassError::Index(_) => PassError::Index(index()), ErrorKind::LostRace;

@@ -4,7 +4,6 @@
 //! read from the manifests, so an index that lags, or none, costs only reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io;
 
 use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::index_manifest::{IndexHead, IndexManifest, IndexedVersion, RunRef, Table, VersionState};
@@ -24,6 +23,7 @@ use crate::first_seen::earliest;
 use crate::ingest::Sketches;
 use crate::lifespans::{Lifespans, Numbers, TableError};
 use crate::reclaim::{RetentionView, Search};
+use crate::spilled::spilled;
 use crate::tables::IndexWork;
 
 /// Runs of the table at which it is rewritten as one. Every run is read by every pass.
@@ -477,11 +477,6 @@ impl KnownVersions {
         }
         Ok(Written { versions, runs, next_version, next_container, next_age, containers, ingested, sketches, ids })
     }
-}
-
-/// The table of containers is in temporary files, one of which failed.
-fn spilled(source: io::Error) -> IndexError {
-    IndexError::Spill { doing: "use", source }
 }
 
 /// `None` when the numbers are used up.

@@ -43,4 +43,5 @@ pub mod repair;
 pub mod retention;
 mod retries;
 pub mod roll_back;
+mod spilled;
 mod tables;

@@ -180,7 +180,7 @@ impl Lifespans {
         let mut new: Vec<ContainerUsage> = Vec::new();
         for usage in containers {
             if self.table.find(&usage.container)?.is_none() {
-                new.push(usage.clone());
+                new.push(*usage);
             }
         }
         new.sort_by_key(|usage| usage.container);

@@ -35,8 +35,34 @@ pub fn remembering(repository: &Repository, memory: usize) -> Repository {
 }
 
 /// The memory that [`remembering`] leaves for everything else.
-pub(crate) fn beside_tails(memory: usize) -> usize {
+fn beside_tails(memory: usize) -> usize {
     memory - memory / TAILS_ONE_IN
+}
+
+/// Bytes that a pass holds for each number of a container: a bit in each of up to eight sets.
+const NUMBER_BYTES: u64 = 1;
+/// Bytes that a pass holds for each version of the index, in its rows and listings, about.
+const VERSION_BYTES: u64 = 800;
+
+/// The memory for tables, of all that a pass over this index may take. Sets of container numbers
+/// and rows of versions are always in memory.
+///
+/// # Errors
+/// It does not suffice for these, and for the least that tables can do with.
+pub(crate) fn for_tables(memory: usize, manifest: &IndexManifest) -> Result<usize, PassError> {
+    let numbers = u64::from(manifest.head.next_container) * NUMBER_BYTES;
+    let fixed = numbers + manifest.versions.len() as u64 * VERSION_BYTES;
+    // Less than the least counts as the least.
+    let (memory, least) = (memory.max(MEMORY_MIN), beside_tails(MEMORY_MIN) as u64);
+    match (beside_tails(memory) as u64).checked_sub(fixed) {
+        Some(left) if left >= least => Ok(left as usize),
+        // The least has an eighth to spare.
+        _ if fixed <= least / 8 => Ok(least as usize),
+        _ => {
+            let needed = (least + fixed).div_ceil(TAILS_ONE_IN as u64 - 1) * TAILS_ONE_IN as u64;
+            Err(PassError::TooLittleMemory { memory: memory as u64, needed })
+        }
+    }
 }
 
 /// Threads of a merge at most.
@@ -143,4 +169,50 @@ pub(crate) async fn discard(repository: &Repository, runs: Vec<RunId>) -> Result
         repository.store().delete(&names::run(id)).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(containers: u32, versions: usize) -> IndexManifest {
+        let mut manifest = (*IndexSnapshot::empty().manifest).clone();
+        manifest.head.next_container = containers;
+        let row = larder_format::index_manifest::IndexedVersion {
+            number: 1,
+            series: larder_format::ids::SeriesKey([0; 16]),
+            job: larder_format::ids::JobId([0; 16]),
+            generation: 0,
+            state: larder_format::index_manifest::VersionState::Retained,
+            layout: larder_format::layout::Layout::Standard,
+            is_arranged: false,
+            is_carried: false,
+            is_proved: false,
+            is_settled: false,
+            seen_ms: 0,
+        };
+        manifest.versions = vec![row; versions];
+        manifest
+    }
+
+    #[test]
+    fn memory_that_cannot_suffice_is_refused_and_the_message_says_the_minimum() {
+        // A terabyte in nine hundred versions is no problem for the least.
+        assert_eq!(for_tables(MEMORY_MIN, &index(130_000, 900)).expect("enough"), 7 << 20);
+        // Nor are 100 TB in ten thousand for the default.
+        let left = for_tables(MEMORY_DEFAULT, &index(13_000_000, 10_000)).expect("enough");
+        assert_eq!(left, (42 << 20) - 13_000_000 - 8_000_000);
+        let large = index(40_000_000, 10_000);
+        let Err(PassError::TooLittleMemory { memory, needed }) = for_tables(MEMORY_DEFAULT, &large) else {
+            panic!("refused");
+        };
+        assert_eq!(memory, MEMORY_DEFAULT as u64);
+        // The minimum suffices, and a little less does not.
+        let needed = usize::try_from(needed).expect("small");
+        assert!(for_tables(needed, &large).expect("enough") >= 7 << 20);
+        assert!(for_tables(needed - 64, &large).is_err());
+        let message = for_tables(MEMORY_DEFAULT, &large).expect_err("refused").to_string();
+        let expected = "a pass over this repository needs 61 MiB of memory for tables, and may take 48 MiB";
+        assert!(message.starts_with(expected), "{message}");
+    }
 }

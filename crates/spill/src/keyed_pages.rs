@@ -193,6 +193,16 @@ impl<R: KeyedRow> KeyedPages<R> {
         self.pages.read(rows)
     }
 
+    /// Replaces the row with this number, but not its key. After [`Self::merge`].
+    pub fn replace(&mut self, number: u64, row: R) -> io::Result<()> {
+        if !self.runs.is_empty() {
+            return self.pages.set(number, &row);
+        }
+        let place = usize::try_from(number).ok().and_then(|number| self.collected.get_mut(number));
+        *place.ok_or(io::ErrorKind::UnexpectedEof)? = row;
+        Ok(())
+    }
+
     /// Whether some of it was too much for the memory.
     pub fn has_spilled(&self) -> bool {
         self.pages.has_spilled()
@@ -340,6 +350,11 @@ mod tests {
                 prop_assert_eq!(found, expected.get(&key).copied());
             }
             rows.merge().expect("merged");
+            for (number, (key, value)) in (0..).zip(&mut expected) {
+                *value ^= 1;
+                rows.replace(number, Pair(*key, *value)).expect("written");
+            }
+            prop_assert!(rows.replace(expected.len() as u64, Pair(0, 0)).is_err());
             let all: Vec<_> = rows.read(0..u64::MAX).expect("read").into_iter().map(|row| (row.0, row.1)).collect();
             prop_assert_eq!(rows.read(3..5).expect("read").len(), all.len().saturating_sub(3).min(2));
             prop_assert!(all.into_iter().eq(expected));

@@ -358,16 +358,25 @@ impl Store {
     /// names.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let mut listed: Vec<Listed> = Vec::new();
+        self.list_each(prefix, |object| listed.push(object)).await?;
+        listed.sort_unstable();
+        Ok(listed)
+    }
+
+    /// The same, but `each` gets the objects one by one, in the order of the store. Nothing of them
+    /// is kept.
+    pub async fn list_each(&self, prefix: &str, mut each: impl FnMut(Listed)) -> Result<(), StoreError> {
         let mut listing = self.list_stream(prefix);
         while let Some(item) = listing.next().await {
             match (item, &self.unlisted) {
-                (Ok(object), _) => listed.push(object),
-                (Err(error), Some(unlisted)) if error.is_unlisted() => listed.extend(unlisted.note(error)),
+                (Ok(object), _) => each(object),
+                (Err(error), Some(unlisted)) if error.is_unlisted() => {
+                    unlisted.note(error).into_iter().for_each(&mut each);
+                }
                 (Err(error), _) => return Err(error),
             }
         }
-        listed.sort_unstable();
-        Ok(listed)
+        Ok(())
     }
 
     /// Lists the objects below a folder one by one, in the order of the store.

@@ -11,6 +11,9 @@ use larder_format::lease::{LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::names::{self, LeaseObject};
 
+use parking_lot::Mutex;
+
+use crate::Listed;
 use crate::StoreErrorKind;
 use crate::forget_marks::{OwnedVersion, read_if_there};
 use crate::repository::{Repository, RepositoryError, random};
@@ -66,26 +69,27 @@ pub struct ListedContainer {
 impl Repository {
     /// Lists the containers that one job uploaded.
     pub async fn list_containers_of(&self, job: JobId) -> Result<Vec<ListedContainer>, RepositoryError> {
-        self.list_containers_of_timed(job, |_, _| ()).await
+        let [data, meta] = [ContainerKind::Data, ContainerKind::Meta].map(|kind| names::containers_of(kind, job));
+        self.collected(&data, &meta).await
     }
 
-    /// The same, and tells `each` when each of them was made by the store's clock; 0: the store
-    /// does not say.
+    /// The same, but `each` gets the containers, with the time when each was made by the store's
+    /// clock; 0: the store does not say.
     pub async fn list_containers_of_timed(
         &self,
         job: JobId,
-        each: impl FnMut(ContainerId, u64),
-    ) -> Result<Vec<ListedContainer>, RepositoryError> {
+        each: impl FnMut(ListedContainer, u64) + Send,
+    ) -> Result<(), RepositoryError> {
         let [data, meta] = [ContainerKind::Data, ContainerKind::Meta].map(|kind| names::containers_of(kind, job));
         self.list_containers_timed(&data, &meta, each).await
     }
 
-    /// Lists all containers, and tells `each` when each of them was made by the store's clock; 0:
-    /// the store does not say.
+    /// Lists all containers. `each` gets them one by one, in any order, with the time when each was
+    /// made by the store's clock; 0: the store does not say.
     pub async fn list_all_containers_timed(
         &self,
-        each: impl FnMut(ContainerId, u64),
-    ) -> Result<Vec<ListedContainer>, RepositoryError> {
+        each: impl FnMut(ListedContainer, u64) + Send,
+    ) -> Result<(), RepositoryError> {
         self.list_containers_timed(names::DATA, names::META, each).await
     }
 
@@ -94,16 +98,26 @@ impl Repository {
         &self,
         data: &str,
         meta: &str,
-        mut each: impl FnMut(ContainerId, u64),
-    ) -> Result<Vec<ListedContainer>, RepositoryError> {
+        each: impl FnMut(ListedContainer, u64) + Send,
+    ) -> Result<(), RepositoryError> {
         let store = self.store.without_cache();
-        let (data, meta) = futures::try_join!(store.list(data), store.list(meta))?;
-        let parsed = data.into_iter().chain(meta).filter_map(|object| {
-            let id = names::parse_container(&object.name)?;
-            each(id, object.modified_ms);
-            Some(ListedContainer { id, bytes: object.size })
-        });
-        Ok(parsed.collect())
+        let each = Mutex::new(each);
+        let note = |object: Listed| {
+            if let Some(id) = names::parse_container(&object.name) {
+                let mut each = each.lock();
+                each(ListedContainer { id, bytes: object.size }, object.modified_ms);
+            }
+        };
+        futures::try_join!(store.list_each(data, note), store.list_each(meta, note))?;
+        Ok(())
+    }
+
+    /// The containers of such a listing, in order of their ids.
+    async fn collected(&self, data: &str, meta: &str) -> Result<Vec<ListedContainer>, RepositoryError> {
+        let mut listed = Vec::new();
+        self.list_containers_timed(data, meta, |container, _| listed.push(container)).await?;
+        listed.sort_unstable_by_key(|container: &ListedContainer| container.id);
+        Ok(listed)
     }
 
     /// Lists everything below `jobs/`.
@@ -220,7 +234,7 @@ impl Repository {
 
     /// Lists all containers.
     pub async fn list_containers(&self) -> Result<Vec<ListedContainer>, RepositoryError> {
-        self.list_all_containers_timed(|_, _| ()).await
+        self.collected(names::DATA, names::META).await
     }
 
     /// Lists the numbers of all indexes, and the objects of all runs with their bytes.

@@ -118,7 +118,7 @@ fn history(versions: u32, containers: u32) -> impl Iterator<Item = (u32, Contain
             let last = (seq % 4 > 0 || version + 20 < versions).then_some(version + if seq % 4 > 0 { 0 } else { 20 });
             let lifespans = vec![Lifespan { first: version + 1, last: last.map(|last| last + 1) }];
             let number = version * containers + seq;
-            let is_gone = number % 100 == 0;
+            let is_gone = number.is_multiple_of(100);
             let facts = ContainerFacts {
                 id: usage_of(version as u8, seq).container,
                 state: if is_gone { ContainerState::Gone } else { ContainerState::Live },
@@ -152,7 +152,7 @@ fn work(versions: u32, containers: u32, memory: usize) -> Worked {
     let mut look = |lifespans: &Lifespans| in_memory = lifespans.bytes_in_memory().max(in_memory);
     for (number, facts) in history(versions, containers) {
         lifespans.push(number, &facts).expect("there is room");
-        if number % 1000 == 0 {
+        if number.is_multiple_of(1000) {
             look(&lifespans);
         }
     }

@@ -29,9 +29,10 @@ pub(super) async fn ask_for_forwards(
         return Ok(());
     }
     let mut forwards: BTreeSet<ContainerId> = BTreeSet::new();
-    for id in proposal.doomed_ids() {
+    proposal.each_doomed(|id| {
         forwards.extend(known_versions.forwards_of(&id)?);
-    }
+        Ok(())
+    })?;
     if forwards.is_empty() {
         return Ok(());
     }

@@ -144,8 +144,8 @@ impl Survey<'_> {
         proposal: &mut Proposal,
         registers: &Registers,
     ) -> Result<WaitingSpace, PassError> {
-        let unrecorded = proposal.unrecorded();
-        let jobs: BTreeSet<JobId> = unrecorded.iter().map(|container| container.id.job).collect();
+        let unrecorded = proposal.unrecorded()?;
+        let jobs: BTreeSet<JobId> = unrecorded.iter().map(|(container, _)| container.id.job).collect();
         let asked = jobs.into_iter().map(|job| {
             let proposal = &*proposal;
             async move { Ok::<_, PassError>((job, self.ask(job, proposal, registers).await?)) }
@@ -158,15 +158,14 @@ impl Survey<'_> {
         }
         drop(asked);
         let mut waiting = proposal.before().waiting;
-        for container in unrecorded {
-            let until_ms = proposal.before().young.get(&container.id).copied();
+        for (container, until_ms) in unrecorded {
             match (answers.get(&container.id.job), until_ms) {
                 (Some(Answer::AtOnce), _) | (Some(Answer::Over), None) => {}
                 (Some(Answer::Over), Some(until_ms)) => {
                     waiting.add(container.bytes, until_ms);
-                    proposal.spare(&container.id);
+                    proposal.spare(&container.id)?;
                 }
-                (Some(Answer::Runs) | None, _) => proposal.spare(&container.id),
+                (Some(Answer::Runs) | None, _) => proposal.spare(&container.id)?,
             }
         }
         Ok(waiting)

@@ -1,6 +1,6 @@
 //! Decides what a pass may delete, from its observations alone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId, RunId};
 use larder_format::index_manifest::{self, ContainerList, IndexedVersion, Reason};
@@ -10,7 +10,7 @@ use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
-use super::delete_candidates::DeleteCandidates;
+use super::delete_candidates::{ContainerListing, DeleteCandidates, Unrecorded};
 use super::plan::Plan;
 use super::report::{Kept, OpenUploads, WaitingSpace};
 use crate::error::PassError;
@@ -30,9 +30,8 @@ pub(super) struct Before {
     pub(super) marks: BTreeSet<Pin>,
     /// Entries of pins.
     pub(super) pins: BTreeMap<Pin, Vec<u32>>,
-    pub(super) containers: Vec<ListedContainer>,
-    /// Those of them that are younger than the minimum age, with the time when they are old enough.
-    pub(super) young: HashMap<ContainerId, u64>,
+    /// Those that are younger than the minimum age have the time when they are old enough.
+    pub(super) containers: ContainerListing,
     /// Closing marks that were read.
     pub(super) dones: BTreeMap<JobId, Done>,
     /// Uploads of jobs whose processes ended without a commit and that are not aborted yet.
@@ -221,13 +220,8 @@ pub(super) struct Proposal {
     named: BTreeSet<Pin>,
     /// Containers that may go unless a retained version references them.
     candidates: DeleteCandidates,
-    /// Those that were listed, of jobs with containers that the index may not know.
-    unknown: Vec<ContainerId>,
     /// Jobs that live leases adopt.
     adopted: HashSet<JobId>,
-    /// Uploads of backups that are not settled, with their bytes, unless they are known to be
-    /// needed.
-    uploads: BTreeMap<ContainerId, u64>,
     /// Containers that retained versions need and that are gone although no pass could have deleted
     /// them. Unlisted containers are unknown.
     missing: HashSet<ContainerId>,
@@ -243,7 +237,7 @@ pub(super) struct Proposal {
 }
 
 impl Proposal {
-    pub(super) fn new(mut before: Before, leases: Leases) -> Self {
+    pub(super) fn new(mut before: Before, leases: Leases) -> Result<Self, PassError> {
         let named = leases.live.values().flat_map(|lease| lease.pins.iter().copied()).collect();
         let adopted: HashSet<JobId> =
             leases.live.values().flat_map(|lease| lease.adopts.iter().map(|pin| pin.job)).collect();
@@ -252,32 +246,25 @@ impl Proposal {
         let is_over =
             |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job) || leases.unsettled_go;
         let listed = std::mem::take(&mut before.containers);
-        let unknown =
-            listed.iter().map(|container| container.id).filter(|id| before.unknown.contains(&id.job)).collect();
-        let is_open = |job: &JobId| leases.live.get(job).is_some_and(|lease| lease.kind == JobKind::Backup);
-        let uploads =
-            listed.iter().filter(|container| is_open(&container.id.job) && !adopted.contains(&container.id.job));
-        let uploads = uploads.map(|container| (container.id, container.bytes)).collect();
-        let candidates = DeleteCandidates::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job));
+        let is_backup = |job: &JobId| leases.live.get(job).is_some_and(|lease| lease.kind == JobKind::Backup);
+        let is_open = |job: &JobId| is_backup(job) && !adopted.contains(job);
+        let candidates = DeleteCandidates::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job), is_open)?;
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
         let (missing, late) = (HashSet::new(), HashSet::new());
         let aborted = Vec::new();
-        Self { before, leases, named, candidates, unknown, adopted, uploads, missing, late, aborted, retained, holding }
+        Ok(Self { before, leases, named, candidates, adopted, missing, late, aborted, retained, holding })
     }
 
     /// Uploads of backups that run or were killed, without an end in their lease.
-    pub(super) fn open_uploads(&self) -> Vec<OpenUploads> {
-        let mut of_jobs: BTreeMap<JobId, (u64, u64)> = BTreeMap::new();
-        for (id, size) in self.uploads.iter().filter(|(id, _)| !self.before.settled.contains(&id.job)) {
-            let (containers, bytes) = of_jobs.entry(id.job).or_default();
-            (*containers, *bytes) = (*containers + 1, *bytes + size);
-        }
-        let uploads = of_jobs.into_iter().filter_map(|(job, (containers, bytes))| {
+    pub(super) fn open_uploads(&mut self) -> Result<Vec<OpenUploads>, PassError> {
+        let of_jobs = self.candidates.uploads()?;
+        let of_jobs = of_jobs.into_iter().filter(|(job, _)| !self.before.settled.contains(job));
+        let uploads = of_jobs.filter_map(|(job, (containers, bytes))| {
             let lease = self.leases.live.get(&job).filter(|lease| lease.ended != Some(true))?;
             let renewed_ms = self.leases.jobs.get(&job)?.renewed_ms;
             Some(OpenUploads { job, host: lease.host.clone(), containers, bytes: ByteCount(bytes), renewed_ms })
         });
-        uploads.collect()
+        Ok(uploads.collect())
     }
 
     /// Whether a version that is listed after the leases has to be read. That is all but those that
@@ -301,22 +288,17 @@ impl Proposal {
         &mut self,
         has_record: impl Fn(&ContainerId) -> Result<bool, PassError>,
     ) -> Result<(), PassError> {
-        for id in self.uploads.keys().copied().collect::<Vec<_>>() {
-            if has_record(&id)? {
-                self.uploads.remove(&id);
-            }
-        }
         self.candidates.note_recorded(has_record)
     }
 
     /// Unneeded containers that no index ever had. References to them may only be hidden.
-    pub(super) fn unrecorded(&self) -> Vec<ListedContainer> {
-        self.candidates.unrecorded().collect()
+    pub(super) fn unrecorded(&mut self) -> Result<Vec<Unrecorded>, PassError> {
+        self.candidates.unrecorded()
     }
 
     /// This one stays for now.
-    pub(super) fn spare(&mut self, container: &ContainerId) {
-        self.candidates.strike(container);
+    pub(super) fn spare(&mut self, container: &ContainerId) -> Result<(), PassError> {
+        self.candidates.strike(container).map(drop)
     }
 
     /// The observations before the leases were listed.
@@ -330,18 +312,18 @@ impl Proposal {
     }
 
     /// Unneeded containers that the index knew and that may go.
-    pub(super) fn doom(&mut self, containers: Vec<ListedContainer>) {
-        self.candidates.extend(containers);
+    pub(super) fn doom(&mut self, containers: Vec<ListedContainer>) -> Result<(), PassError> {
+        self.candidates.extend(containers)
     }
 
     /// A container that retained versions use.
-    pub(super) fn keep(&mut self, container: ContainerId) {
-        self.uploads.remove(&container);
+    pub(super) fn keep(&mut self, container: ContainerId) -> Result<(), PassError> {
         let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-        let is_gone = !self.candidates.strike(&container) && was_listed && self.is_free(&container);
+        let is_gone = !self.candidates.keep(&container)? && was_listed && self.is_free(&container);
         if is_gone && !self.late.contains(&container) {
             self.missing.insert(container);
         }
+        Ok(())
     }
 
     /// Whether nothing new can reference a container: neither its job, nor jobs that build on its
@@ -382,9 +364,12 @@ impl Proposal {
         self.missing.insert(container);
     }
 
-    /// Those that were listed, that may go and that are not known to be needed.
-    pub(super) fn doomed_ids(&self) -> impl Iterator<Item = ContainerId> {
-        self.candidates.ids_unneeded()
+    /// Shows those that may go and that are not known to be needed.
+    pub(super) fn each_doomed(
+        &mut self,
+        mut each: impl FnMut(ContainerId) -> Result<(), PassError>,
+    ) -> Result<(), PassError> {
+        self.candidates.each_unneeded(|container| each(container.id))
     }
 
     /// Whether a rebuild searched every container for the chunks of all that are missing.
@@ -428,10 +413,9 @@ impl Proposal {
         listed.iter().rev().map(|generation| (*generation, supersedes(generation))).collect()
     }
 
-    /// A version is retained, and uses these containers.
-    pub(super) fn retain(&mut self, version: Pin, containers: impl IntoIterator<Item = ContainerId>) {
+    /// A version is retained.
+    pub(super) fn retain(&mut self, version: Pin) {
         self.retained.insert(version);
-        containers.into_iter().for_each(|container| self.keep(container));
     }
 
     /// A generation that is retained uses these containers. With each is whether the index of this
@@ -446,7 +430,7 @@ impl Proposal {
         generation: u32,
         why: Retained,
         containers: &[(ContainerId, bool)],
-    ) {
+    ) -> Result<(), PassError> {
         let was_there = self.before.registers.get(&version).is_some_and(|before| before.contains(&generation));
         for (container, had_record) in containers {
             if was_there {
@@ -455,15 +439,14 @@ impl Proposal {
                 self.late.insert(*container);
             }
         }
-        match why {
-            Retained::Holds => self.retain(version, containers.iter().map(|(container, _)| *container)),
-            Retained::Named => {
-                self.retain(version, []);
-                for (container, _) in containers {
-                    self.candidates.strike(container);
-                }
+        self.retain(version);
+        for (container, _) in containers {
+            match why {
+                Retained::Holds => self.keep(*container)?,
+                Retained::Named => drop(self.candidates.strike(container)?),
             }
         }
+        Ok(())
     }
 
     /// This generation of a retained version holds a manifest. Those below it do not count and may
@@ -530,7 +513,7 @@ impl Proposal {
     ) -> Result<Decision, PassError> {
         let missing = self.missing(needs.missing);
         let is_searched = self.is_searched(needs);
-        let Self { before, leases, candidates, unknown, holding, aborted, missing: unseen, .. } = self;
+        let Self { before, leases, mut candidates, holding, aborted, missing: unseen, .. } = self;
         // Only the index knows retired containers. If a container is missing, it is damaged, or
         // this index does not know where its chunks went. They may be in any container that no
         // version names, even of a version that was forgotten or rewritten since
@@ -542,15 +525,14 @@ impl Proposal {
         let is_told = is_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
         let is_known = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
         let may_go = |id: &ContainerId| is_known(id) && !needs.unread.contains(id);
-        let mut containers: Vec<_> = candidates.unneeded().filter(|container| may_go(&container.id)).collect();
-        containers.sort_by_key(|container| container.id);
+        let mut containers = Vec::new();
+        candidates.each_unneeded(|container| {
+            containers.extend(Some(container).filter(|container| may_go(&container.id)));
+            Ok(())
+        })?;
+        containers.sort_by_key(|container: &ListedContainer| container.id);
         let goes = |id: &ContainerId| containers.binary_search_by_key(id, |container| container.id).is_ok();
-        let mut waiting: HashSet<JobId> = HashSet::new();
-        for id in unknown.iter().filter(|id| !goes(id)) {
-            if !waiting.contains(&id.job) && !has_record(id)? {
-                waiting.insert(id.job);
-            }
-        }
+        let waiting = candidates.jobs_left(|job| before.unknown.contains(job), goes, has_record)?;
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
         for (job, listed) in &leases.jobs {
             // Leases of settled jobs no longer count. Those of closed jobs go with everything else.

@@ -1,39 +1,162 @@
-//! Containers that may go unless a version turns out to need them. When everything is listed these
-//! are nearly all containers, so they are held as they were listed: 32 bytes each.
+//! The containers that were listed, and those among them that may go unless a version turns out to
+//! need them. When everything is listed these are all containers. So they are rows of
+//! [`larder_spill::KeyedPages`], in memory as far as the limit allows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_spill::{KeyedPages, KeyedRow, Row, RowReader, RowWriter};
 use larder_store::survey::ListedContainer;
 
 use crate::error::PassError;
-use crate::ingest::Numbers;
+use crate::spilled::spilled;
 
-/// See the module header.
-#[derive(Debug, Default)]
-pub(super) struct DeleteCandidates {
-    /// As they were listed, by id.
-    listed: Vec<ListedContainer>,
-    /// Places of those among them that are needed.
-    needed: Numbers,
-    /// Places of those that the index had when the pass began.
-    recorded: Numbers,
-    /// Others, which were added later, with their bytes, and whether they are needed.
-    others: HashMap<ContainerId, (u64, bool)>,
+/// Rows of one read of a scan.
+const SCANNED: u64 = 256;
+
+/// The container may go.
+const CANDIDATE: u8 = 1;
+/// It was listed, and not added later.
+const LISTED: u8 = 2;
+/// A version needs it, or it is spared.
+const NEEDED: u8 = 4;
+/// The index had it when the pass began.
+const RECORDED: u8 = 8;
+/// It is of a backup that is not settled.
+const UPLOAD: u8 = 16;
+/// A retained version uses it.
+const KEPT: u8 = 32;
+
+/// A container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Listed {
+    id: ContainerId,
+    bytes: u64,
+    /// The time until which it is too young to go, in milliseconds; 0: it is not.
+    until_ms: u64,
+    marks: u8,
 }
 
-impl DeleteCandidates {
-    /// The listed containers that may go.
-    pub(super) fn new(mut listed: Vec<ListedContainer>, may_go: impl Fn(&ContainerId) -> bool) -> Self {
-        listed.retain(|container| may_go(&container.id));
-        listed.sort_by_key(|container| container.id);
-        listed.dedup_by_key(|container| container.id);
-        Self { listed, ..Self::default() }
+impl Listed {
+    fn is(&self, marks: u8) -> bool {
+        self.marks & marks == marks
     }
 
-    fn place(&self, id: &ContainerId) -> Option<u32> {
-        let place = self.listed.binary_search_by_key(id, |container| container.id).ok()?;
-        u32::try_from(place).ok()
+    fn is_unneeded(&self) -> bool {
+        self.is(CANDIDATE) && !self.is(NEEDED)
+    }
+
+    fn container(&self) -> ListedContainer {
+        ListedContainer { id: self.id, bytes: self.bytes }
+    }
+}
+
+impl Row for Listed {
+    const BYTES: usize = 38;
+
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        row.bytes(&[u8::from(self.id.kind == ContainerKind::Meta), self.marks]);
+        row.bytes(&self.id.job.0);
+        row.u32(self.id.seq);
+        row.u64(self.bytes);
+        row.u64(self.until_ms);
+    }
+
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        let [kind, marks] = row.bytes();
+        let kind = if kind == 0 { ContainerKind::Data } else { ContainerKind::Meta };
+        let id = ContainerId { kind, job: JobId(row.bytes()), seq: row.u32() };
+        Self { id, bytes: row.u64(), until_ms: row.u64(), marks }
+    }
+}
+
+impl KeyedRow for Listed {
+    type Key = ContainerId;
+
+    fn key(&self) -> ContainerId {
+        self.id
+    }
+}
+
+/// The containers that were listed.
+#[derive(Debug)]
+pub(super) struct ContainerListing(KeyedPages<Listed>);
+
+impl ContainerListing {
+    /// None. They take about `memory` bytes of memory at most; files are in `folder`.
+    pub(super) fn new(folder: &Path, memory: usize) -> Self {
+        Self(KeyedPages::new(folder, memory))
+    }
+
+    /// Adds a container. `until_ms`: until when it is too young to go.
+    pub(super) fn push(&mut self, container: ListedContainer, until_ms: Option<u64>) -> Result<(), PassError> {
+        let ListedContainer { id, bytes } = container;
+        // 0 would be old enough.
+        let until_ms = until_ms.map_or(0, |until_ms| until_ms.max(1));
+        Ok(self.0.push(Listed { id, bytes, until_ms, marks: LISTED }).map_err(spilled)?)
+    }
+}
+
+impl Default for ContainerListing {
+    fn default() -> Self {
+        Self::new(&std::env::temp_dir(), 0)
+    }
+}
+
+/// An unneeded container that the index never had, and the time until which it is too young to go.
+pub(super) type Unrecorded = (ListedContainer, Option<u64>);
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct DeleteCandidates(KeyedPages<Listed>);
+
+impl DeleteCandidates {
+    /// The listed containers. Says which may go, and which jobs are backups that are not settled.
+    pub(super) fn new(
+        listing: ContainerListing,
+        may_go: impl Fn(&ContainerId) -> bool,
+        is_open: impl Fn(&JobId) -> bool,
+    ) -> Result<Self, PassError> {
+        let mut all = Self(listing.0);
+        all.scan(|row| {
+            let candidate = if may_go(&row.id) { CANDIDATE } else { 0 };
+            let upload = if is_open(&row.id.job) { UPLOAD } else { 0 };
+            row.marks |= candidate | upload;
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Shows each row to `each`, which may change its marks.
+    fn scan(&mut self, mut each: impl FnMut(&mut Listed) -> Result<(), PassError>) -> Result<(), PassError> {
+        self.0.merge().map_err(spilled)?;
+        let mut next = 0;
+        loop {
+            let rows = self.0.read(next..next + SCANNED).map_err(spilled)?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            for row in rows {
+                let mut changed = row;
+                each(&mut changed)?;
+                if changed != row {
+                    self.0.replace(next, changed).map_err(spilled)?;
+                }
+                next += 1;
+            }
+        }
+    }
+
+    /// Marks a container, and returns its marks before.
+    fn mark(&mut self, id: &ContainerId, marks: u8) -> Result<Option<u8>, PassError> {
+        let mut before = None;
+        let change = |row: &mut Listed| {
+            before = Some(row.marks);
+            row.marks |= marks;
+        };
+        self.0.change(*id, change).map_err(spilled)?;
+        Ok(before)
     }
 
     /// Notes which of the listed containers the index has.
@@ -41,60 +164,97 @@ impl DeleteCandidates {
         &mut self,
         has_record: impl Fn(&ContainerId) -> Result<bool, PassError>,
     ) -> Result<(), PassError> {
-        for (place, container) in (0..).zip(&self.listed) {
-            if has_record(&container.id)? {
-                self.recorded.insert(place);
+        self.scan(|row| {
+            if row.marks & (CANDIDATE | UPLOAD) != 0 && has_record(&row.id)? {
+                row.marks |= RECORDED;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Unneeded containers that were listed and that the index never had.
-    pub(super) fn unrecorded(&self) -> impl Iterator<Item = ListedContainer> {
-        let is_one = |place: u32| !self.needed.contains(place) && !self.recorded.contains(place);
-        (0..).zip(&self.listed).filter(move |(place, _)| is_one(*place)).map(|(_, container)| *container)
+    pub(super) fn unrecorded(&mut self) -> Result<Vec<Unrecorded>, PassError> {
+        let mut unrecorded = Vec::new();
+        self.scan(|row| {
+            if row.is_unneeded() && row.is(LISTED) && !row.is(RECORDED) {
+                unrecorded.push((row.container(), Some(row.until_ms).filter(|until_ms| *until_ms > 0)));
+            }
+            Ok(())
+        })?;
+        Ok(unrecorded)
     }
 
     /// These may go too. Needed ones stay needed.
-    pub(super) fn extend(&mut self, containers: Vec<ListedContainer>) {
+    pub(super) fn extend(&mut self, containers: Vec<ListedContainer>) -> Result<(), PassError> {
+        let mut new = Vec::new();
         for container in containers {
-            if self.place(&container.id).is_none() {
-                self.others.entry(container.id).or_insert((container.bytes, false));
+            if self.mark(&container.id, CANDIDATE)?.is_none() {
+                new.push(container);
             }
         }
+        for ListedContainer { id, bytes } in new {
+            let row = Listed { id, bytes, until_ms: 0, marks: CANDIDATE | RECORDED };
+            self.0.push(row).map_err(spilled)?;
+        }
+        self.0.settle();
+        Ok(())
     }
 
     /// Marks a container as needed. Returns whether it was a candidate.
-    pub(super) fn strike(&mut self, id: &ContainerId) -> bool {
-        if let Some(place) = self.place(id) {
-            self.needed.insert(place);
-            return true;
-        }
-        self.others.get_mut(id).map(|(_, is_needed)| *is_needed = true).is_some()
+    pub(super) fn strike(&mut self, id: &ContainerId) -> Result<bool, PassError> {
+        Ok(self.mark(id, NEEDED)?.is_some_and(|marks| marks & CANDIDATE != 0))
     }
 
-    /// Those that are not needed so far.
-    pub(super) fn ids_unneeded(&self) -> impl Iterator<Item = ContainerId> {
-        let listed = (0..).zip(&self.listed).filter(|(place, _)| !self.needed.contains(*place));
-        let others = self.others.iter().filter(|(_, (_, is_needed))| !is_needed);
-        listed.map(|(_, container)| container.id).chain(others.map(|(id, _)| *id))
+    /// The same for a container that a retained version uses.
+    pub(super) fn keep(&mut self, id: &ContainerId) -> Result<bool, PassError> {
+        Ok(self.mark(id, NEEDED | KEPT)?.is_some_and(|marks| marks & CANDIDATE != 0))
     }
 
-    /// Those that are not needed.
-    pub(super) fn unneeded(self) -> impl Iterator<Item = ListedContainer> {
-        let Self { listed, needed, others, .. } = self;
-        let listed =
-            (0..).zip(listed).filter(move |(place, _)| !needed.contains(*place)).map(|(_, container)| container);
-        let others = others.into_iter().filter(|(_, (_, is_needed))| !is_needed);
-        listed.chain(others.map(|(id, (bytes, _))| ListedContainer { id, bytes }))
+    /// Shows those that are not needed so far.
+    pub(super) fn each_unneeded(
+        &mut self,
+        mut each: impl FnMut(ListedContainer) -> Result<(), PassError>,
+    ) -> Result<(), PassError> {
+        self.scan(|row| if row.is_unneeded() { each(row.container()) } else { Ok(()) })
+    }
+
+    /// Uploads of backups that are not settled, as far as they are not known to be needed:
+    /// containers and bytes of each job.
+    pub(super) fn uploads(&mut self) -> Result<BTreeMap<JobId, (u64, u64)>, PassError> {
+        let mut of_jobs: BTreeMap<JobId, (u64, u64)> = BTreeMap::new();
+        self.scan(|row| {
+            if row.is(UPLOAD) && !row.is(RECORDED) && !row.is(KEPT) {
+                let (containers, bytes) = of_jobs.entry(row.id.job).or_default();
+                (*containers, *bytes) = (*containers + 1, *bytes + row.bytes);
+            }
+            Ok(())
+        })?;
+        Ok(of_jobs)
+    }
+
+    /// Which of these jobs have a listed container that stays without a record.
+    pub(super) fn jobs_left(
+        &mut self,
+        is_asked: impl Fn(&JobId) -> bool,
+        goes: impl Fn(&ContainerId) -> bool,
+        has_record: impl Fn(&ContainerId) -> Result<bool, PassError>,
+    ) -> Result<HashSet<JobId>, PassError> {
+        let mut left: HashSet<JobId> = HashSet::new();
+        self.scan(|row| {
+            let job = row.id.job;
+            if row.is(LISTED) && is_asked(&job) && !left.contains(&job) && !goes(&row.id) && !has_record(&row.id)? {
+                left.insert(job);
+            }
+            Ok(())
+        })?;
+        Ok(left)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::env::temp_dir;
 
-    use larder_format::ids::{ContainerKind, JobId};
     use proptest::prelude::*;
 
     use super::*;
@@ -104,30 +264,100 @@ mod tests {
         ListedContainer { id, bytes: u64::from(seq) }
     }
 
+    fn listing(seqs: impl IntoIterator<Item = u32>, memory: usize) -> ContainerListing {
+        let mut listing = ContainerListing::new(&temp_dir(), memory);
+        for seq in seqs {
+            listing.push(container(seq), seq.is_multiple_of(5).then_some(u64::from(seq))).expect("written");
+        }
+        listing
+    }
+
+    fn unneeded(candidates: &mut DeleteCandidates) -> Vec<ListedContainer> {
+        let mut left = Vec::new();
+        candidates
+            .each_unneeded(|container| {
+                left.push(container);
+                Ok(())
+            })
+            .expect("read");
+        left.sort_by_key(|container| container.id.seq);
+        left
+    }
+
     proptest! {
         /// The oracle is a map.
         #[test]
         fn what_nobody_needs_goes(
             listed in proptest::collection::vec(0u32..20, 0..20),
             steps in proptest::collection::vec((any::<bool>(), 0u32..25), 0..40),
+            memory in prop_oneof![Just(0), Just(1 << 20)],
         ) {
             let may_go = |id: &ContainerId| id.seq != 7;
-            let mut candidates = DeleteCandidates::new(listed.iter().map(|seq| container(*seq)).collect(), may_go);
+            let mut candidates =
+                DeleteCandidates::new(listing(listed.clone(), memory), may_go, |_| false).expect("written");
             let mut expected: BTreeMap<u32, bool> =
                 listed.into_iter().filter(|seq| *seq != 7).map(|seq| (seq, false)).collect();
             for (is_strike, seq) in steps {
                 if is_strike {
                     let there = expected.get_mut(&seq).map(|is_needed| *is_needed = true).is_some();
-                    prop_assert_eq!(candidates.strike(&container(seq).id), there);
-                } else {
-                    candidates.extend(vec![container(seq)]);
+                    prop_assert_eq!(candidates.strike(&container(seq).id).expect("written"), there);
+                } else if seq != 7 {
+                    candidates.extend(vec![container(seq)]).expect("written");
                     expected.entry(seq).or_insert(false);
                 }
             }
-            let mut left: Vec<ListedContainer> = candidates.unneeded().collect();
-            left.sort_by_key(|container| container.id.seq);
+            let left = unneeded(&mut candidates);
             let expected = expected.into_iter().filter(|(_, is_needed)| !is_needed).map(|(seq, _)| container(seq));
             prop_assert_eq!(left, expected.collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn marks_tell_uploads_unrecorded_and_left_ones_apart() {
+        for memory in [0, 1 << 20] {
+            // Containers of job 0 are of an open backup, and may not go.
+            let (may_go, is_open) = (|id: &ContainerId| id.job.0[0] > 0, |job: &JobId| job.0[0] == 0);
+            let mut candidates = DeleteCandidates::new(listing(0..12, memory), may_go, is_open).expect("written");
+            candidates.note_recorded(|id| Ok(id.seq < 5)).expect("written");
+            // 6 and 9 are uploads without a record; a version uses 9.
+            assert!(!candidates.keep(&container(9).id).expect("written"));
+            let job = |number: u8| JobId([number; 16]);
+            assert_eq!(candidates.uploads().expect("read"), BTreeMap::from([(job(0), (1, 6))]));
+            assert!(candidates.keep(&container(7).id).expect("written"));
+            assert!(candidates.strike(&container(8).id).expect("written"));
+            candidates.extend(vec![container(20)]).expect("written");
+            let unrecorded: Vec<_> = candidates.unrecorded().expect("read");
+            let expected = vec![(container(10), Some(10)), (container(5), None), (container(11), None)];
+            let seqs = |all: &[Unrecorded]| {
+                let mut all: Vec<_> = all.iter().map(|(container, until_ms)| (container.id.seq, *until_ms)).collect();
+                all.sort_unstable();
+                all
+            };
+            let young = |seq: u32| (seq.is_multiple_of(5)).then_some(u64::from(seq));
+            let expected: Vec<Unrecorded> =
+                expected.into_iter().map(|(container, _)| (container, young(container.id.seq))).collect();
+            assert_eq!(seqs(&unrecorded), seqs(&expected));
+            // Of job 1: 1 and 4 have records, 7 stays, 10 goes. Of job 2: all go or have records.
+            let left =
+                candidates.jobs_left(|job| job.0[0] > 0, |id| id.seq >= 10 || id.job.0[0] == 2, |id| Ok(id.seq < 5));
+            assert_eq!(left.expect("read"), HashSet::from([job(1)]));
+        }
+    }
+
+    /// Its memory is the limit for many times as many containers, and so is what it finds.
+    #[test]
+    fn with_little_memory_the_same_goes() {
+        let memory = 128 << 10;
+        let goes = |memory: usize| {
+            let mut candidates =
+                DeleteCandidates::new(listing(0..20_000, memory), |_| true, |_| false).expect("written");
+            (0..20_000).step_by(3).for_each(|seq| assert!(candidates.strike(&container(seq).id).expect("written")));
+            candidates.extend((30_000..31_000).map(container).collect()).expect("written");
+            let left = unneeded(&mut candidates);
+            (left, candidates.0.bytes_in_memory())
+        };
+        let (little, in_memory) = goes(memory);
+        assert!(in_memory <= memory, "{in_memory}");
+        assert!(little == goes(1 << 30).0 && little.len() == 13_333 + 1_000, "{}", little.len());
     }
 }

@@ -35,7 +35,7 @@ use crate::known_versions::{KnownVersions, run_ids};
 use crate::reclaim::{ReclaimError, Search};
 use crate::roll_back::seen_as;
 use crate::tables::{
-    IndexWork, Limits, WithChunks, beside_tails, copying, discard, index_pass, remembering, with_chunks,
+    IndexWork, Limits, WithChunks, copying, discard, for_tables, index_pass, remembering, with_chunks,
 };
 
 /// Makes a pass.
@@ -64,7 +64,9 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     let repository = if has_all_runs(&base, &index.1) { caching } else { repository };
     let context = context.through(&repository);
     roll_back::expect_index(&context, options, &seen, &base, rebuilt.is_some())?;
-    let mut pass = Pass { context: &context, options, base, index, marks, turn, job: None, ending: Ending::Removed };
+    let memory = for_tables(options.memory, &base.manifest)?;
+    let mut pass =
+        Pass { context: &context, options, memory, base, index, marks, turn, job: None, ending: Ending::Removed };
 
     // Steps 2 to 7. A dry run leaves no trace; any other pass has a lease from here on.
     if options.dry_run {
@@ -96,6 +98,8 @@ struct Pass<'a> {
     /// Asks to stop when the time of the pass is over.
     context: &'a JobContext,
     options: &'a PassOptions,
+    /// Bytes of memory for tables.
+    memory: usize,
     base: IndexSnapshot,
     /// The numbers of indexes and the runs that were listed with it.
     index: (Vec<u64>, Vec<(RunId, u64)>),
@@ -133,6 +137,7 @@ impl Pass<'_> {
             index: &self.index,
             number: self.turn.number,
             listing: options.listing,
+            memory: self.index_work().limits.memory / 4,
             dead_after: options.dead_after,
             min_age: options.min_age,
             now_ms: self.context.clock.now_ms(),
@@ -160,7 +165,7 @@ impl Pass<'_> {
             false => before.registers.clone(),
         };
         leases.break_rules(repository);
-        let mut proposal = Proposal::new(before, leases);
+        let mut proposal = Proposal::new(before, leases)?;
         stop_if_asked(cancel)?;
         let mut known_versions = KnownVersions::load(self.index_work(), &self.base).await?;
         known_versions.note_made(made_ms);
@@ -209,7 +214,7 @@ impl Pass<'_> {
             );
         }
         let searched = proposal.searched(&needs.searched);
-        let (kept, live_jobs, open_uploads) = (proposal.kept(), proposal.live() as u64, proposal.open_uploads());
+        let (kept, live_jobs, open_uploads) = (proposal.kept(), proposal.live() as u64, proposal.open_uploads()?);
         let mut decision =
             proposal.decide(&registers, &closed, &needs, |container| known_versions.has_record(container))?;
         decision.index_marks = self.marks.iter().copied().filter(|number| *number < self.base.number).collect();
@@ -341,7 +346,7 @@ impl Pass<'_> {
     }
 
     fn index_work(&self) -> IndexWork<'_> {
-        let limits = Limits { memory: beside_tails(self.options.memory), threads: self.options.threads };
+        let limits = Limits { memory: self.memory, threads: self.options.threads };
         IndexWork { executor: &self.context.executor, repository: &self.context.repository, limits }
     }
 }

@@ -2,23 +2,26 @@
 
 mod settled;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::ids::{JobId, RunId};
 use larder_format::lease::{Done, JobKind, Pin};
 use larder_format::manifest::{Manifest, Register};
 use larder_index::{Current, IndexSnapshot};
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
 use larder_store::{Repository, RepositoryError};
+use parking_lot::Mutex;
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
+use super::delete_candidates::ContainerListing;
 use super::listing_scope::{Listing, Scope, Seen};
 use super::plan::AbortedJob;
 use super::prove::{Forwards, Known, Prover, Unproved, WhyUnproved};
+use super::report::WaitingSpace;
 use crate::error::PassError;
 use crate::known_versions::{Contents, KnownVersions};
 use settled::Settled;
@@ -41,6 +44,8 @@ pub(super) struct Survey<'a> {
     /// The number that the next index has.
     pub(super) number: u64,
     pub(super) listing: Listing,
+    /// Bytes of memory for listed containers.
+    pub(super) memory: usize,
     /// A job that has not renewed its lease for this long is considered dead.
     pub(super) dead_after: Duration,
     /// Containers that no index ever had are not deleted before this age.
@@ -181,29 +186,27 @@ impl Survey<'_> {
         let base = &self.base.manifest;
         let scope = Seen { base, number: self.number, jobs: &seen.jobs, registers, marks };
         let scope = Scope::of(self.listing, &scope);
-        let mut young = HashMap::new();
-        let mut note = |id: ContainerId, made_ms: u64| {
-            if let Some(until_ms) = self.waits_until(made_ms, now_ms) {
-                young.insert(id, until_ms);
-            }
-        };
-        before.containers = match scope.is_whole {
-            true => {
-                let all = repository.list_all_containers_timed(note);
-                let (superseded, left) = (repository.superseded_settings(), repository.left_by_fleet());
-                let (mut without_meaning, left, containers) = futures::try_join!(superseded, left, all)?;
-                without_meaning.extend(left);
-                before.without_meaning = without_meaning;
-                containers
-            }
-            false => self.containers_of(&scope, &mut note).await?,
-        };
-        before.young = young;
-        for container in &before.containers {
+        let mut listing = ContainerListing::new(&std::env::temp_dir(), self.memory);
+        let (mut waiting, mut failed) = (WaitingSpace::default(), Ok(()));
+        let mut note = |container: ListedContainer, made_ms: u64| {
             if let Some(until_ms) = seen.ended.get(&container.id.job) {
-                before.waiting.add(container.bytes, *until_ms);
+                waiting.add(container.bytes, *until_ms);
             }
+            if failed.is_ok() {
+                failed = listing.push(container, self.waits_until(made_ms, now_ms));
+            }
+        };
+        if scope.is_whole {
+            let all = repository.list_all_containers_timed(note);
+            let (superseded, left) = (repository.superseded_settings(), repository.left_by_fleet());
+            let (mut without_meaning, left, ()) = futures::try_join!(superseded, left, all)?;
+            without_meaning.extend(left);
+            before.without_meaning = without_meaning;
+        } else {
+            self.containers_of(&scope, &mut note).await?;
         }
+        failed?;
+        (before.containers, before.waiting) = (listing, waiting);
         (before.unknown, before.is_listed_whole) = (scope.jobs, scope.is_whole);
         Ok(())
     }
@@ -212,21 +215,21 @@ impl Survey<'_> {
     async fn containers_of(
         &self,
         scope: &Scope,
-        note: &mut impl FnMut(ContainerId, u64),
-    ) -> Result<Vec<ListedContainer>, PassError> {
-        let listings = scope.jobs.iter().map(|job| async move {
-            let mut times = Vec::new();
-            let listed = self.repository.list_containers_of_timed(*job, |id, made_ms| times.push((id, made_ms))).await;
-            listed.map(|listed| (listed, times))
+        note: &mut (impl FnMut(ListedContainer, u64) + Send),
+    ) -> Result<(), PassError> {
+        let note = Mutex::new(note);
+        let listings = scope.jobs.iter().map(|job| {
+            let note = &note;
+            async move {
+                let note = |container: ListedContainer, made_ms: u64| (*note.lock())(container, made_ms);
+                self.repository.list_containers_of_timed(*job, note).await
+            }
         });
         let mut listings = futures::stream::iter(listings).buffered(CONCURRENT_READS);
-        let mut containers = Vec::new();
         while let Some(listed) = listings.next().await {
-            let (listed, times) = listed?;
-            containers.extend(listed);
-            times.into_iter().for_each(|(id, made_ms)| note(id, made_ms));
+            listed?;
         }
-        Ok(containers)
+        Ok(())
     }
 
     /// Until when an object of this age waits; `None`: it is old enough (`OldEnough`). Without a
@@ -315,7 +318,7 @@ impl Survey<'_> {
             let is_proved = known_versions.proved(pin) == newest || self.takes_unproved();
             if is_known && is_proved && (is_alone || !proposal.is_named(pin)) {
                 known_versions.retain(*pin);
-                proposal.retain(*pin, []);
+                proposal.retain(*pin);
                 proposal.supersede(*pin, newest);
             } else {
                 plans.push((*pin, proposal.generations(pin, generations), known_versions.proved(pin)));
@@ -352,7 +355,7 @@ impl Survey<'_> {
                         there.push((container, known_versions.has_record(&container)?));
                     }
                 }
-                proposal.retain_generation(pin, *generation, why, &there);
+                proposal.retain_generation(pin, *generation, why, &there)?;
             }
             if !self.repository.keeps(Rule::AbortedGenerationStays) {
                 proposal.drop_aborted(pin, &aborted);
@@ -372,9 +375,10 @@ impl Survey<'_> {
                 }
             }
         }
-        proposal.doom(known_versions.prune(&|container| proposal.is_free(container))?);
+        let doomed = known_versions.prune(&|container| proposal.is_free(container))?;
+        proposal.doom(doomed)?;
         for container in known_versions.used()? {
-            proposal.keep(container?);
+            proposal.keep(container?)?;
         }
         Ok(seen)
     }
@@ -486,7 +490,7 @@ impl Survey<'_> {
             before.marks = late.marks;
         }
         if !containers {
-            before.containers = late.containers;
+            before.containers = std::mem::take(&mut late.containers);
             (before.unknown, before.is_listed_whole) = (late.unknown, late.is_listed_whole);
         }
         if !superseded {

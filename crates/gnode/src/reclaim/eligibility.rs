@@ -3,15 +3,18 @@
 //! facts of the index.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
 use larder_lifecycle::arrange::ContainerRetention;
+use larder_spill::{Pages, Row, RowReader, RowWriter};
 
 use crate::ingest::Numbers;
 use crate::lifespans::{self, is_used};
+use crate::spilled::spilled;
 
 /// The observations of the pass.
 #[derive(Debug, Clone, Default)]
@@ -85,17 +88,52 @@ pub(super) struct Candidate {
     pub(super) object_bytes: u64,
 }
 
-/// Those that may be retired. They grow with the repository, so a map of them would be expensive.
-#[derive(Debug, Default)]
+/// A candidate with its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Numbered(u32, Candidate);
+
+impl Row for Numbered {
+    const BYTES: usize = 44;
+
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        let Self(number, Candidate { id, chunks, bytes, object_bytes }) = self;
+        row.u32(*number);
+        row.bytes(&id.job.0);
+        row.u32(id.seq);
+        row.u32(*chunks);
+        row.u64(*bytes);
+        row.u64(*object_bytes);
+    }
+
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        let number = row.u32();
+        let id = ContainerId { kind: ContainerKind::Data, job: JobId(row.bytes()), seq: row.u32() };
+        Self(number, Candidate { id, chunks: row.u32(), bytes: row.u64(), object_bytes: row.u64() })
+    }
+}
+
+/// Those that may be retired, all of data. They grow with the repository, so they are in pages.
+#[derive(Debug)]
 pub(super) struct Candidates {
-    all: Vec<(u32, Candidate)>,
+    all: Pages<Numbered>,
     numbers: Numbers,
 }
 
+impl Default for Candidates {
+    fn default() -> Self {
+        Self::new(&std::env::temp_dir(), 0)
+    }
+}
+
 impl Candidates {
-    fn insert(&mut self, number: u32, candidate: Candidate) {
+    /// None. They take about `memory` bytes of memory at most, beside a bit for each number.
+    pub(super) fn new(folder: &Path, memory: usize) -> Self {
+        Self { all: Pages::new(folder, memory), numbers: Numbers::default() }
+    }
+
+    pub(super) fn insert(&mut self, number: u32, candidate: Candidate) -> Result<(), IndexError> {
         self.numbers.insert(number);
-        self.all.push((number, candidate));
+        self.all.push(&Numbered(number, candidate)).map(drop).map_err(spilled)
     }
 
     /// Whether a container is one.
@@ -103,9 +141,19 @@ impl Candidates {
         self.numbers.contains(*number)
     }
 
-    /// All of them, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&u32, &Candidate)> {
-        self.all.iter().map(|(number, candidate)| (number, candidate))
+    /// Shows all of them, in no order.
+    pub(super) fn each(
+        &mut self,
+        mut each: impl FnMut(u32, &Candidate) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        for first in (0..self.all.len()).step_by(Pages::<Numbered>::PAGE_ROWS as usize) {
+            for Numbered(number, candidate) in
+                self.all.read(first..first + Pages::<Numbered>::PAGE_ROWS).map_err(spilled)?
+            {
+                each(number, &candidate)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -140,7 +188,8 @@ impl Eligibility {
         unreadable: &HashSet<ContainerId>,
     ) -> Result<Self, IndexError> {
         let next_container = draft.manifest.head.next_container;
-        let mut eligibility = Self { next_container, ..Self::default() };
+        let candidates = Candidates::new(&pass.folder, pass.memory / 16);
+        let mut eligibility = Self { next_container, candidates, ..Self::default() };
         let mut redirected_to = Numbers::default();
         let mut unused = Vec::new();
         let table = draft.view::<Containers>(LookupOptions::default());
@@ -166,20 +215,20 @@ impl Eligibility {
                 continue;
             }
             match is_used {
-                true => eligibility.place(number, &facts, retention),
+                true => eligibility.place(number, &facts, retention)?,
                 false => unused.push((number, facts)),
             }
         }
         // A redirect is a reference (`RedirectIsReference`): a container that was written for a
         // retired one counts as used.
         for (number, facts) in unused.into_iter().filter(|(number, _)| redirected_to.contains(*number)) {
-            eligibility.place(number, &facts, retention);
+            eligibility.place(number, &facts, retention)?;
         }
         Ok(eligibility)
     }
 
     /// A data container that retained versions need and that can be relied on.
-    fn place(&mut self, number: u32, facts: &ContainerFacts, retention: &RetentionView) {
+    fn place(&mut self, number: u32, facts: &ContainerFacts, retention: &RetentionView) -> Result<(), IndexError> {
         let is_spared = is_used(facts, &retention.spared);
         // `RedirectToCommitted`, `RedirectToUnmarked`: the versions in `retained` count as they
         // are. `RebuiltKeepsCopies`.
@@ -195,9 +244,10 @@ impl Eligibility {
             && !retention.held.contains(&facts.id)
         {
             let ContainerFacts { id, chunks, bytes, object_bytes, .. } = *facts;
-            self.candidates.insert(number, Candidate { id, chunks, bytes, object_bytes });
+            self.candidates.insert(number, Candidate { id, chunks, bytes, object_bytes })?;
         } else {
             self.in_use.insert(number);
         }
+        Ok(())
     }
 }

@@ -264,12 +264,12 @@ fn select(
     if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
         return Ok(Default::default());
     }
-    let eligibility = Eligibility::read(pass, draft, &work.retention, unreadable)?;
+    let mut eligibility = Eligibility::read(pass, draft, &work.retention, unreadable)?;
     let needed = match &work.walks {
         Some(walks) => mark::needed(pass, work, walks)?,
         None => None,
     };
-    let selection = select::select(pass, draft, &work.options, &eligibility, needed)?;
+    let selection = select::select(pass, draft, &work.options, &mut eligibility, needed)?;
     Ok((selection, eligibility))
 }
 

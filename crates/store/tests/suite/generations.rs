@@ -12,7 +12,7 @@ use larder_format::{ChunkRef, Fingerprint, names};
 use larder_store::catalog::{Catalog, Version};
 use larder_store::generations::NOT_A_GENERATION;
 use larder_store::{Repository, RepositoryError, Store, StoreOptions};
-use larder_testkit::Memory;
+use larder_testkit::{Fault, FaultStore, Memory, OpKind, Times, When};
 
 use crate::planted::manifest;
 use crate::support::repository;
@@ -136,6 +136,40 @@ async fn any_other_difference_makes_it_no_generation() {
         let (version, faulty) = play.listed().await;
         assert_eq!((version.generation, faulty), (2, vec![play.register(3)]));
         assert_eq!(play.repository.buildable_generation(&version).await.expect("reads"), None);
+    }
+}
+
+/// A listing may lack the newest generation. Whichever of the two shows it, that one counts.
+#[tokio::test]
+async fn a_generation_that_one_of_two_listings_shows_is_built_on_or_stops_it() {
+    for lacking in [0, 1] {
+        let memory = Memory::new();
+        let (store, faults) = FaultStore::new(memory.store());
+        let store = Store::from_object_store(store, "", &StoreOptions::default()).expect("opens");
+        let play = Play { memory, repository: repository(store).await };
+        play.create(&genuine(), 0).await;
+        let (version, _) = play.listed().await;
+        let folder = names::generations(version.series, version.id());
+        let folder = folder.trim_end_matches('/');
+        let lists = || faults.log().iter().filter(|op| op.kind == OpKind::List && op.path.contains(folder)).count();
+        let retained = async |lacking: usize| {
+            let before = lists();
+            faults.clear();
+            let when = When::kind(OpKind::List).path(folder);
+            if lacking == 1 {
+                faults.add(when.clone(), Fault::Stale(0), Times::First(1));
+            }
+            faults.add(when, Fault::Stale(1), Times::First(1));
+            let retained = play.repository.retained_generation(&version).await.expect("reads").expect("retained");
+            assert_eq!(lists() - before, 2);
+            retained
+        };
+        // The object that a listing lacks is the one that was created last.
+        play.create(&with_summary(|_| {}), 1).await;
+        assert_eq!(retained(lacking).await.expect("one").generation, 1, "{lacking}");
+        // One that is not of this version: nobody builds on those below it.
+        play.create(&with_summary(|summary| summary.time_ms += 1), 2).await;
+        assert_eq!(retained(lacking).await, None, "{lacking}");
     }
 }
 
