@@ -9,6 +9,7 @@
 //! What the export does not have is lost: extended attributes, access lists, file flags. An export
 //! that fails makes no version, because it may have ended early.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -26,6 +27,8 @@ use crate::tar::{Archive, ReadOptions};
 
 /// Messages of the program that are kept.
 const MESSAGES_MAX: usize = 200;
+/// Lines of a list in which an entry is looked for.
+const AHEAD_MAX: usize = 1000;
 
 /// A repository of Borg.
 #[derive(Debug, Clone)]
@@ -132,7 +135,7 @@ impl BorgRepository {
         let mut listing = Running::start(borg().args(["list", "--format", "{isomtime} {path}{NUL}"]).arg(&place))?;
         let export = Running::start(borg().arg("export-tar").arg(&place).arg("-"))?;
         let (stream, ending) = export.split();
-        let mut times = Times { lines: BufReader::new(&mut listing.stdout), ahead: None };
+        let mut times = Times::new(BufReader::new(&mut listing.stdout));
         let read = Archive::of_stream(Box::new(stream), options, &mut |entry| times.correct(entry));
         // Read to its end, or it could wait for ever.
         let rest = io::copy(&mut times.lines, &mut io::sink());
@@ -171,24 +174,31 @@ fn time(text: &str) -> Option<Timestamp> {
 /// The exact times of files, in the order of the archive.
 struct Times<R> {
     lines: R,
-    ahead: Option<(Vec<u8>, Timestamp)>,
+    /// Lines that were read and not used.
+    ahead: VecDeque<(Vec<u8>, Timestamp)>,
 }
 
 impl<R: BufRead> Times<R> {
-    /// The export has the entries in the same order, and leaves some out.
+    fn new(lines: R) -> Self {
+        Self { lines, ahead: VecDeque::new() }
+    }
+
+    /// The export has the entries in the same order, and leaves some out. An entry that is not
+    /// found keeps its time, and nothing is skipped for it.
     fn correct(&mut self, entry: &mut Entry) {
-        loop {
-            if self.ahead.is_none() {
-                self.ahead = self.next();
+        let path = listed(&entry.path);
+        for at in 0..AHEAD_MAX {
+            if self.ahead.len() <= at {
+                let Some(next) = self.next() else { return };
+                self.ahead.push_back(next);
             }
-            let Some((path, time)) = self.ahead.take() else { return };
-            if path == entry.path {
-                // Another time would be that of another file with this path.
-                if time.seconds == entry.mtime.seconds {
-                    (entry.mtime, entry.ctime) = (time, time);
-                }
-                return;
+            let Some((_, time)) = self.ahead.get(at).filter(|(found, _)| *found == path).cloned() else { continue };
+            self.ahead.drain(..=at);
+            // Another time would be that of another file with this path.
+            if time.seconds == entry.mtime.seconds {
+                (entry.mtime, entry.ctime) = (time, time);
             }
+            return;
         }
     }
 
@@ -201,6 +211,16 @@ impl<R: BufRead> Times<R> {
         let path = line[space + 1..].strip_prefix(b"/").unwrap_or(&line[space + 1..]);
         Some((path.to_vec(), time))
     }
+}
+
+/// A path as the list has it: a question mark for each byte that is not UTF-8.
+fn listed(path: &[u8]) -> Vec<u8> {
+    let mut listed = Vec::with_capacity(path.len());
+    for part in path.utf8_chunks() {
+        listed.extend_from_slice(part.valid().as_bytes());
+        listed.extend(part.invalid().iter().map(|_| b'?'));
+    }
+    listed
 }
 
 /// The program at work. Its messages are read beside.
@@ -304,4 +324,42 @@ fn messages(stderr: impl Read) -> Vec<Message> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::entry::EntryKind;
+
+    #[test]
+    fn times_are_found_in_their_order_and_names_may_be_odd() {
+        let line = |path: &str, nanos: u32| format!("1970-01-01T00:00:07.{nanos:06} {path}\0");
+        let list = [line("a", 1), line("left out", 2), line("odd?\n", 3), line("b", 4), line("c", 5)].concat();
+        let mut times = Times::new(list.as_bytes());
+        let mut micros = |path: &[u8], seconds| {
+            let mtime = Timestamp { seconds, nanos: 0 };
+            let kind = EntryKind::Fifo;
+            let mut entry = Entry {
+                path: path.to_vec(),
+                kind,
+                mode: 0,
+                uid: 0,
+                gid: 0,
+                user: None,
+                group: None,
+                mtime,
+                ctime: mtime,
+                atime: None,
+                inode: 0,
+                xattrs: Vec::new(),
+            };
+            times.correct(&mut entry);
+            entry.mtime.nanos / 1000
+        };
+        assert_eq!(micros(b"a", 7), 1);
+        assert_eq!(micros(b"absent", 7), 0);
+        assert_eq!(micros(b"odd\xff\n", 7), 3);
+        assert_eq!(micros(b"b", 8), 0, "it is another second");
+        assert_eq!(micros(b"c", 7), 5);
+    }
 }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use larder_format::entry::path_order;
 use larder_job::JobContext;
 use larder_lnode::{EntrySource, SourceError, Supplied};
-use larder_reader::{PlacedEntry, ReadError, StoredBytes, VersionReader};
+use larder_reader::{ReadError, StoredBytes, VersionReader};
 use larder_store::catalog::Version;
 
 /// Bytes that are compared at once.
@@ -72,8 +72,8 @@ pub fn compare(
         };
         let size = wanted.stored_bytes();
         let is_equal = match found {
-            Some(PlacedEntry { entry, data_offset }) if entry == wanted => {
-                stored.go_to(data_offset..data_offset.saturating_add(size));
+            Some(placed) if placed.entry == wanted => {
+                stored.go_to(placed.data_range());
                 same_bytes(&mut stored, &mut *original, size)?
             }
             _ => false,
