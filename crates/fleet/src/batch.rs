@@ -1,34 +1,23 @@
-//! The coordinator: one process does every task of a batch.
+//! A batch of one process, which does every task.
 //!
 //! A failure of one image leaves the others. The image leaves the batch, with a register that says
 //! so, and those who wait for its chunks store them. Only failures of the store or of the folder
 //! for temporary files, and interruptions, end the batch.
 
-mod state;
-
-use std::sync::Arc;
-
-use larder_format::fleet::{FleetPlan, PlannedHost, PlannedImage};
-use larder_format::ids::JobId;
-use larder_format::layout::Layout;
-use larder_format::lease::{Done, JobKind, Lease, Pin};
-use larder_format::names;
-use larder_index::IndexSnapshot;
-use larder_job::{Ending, JobContext, LeaseKeeper};
-use larder_store::RepositoryError;
+use larder_format::fleet::Stage;
+use larder_job::{Ending, JobContext};
 use larder_store::catalog::Version;
-use larder_store::repository::random;
-use larder_writer::Cutting;
-use parking_lot::Mutex;
 
+use crate::begin::{self, Planned};
 use crate::error::FleetError;
+use crate::member::{Member, Step};
 use crate::memory::high_water;
-use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
-use crate::shared::{Batch, KnownIndex, STORE_SERIES};
-use state::State;
+use crate::queue::MemoryQueue;
+use crate::report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageReport, Sources};
+use crate::session::{Ended, ImageState};
+use crate::shared::{Batch, KnownIndex};
 
-/// Versions that the lease of a batch names at most.
-const PINS_MAX: usize = 15_000;
+use larder_format::lease::Done;
 
 /// Backs up these images as one batch.
 ///
@@ -40,74 +29,64 @@ pub fn run(
     sources: &mut dyn Sources,
     options: &FleetOptions,
 ) -> Result<BatchReport, FleetError> {
-    let repository = &context.repository;
-    let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(larder_lnode::BackupError::WorkerDied)?;
-    context.executor.block_on(repository.expect_open_domain())?;
-    let time_ms = context.clock.now_ms();
-    let id = JobId::new(time_ms, random(repository.entropy())?);
-    let newest = context.executor.block_on(repository.newest_of_every_series())?;
-    let keeper = announce(context, id, &newest)?;
-    let result = begin(context, images, options, id, time_ms, newest, cutting).map(|batch| {
+    let (keeper, begun) = begin::begin(context, images, options.partitions, &options.program, None)?;
+    let result = begun.and_then(|planned| {
+        let Planned { id, plan, newest, index } = planned;
+        let newest = sharable(newest);
+        let hosts_here = plan.hosts.len();
+        let batch = Batch::new(context, options, id, plan, KnownIndex::new(index), newest, None, hosts_here)?;
         context.progress.expect(images.len() as u64, 0);
-        let mut state = State::new(&batch, sources);
-        let ended_by = state.run().err();
-        state.report(images, ended_by)
+        Ok(all(&batch, images, sources))
     });
-    let is_over = result.as_ref().is_ok_and(|report| report.ended_by.is_none());
-    keeper.end(if is_over { Ending::Closed(Done::nothing()) } else { Ending::Ended });
+    // No other process works on it, and a reader leaves nothing to adopt: it is over in any case.
+    keeper.end(Ending::Closed(Done::nothing()));
     result
 }
 
-/// The lease of a batch keeps what the index may find, until the lease of each image names it.
-fn announce(context: &JobContext, id: JobId, newest: &[Version]) -> Result<LeaseKeeper, RepositoryError> {
-    let pins = newest.iter().take(PINS_MAX).map(|version| Pin { series: version.series, job: version.id() });
-    LeaseKeeper::open(context, id, Lease { pins: pins.collect(), ..context.lease(JobKind::Read, STORE_SERIES) })
+/// Versions whose containers others may share.
+pub(crate) fn sharable(mut newest: Vec<Version>) -> Vec<Version> {
+    newest.retain(|version| version.summary.layout == larder_format::layout::Layout::Standard);
+    newest
 }
 
-fn begin<'a>(
-    context: &'a JobContext,
-    images: &[FleetImage],
-    options: &'a FleetOptions,
-    id: JobId,
-    time_ms: u64,
-    mut newest: Vec<Version>,
-    cutting: Arc<Cutting>,
-) -> Result<Batch<'a>, FleetError> {
-    let repository = &context.repository;
-    let index = context.executor.block_on(IndexSnapshot::newest(repository))?.snapshot;
-    newest.retain(|version| version.summary.layout == Layout::Standard);
-    let new_job = || Ok::<_, RepositoryError>(JobId::new(time_ms, random(repository.entropy())?));
-    let mut hosts: Vec<PlannedHost> = Vec::new();
-    let mut planned = Vec::with_capacity(images.len());
-    for image in images {
-        let host = match hosts.iter().position(|host| host.name == image.host) {
-            Some(host) => host,
-            None => {
-                hosts.push(PlannedHost { name: image.host.clone(), store: new_job()? });
-                hosts.len() - 1
-            }
-        };
-        planned.push(PlannedImage {
-            name: image.name.clone(),
-            series: image.series.clone(),
-            host: host as u32,
-            job: new_job()?,
-            source: image.source.clone(),
-        });
+fn all(batch: &Batch<'_>, images: &[FleetImage], sources: &mut dyn Sources) -> BatchReport {
+    let mut member = Member::new(batch, sources);
+    let ended_by = loop {
+        match member.step(&mut MemoryQueue) {
+            Ok(Step::Done) => {}
+            Ok(Step::Over) => break None,
+            Ok(Step::Idle) => break Some(FleetError::NoPlace),
+            Err(error) => break Some(error),
+        }
+    };
+    let (mut states, mut stored_bytes): (Vec<ImageState>, u64) =
+        (images.iter().map(|_| ImageState::default()).collect(), 0);
+    for Ended { images, stored_bytes: of_host } in member.end(ended_by.is_none()) {
+        stored_bytes += of_host;
+        for (number, state) in images {
+            states[number as usize] = state;
+        }
     }
-    let partitions = options.partitions.map_or(1, std::num::NonZeroU32::get);
-    let program = options.program.clone();
-    let plan = FleetPlan { images: planned, hosts, partitions, index: index.number, time_ms, program };
-    let salt = random(repository.entropy())?;
-    let bytes = plan.encode(repository.keys(), id, salt).map_err(RepositoryError::from)?;
-    context.executor.block_on(repository.store().create(&names::fleet_plan(id), bytes.into()))?;
-    let index = Mutex::new(Arc::new(KnownIndex::new(index)));
-    Ok(Batch { context, options, id, plan, index, newest, cutting })
-}
-
-impl BatchReport {
-    /// The most memory that the process had so far.
-    pub(crate) fn memory_now() -> u64 {
-        high_water()
+    let all = states.into_iter().zip(images).zip(&batch.plan.images);
+    let reports = all.map(|((state, image), planned)| ImageReport {
+        image: image.clone(),
+        job: planned.job,
+        result: match (state.summary, state.failure) {
+            (Some(summary), _) => Ok(summary),
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Err(ImageFailure { stage: Stage::Finish, error: None }),
+        },
+        map: state.map,
+        no_map: state.no_map,
+        reread_bytes: state.reread_bytes,
+        remark: None,
+    });
+    BatchReport {
+        batch: batch.id,
+        images: reports.collect(),
+        ended_by,
+        stored_bytes,
+        asked_index: batch.context.repository.keys().secrets().index.is_some(),
+        memory: high_water(),
     }
 }

@@ -2,6 +2,7 @@
 
 use larder_format::ErrorKind;
 use larder_format::fleet::TaskId;
+use larder_format::ids::JobId;
 use larder_index::IndexError;
 use larder_lnode::BackupError;
 use larder_lnode::assemble::AssembleError;
@@ -53,6 +54,20 @@ pub enum FleetError {
         /// The task.
         task: TaskId,
     },
+    /// A worker of the batch says so.
+    #[error("{why}")]
+    Elsewhere {
+        /// One line.
+        why: String,
+    },
+    /// The batch cannot be worked on by this program, or with this key.
+    #[error("batch {batch}: {why}")]
+    NotForUs {
+        /// Its id.
+        batch: JobId,
+        /// The reason, and what to do: one line.
+        why: String,
+    },
     /// A chunk has no place at the end: a mistake of the program.
     #[error("a chunk of it has no place: a mistake of the program; no snapshot was made")]
     NoPlace,
@@ -86,10 +101,12 @@ impl FleetError {
     /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Source { .. } | Self::Reread { .. } | Self::Changed { .. } | Self::TooManyChunks => {
-                ErrorKind::Resource
-            }
-            Self::Lifecycle { .. } => ErrorKind::Precondition,
+            Self::Source { .. }
+            | Self::Reread { .. }
+            | Self::Changed { .. }
+            | Self::TooManyChunks
+            | Self::Elsewhere { .. } => ErrorKind::Resource,
+            Self::Lifecycle { .. } | Self::NotForUs { .. } => ErrorKind::Precondition,
             Self::BaseGone | Self::StoreAborted | Self::Taken { .. } => ErrorKind::LostRace,
             Self::NoPlace => ErrorKind::Bug,
             Self::Scratch { source } if is_full(source) => ErrorKind::Full,

@@ -9,7 +9,10 @@
 //! map = "/maps/web-1.json"        # as --changed-map; {name} stands for the name
 //! context = "qemu:dirty-bitmap:b" # as --changed-context
 //! since = "latest"                # as --changed-since
+//! shared = true                   # on storage that all hosts have, instead of a host
 //! ```
+//!
+//! Relative paths begin at the folder of the file.
 //!
 //! Only text is looked at here, except for patterns: these name the files that exist.
 
@@ -30,6 +33,8 @@ pub struct Listed {
     pub series: String,
     /// The host that reads it; `None`: this machine.
     pub host: Option<String>,
+    /// Whether any host can read it.
+    pub is_shared: bool,
     /// Where it is read from.
     pub source: String,
     /// A file with a map of its changes.
@@ -47,6 +52,8 @@ pub const RESERVED: &str = "larder:";
 const IMAGES_MAX: usize = 65_535;
 
 const KEYS: [&str; 7] = ["name", "source", "series", "host", "map", "context", "since"];
+/// The key that is no text.
+const SHARED: &str = "shared";
 
 /// Reads an inventory.
 ///
@@ -56,6 +63,20 @@ pub fn read(file: &Path) -> Result<Vec<Listed>, ConfigError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| ConfigError::whole(format!("cannot read {}: {error}", file.display())))?;
     parse(file, &text)
+}
+
+/// A path of an inventory: relative ones begin at its folder.
+fn beside(file: &Path, path: &str) -> String {
+    let folder = file.parent().unwrap_or_else(|| Path::new(""));
+    let is_local = !path.contains("://") && !path.starts_with("qemu:") && !path.starts_with("thin:");
+    let (prefix, rest) = match path.strip_prefix("qcow2:").or_else(|| path.strip_prefix("raw:")) {
+        Some(rest) => (&path[..path.len() - rest.len()], rest),
+        None => ("", path),
+    };
+    match folder.as_os_str().is_empty() || !is_local {
+        true => path.to_owned(),
+        false => format!("{prefix}{}", folder.join(rest).display()),
+    }
 }
 
 /// The same from its text.
@@ -81,7 +102,11 @@ pub fn parse(file: &Path, text: &str) -> Result<Vec<Listed>, ConfigError> {
         let Value::Table(table) = node.value else {
             return Err(ConfigError::at(&node.place, "images are written as [[image]]"));
         };
-        for listed in expand(&node.place, Fields::of(table.entries)?)? {
+        let mut fields = Fields::of(table.entries)?;
+        for key in ["source", "map"] {
+            fields.0.entry(key).and_modify(|(_, path)| *path = beside(file, path));
+        }
+        for listed in expand(&node.place, fields)? {
             seen.note(&node.place, &listed)?;
             all.push(listed);
         }
@@ -109,16 +134,25 @@ impl Seen {
     }
 }
 
-/// The texts of an image.
+/// The texts of an image, and whether it is shared.
 #[derive(Default)]
-struct Fields(BTreeMap<&'static str, (Place, String)>);
+struct Fields(BTreeMap<&'static str, (Place, String)>, bool);
 
 impl Fields {
     fn of(entries: Vec<Entry>) -> Result<Self, ConfigError> {
         let mut fields = Self::default();
         for Entry { key, place, node } in entries {
+            if key == SHARED {
+                let Value::Boolean(is_shared) = node.value else {
+                    return Err(ConfigError::at(&node.place, format!("{SHARED} is true or false")));
+                };
+                fields.1 = is_shared;
+                continue;
+            }
             let Some(known) = KEYS.into_iter().find(|known| *known == key) else {
-                let like = nearest(&key, KEYS).map(|like| format!("; is {like} meant?")).unwrap_or_default();
+                let like = nearest(&key, KEYS.into_iter().chain([SHARED]))
+                    .map(|like| format!("; is {like} meant?"))
+                    .unwrap_or_default();
                 return Err(ConfigError::at(&place, format!("an image has no {key}{like}")));
             };
             match node.value {
@@ -142,6 +176,9 @@ fn expand(place: &Place, fields: Fields) -> Result<Vec<Listed>, ConfigError> {
     };
     if fields.text("context").is_some() && fields.text("map").is_some() {
         return Err(ConfigError::at(place, "an image has a map or a context, not both"));
+    }
+    if fields.text("host").is_some() && fields.1 {
+        return Err(ConfigError::at(place, "an image has a host, or is shared, not both"));
     }
     if !is_pattern(source) {
         return Ok(vec![listed(place, &fields, source.clone())?]);
@@ -182,7 +219,8 @@ fn listed(place: &Place, fields: &Fields, source: String) -> Result<Listed, Conf
     }
     let map = fields.text("map").map(|map| PathBuf::from(map.replace("{name}", &name)));
     let text = |key: &str| fields.text(key).map(str::to_owned);
-    Ok(Listed { series, host: text("host"), map, context: text("context"), since: text("since"), name, source })
+    let (host, context, since) = (text("host"), text("context"), text("since"));
+    Ok(Listed { series, host, is_shared: fields.1, map, context, since, name, source })
 }
 
 /// The last part of a source, without its ending.
@@ -213,7 +251,9 @@ mod tests {
         let text =
             "[[image]]\nname = \"a\"\nsource = \"qcow2:/x\"\nseries = \"s\"\nhost = \"h\"\nmap = \"/m/{name}\"\n";
         let [one] = &*parsed(text).expect("valid") else { panic!("one image") };
-        assert_eq!((&*one.series, one.host.as_deref()), ("s", Some("h")));
+        assert_eq!((&*one.series, one.host.as_deref(), one.is_shared), ("s", Some("h"), false));
+        let shared = parsed("[[image]]\nsource = \"x\"\nshared = true\n").expect("valid");
+        assert!(shared[0].is_shared && shared[0].host.is_none());
         assert_eq!(one.map.as_deref(), Some(Path::new("/m/a")));
     }
 
@@ -233,6 +273,14 @@ mod tests {
     }
 
     #[test]
+    fn relative_paths_begin_at_the_folder_of_the_inventory() {
+        let text = "[[image]]\nsource = \"qcow2:a/x.qcow2\"\nmap = \"/m\"\n[[image]]\nsource = \"nbd://h/db\"\n";
+        let all = parse(Path::new("/etc/larder/i.toml"), text).expect("valid");
+        assert_eq!((&*all[0].source, &*all[0].name), ("qcow2:/etc/larder/a/x.qcow2", "x"));
+        assert_eq!((all[0].map.as_deref(), &*all[1].source), (Some(Path::new("/m")), "nbd://h/db"));
+    }
+
+    #[test]
     fn mistakes_name_their_place() {
         assert!(refused("").contains("names no image"));
         assert!(refused("[image]\nsource = \"x\"\n").contains("[[image]]"));
@@ -243,6 +291,9 @@ mod tests {
         assert!(refused("[[image]]\nsource = 3\n").contains("a text"));
         let both = "[[image]]\nsource = \"nbd://h/x\"\nmap = \"m\"\ncontext = \"c\"\n";
         assert!(refused(both).contains("not both"));
+        let shared = "[[image]]\nsource = \"x\"\nhost = \"h\"\nshared = true\n";
+        assert!(refused(shared).contains("not both"));
+        assert!(refused("[[image]]\nsource = \"x\"\nshared = \"yes\"\n").contains("true or false"));
         for twice in ["name = \"x\"", "series = \"x\""] {
             let text = format!("[[image]]\nsource = \"a\"\n{twice}\n[[image]]\nsource = \"b\"\n{twice}\n");
             assert!(refused(&text).contains("the first is in line 1"), "{twice}");

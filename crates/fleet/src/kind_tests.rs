@@ -4,6 +4,7 @@ use std::io;
 
 use larder_format::ErrorKind;
 use larder_format::fleet::{Stage, TaskId};
+use larder_format::ids::JobId;
 use larder_index::IndexError;
 use larder_lnode::BackupError;
 use larder_lnode::assemble::AssembleError;
@@ -18,6 +19,8 @@ fn every_error_has_its_kind() {
     let full = || io::Error::from(io::ErrorKind::StorageFull);
     assert_kinds!(FleetError {
         FleetError::Source { .. } => FleetError::Source { message: String::new() }, ErrorKind::Resource;
+        FleetError::Elsewhere { .. } => FleetError::Elsewhere { why: String::new() }, ErrorKind::Resource;
+        FleetError::NotForUs { .. } => FleetError::NotForUs { batch: JobId([1; 16]), why: String::new() }, ErrorKind::Precondition;
         FleetError::Changed { .. } => FleetError::Changed { offset: 0 }, ErrorKind::Resource;
         FleetError::Reread { .. } => FleetError::Reread { source: io::Error::other("x") }, ErrorKind::Resource;
         FleetError::Lifecycle { .. } => FleetError::Lifecycle { series: String::new() }, ErrorKind::Precondition;

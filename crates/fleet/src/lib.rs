@@ -10,7 +10,8 @@
 //!
 //! Stages follow one another; the tasks of one stage do not depend on each other. Tasks exchange
 //! sorted records below `fleet/<batch>/`, and each has a register that is created once
-//! (`larder_format::fleet`). Here one process does all of them ([`run()`]).
+//! (`larder_format::fleet`). One process does all of them ([`run()`]), or several that share
+//! nothing but the store ([`coordinate`], [`work()`]).
 //!
 //! A version of a batch uses containers of three kinds only (`OwnersNamed`): its own, those of
 //! versions that its lease names, and those of the jobs that store for the batch, which it adopts.
@@ -18,17 +19,25 @@
 //! `docs/fleet.md` has the order of steps. Above: `cli`. Below: `lnode`, `reader`, `index`.
 
 mod batch;
+mod begin;
+mod board;
 mod clean;
 mod error;
 mod exchange;
 #[cfg(test)]
 mod kind_tests;
+mod left;
+mod member;
 mod memory;
 mod queue;
 mod report;
+mod session;
 mod shared;
+mod situation;
 mod status;
+mod supervise;
 mod tasks;
+mod work;
 
 pub mod inventory;
 pub mod plan;
@@ -40,4 +49,7 @@ pub use memory::high_water as memory_peak;
 pub use queue::{Delivery, MemoryQueue, Queue};
 pub use report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageReport, OpenedImage, Sources};
 pub use shared::STORE_SERIES;
-pub use status::{BatchStatus, StageStatus, batches, status};
+pub use status::{BatchStatus, StageStatus, WorkerStatus, batches, status};
+pub use work::{
+    Patience, WorkEvent, WorkOptions, Worked, abort, coordinate, find, is_meant, read_plan, resume, to_retry, work,
+};

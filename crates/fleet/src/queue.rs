@@ -1,48 +1,41 @@
-//! How tasks come to those who do them. A queue may deliver a task more than once: registers decide
-//! which attempt counts. What a task is stands in the plan, so a queue carries ids alone.
+//! Who does which of the tasks that are due. Registers decide which attempt counts, so a queue may
+//! give a task to several processes: that costs work alone. A queue carries ids; the plan says what
+//! a task is.
+//!
+//! [`MemoryQueue`] is for one process that does everything. [`StoreQueue`] is for processes that
+//! have nothing in common but the store.
 
-use std::collections::VecDeque;
+mod store;
 
 use larder_format::fleet::TaskId;
 
-/// A task that was taken, and is not answered yet.
-#[derive(Debug, PartialEq, Eq)]
+use crate::error::FleetError;
+pub(crate) use store::StoreQueue;
+
+/// A task that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
     /// The task.
     pub task: TaskId,
+    /// How often it was taken before: 0 for the first time.
+    pub epoch: u8,
 }
 
 /// A queue of tasks.
 pub trait Queue {
-    /// Offers a task to those who take.
-    fn offer(&mut self, task: TaskId);
-
-    /// Takes a task; `None` if there is none at the moment.
-    fn take(&mut self) -> Option<Delivery>;
-
-    /// The task is decided.
-    fn done(&mut self, delivery: Delivery);
-
-    /// The attempt failed, and will not be repeated here.
-    fn failed(&mut self, delivery: Delivery);
+    /// Takes one of these tasks; `None`: others do all of them.
+    ///
+    /// # Errors
+    /// The queue does not answer.
+    fn take(&mut self, due: &[TaskId]) -> Result<Option<Delivery>, FleetError>;
 }
 
-/// The queue of one process: first in, first out.
+/// The queue of one process: it does everything, in order.
 #[derive(Debug, Default)]
-pub struct MemoryQueue {
-    offered: VecDeque<TaskId>,
-}
+pub struct MemoryQueue;
 
 impl Queue for MemoryQueue {
-    fn offer(&mut self, task: TaskId) {
-        self.offered.push_back(task);
+    fn take(&mut self, due: &[TaskId]) -> Result<Option<Delivery>, FleetError> {
+        Ok(due.first().map(|task| Delivery { task: *task, epoch: 0 }))
     }
-
-    fn take(&mut self) -> Option<Delivery> {
-        self.offered.pop_front().map(|task| Delivery { task })
-    }
-
-    fn done(&mut self, _delivery: Delivery) {}
-
-    fn failed(&mut self, _delivery: Delivery) {}
 }

@@ -20,6 +20,9 @@ pub struct FleetImage {
     pub name: String,
     /// Name of the host that reads it.
     pub host: String,
+    /// Whether any host may read it, instead of the named one. Images with one name of a host are
+    /// read by one process.
+    pub is_any: bool,
     /// The series of its versions, which no other one has.
     pub series: String,
     /// Where it is read from. For people.
@@ -88,6 +91,8 @@ pub struct FleetOptions {
 pub struct ImageReport {
     /// The image.
     pub image: FleetImage,
+    /// The job that commits its version, and so the id of that.
+    pub job: JobId,
     /// Its version, or why there is none.
     pub result: Result<Summary, ImageFailure>,
     /// The use of the map of its changes; `None` without one.
@@ -96,6 +101,8 @@ pub struct ImageReport {
     pub no_map: Option<&'static str>,
     /// Bytes of new chunks that were read a second time.
     pub reread_bytes: u64,
+    /// What another process had to say of it.
+    pub remark: Option<String>,
 }
 
 /// Why an image has no version.

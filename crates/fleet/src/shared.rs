@@ -1,10 +1,10 @@
 //! What every task of a batch knows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use larder_format::fleet::{FleetPlan, PlannedHost, PlannedImage};
-use larder_format::ids::{JobId, SeriesKey};
+use larder_format::ids::{AttemptId, JobId, SeriesKey};
 use larder_index::IndexSnapshot;
 use larder_job::JobContext;
 use larder_store::catalog::Version;
@@ -12,6 +12,7 @@ use larder_writer::Cutting;
 use parking_lot::Mutex;
 
 use crate::error::FleetError;
+use crate::left::Left;
 use crate::memory::Budget;
 use crate::report::FleetOptions;
 
@@ -28,6 +29,15 @@ pub(crate) struct Batch<'a> {
     /// The newest version of every series whose containers may be shared.
     pub(crate) newest: Vec<Version>,
     pub(crate) cutting: Arc<Cutting>,
+    /// The jobs that store for hosts, by the registers of their questions. That they are what they
+    /// are called is a hint, as everything of other hosts.
+    pub(crate) stores: Mutex<BTreeMap<u32, JobId>>,
+    /// Uploads of batches that ended early, when somebody asked.
+    pub(crate) left: Mutex<Option<Arc<Left>>>,
+    /// This process among the workers of the batch. `None`: it does everything.
+    pub(crate) worker: Option<AttemptId>,
+    /// Hosts whose images this process may read.
+    pub(crate) hosts_here: usize,
 }
 
 /// An index, and its versions.
@@ -42,6 +52,26 @@ impl KnownIndex {
         let versions = snapshot.manifest.versions.iter();
         let numbers = versions.map(|version| (version.job, (version.series, version.number))).collect();
         Self { snapshot, numbers }
+    }
+}
+
+impl<'a> Batch<'a> {
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the batch")]
+    pub(crate) fn new(
+        context: &'a JobContext,
+        options: &'a FleetOptions,
+        id: JobId,
+        plan: FleetPlan,
+        index: KnownIndex,
+        newest: Vec<Version>,
+        worker: Option<AttemptId>,
+        hosts_here: usize,
+    ) -> Result<Self, FleetError> {
+        let repository = &context.repository;
+        let cutting =
+            Cutting::new(repository.config(), repository.keys()).ok_or(larder_lnode::BackupError::WorkerDied)?;
+        let (index, stores, left) = (Mutex::new(Arc::new(index)), Mutex::default(), Mutex::default());
+        Ok(Self { context, options, id, plan, index, newest, cutting, stores, left, worker, hosts_here })
     }
 }
 
@@ -71,7 +101,12 @@ impl Batch<'_> {
         &self.plan.hosts[number as usize]
     }
 
+    /// The job that stores for a host; `None`: the host left the batch.
+    pub(crate) fn store_of(&self, host: u32) -> Option<JobId> {
+        self.stores.lock().get(&host).copied()
+    }
+
     pub(crate) fn budget(&self) -> Budget {
-        Budget::of(self.options.memory, self.plan.hosts.len())
+        Budget::of(self.options.memory, self.hosts_here)
     }
 }

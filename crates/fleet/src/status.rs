@@ -1,12 +1,17 @@
-//! What the registers of a batch say: which tasks are decided, how, and at what cost.
+//! What the registers of a batch say: which tasks are decided, how, and at what cost. And who works
+//! on it.
 
 use std::collections::BTreeMap;
 
-use larder_format::fleet::{FleetPlan, PLAN_MAX, Stage, TASK_MAX, TaskId, TaskRecord};
-use larder_format::ids::JobId;
+use larder_format::fleet::{CLAIM_MAX, FleetPlan, FleetWorker, PLAN_MAX, Stage};
+use larder_format::ids::{AttemptId, JobId};
 use larder_format::names::{self, FleetObject};
 use larder_index::Executor;
-use larder_store::{Repository, RepositoryError};
+use larder_store::{Repository, RepositoryError, StoreErrorKind};
+
+use crate::board;
+use crate::exchange::Decided;
+use crate::situation::{Known, Registers, Situation};
 
 /// A stage of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,8 +41,33 @@ pub struct BatchStatus {
     pub plan: FleetPlan,
     /// Its stages, by round. Those without a register are left out.
     pub stages: BTreeMap<(Stage, u8), StageStatus>,
+    /// The stage that is due, and its round; `None`: every task is decided.
+    pub due: Option<(Stage, u8)>,
+    /// Tasks of that stage that are not decided.
+    pub due_tasks: Vec<u32>,
+    /// Claims beyond the first of a task.
+    pub retries: u64,
+    /// Its workers.
+    pub workers: Vec<WorkerStatus>,
     /// Whether its lease is open.
     pub is_open: bool,
+}
+
+/// A process at work on a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// Its host.
+    pub host: String,
+    /// Number of the process.
+    pub process: u32,
+    /// Name and version of the program.
+    pub program: String,
+    /// The most memory that it had, in bytes; 0: not known.
+    pub memory: u64,
+    /// Milliseconds since its last sign of life, before the newest one of all workers.
+    pub silent_ms: u64,
+    /// Tasks that it did.
+    pub tasks: u64,
 }
 
 /// The batches that have left anything, the newest first.
@@ -61,12 +91,16 @@ pub fn status(
     batch: JobId,
 ) -> Result<Option<BatchStatus>, RepositoryError> {
     executor.block_on(async {
-        let (mut has_plan, mut tasks) = (false, Vec::new());
-        for object in repository.store().list(&names::fleet_batch(batch)).await? {
+        let (mut has_plan, mut claims, mut beats) = (false, Vec::new(), BTreeMap::new());
+        for object in repository.store().without_cache().list(&names::fleet_batch(batch)).await? {
             match names::parse_fleet(&object.name) {
                 Some((_, FleetObject::Plan)) => has_plan = true,
-                Some((_, FleetObject::Done(task))) => tasks.push(task),
-                Some((_, FleetObject::Output(..))) | None => {}
+                Some((_, FleetObject::Claim(task, epoch))) => claims.push((task, epoch)),
+                Some((_, FleetObject::Beat(worker, number))) => {
+                    let last = beats.entry(worker).or_insert((0, 0));
+                    *last = (*last).max((number, object.made_ms()));
+                }
+                Some((_, FleetObject::Output(..) | FleetObject::Done(_))) | None => {}
             }
         }
         if !has_plan {
@@ -76,13 +110,14 @@ pub fn status(
         let bytes = repository.store().get_up_to(&name, PLAN_MAX).await?;
         let damaged = |source| RepositoryError::Damaged { name, source };
         let plan = FleetPlan::decode(repository.keys(), batch, &bytes).map_err(damaged)?;
+        let read = board::unknown(repository, batch, &Registers::new()).await?;
+        let registers: Registers = read.into_iter().map(|decided| (decided.task, decided)).collect();
         let mut stages: BTreeMap<(Stage, u8), StageStatus> = BTreeMap::new();
-        for task in tasks {
-            let record = read(repository, batch, task).await?;
+        for (task, Decided { record, .. }) in &registers {
             let of = stages.entry((task.stage, task.round)).or_default();
             match record.attempt {
                 Some(_) => of.done += 1,
-                None => of.aborted.push((task.number, record.why.unwrap_or_default())),
+                None => of.aborted.push((task.number, record.why.clone().unwrap_or_default())),
             }
             of.took_ms += record.took_ms;
             of.memory = of.memory.max(record.memory);
@@ -90,14 +125,48 @@ pub fn status(
             of.stored_bytes += record.stored_bytes;
             of.output_bytes += record.outputs.iter().map(|output| output.object_bytes).sum::<u64>();
         }
+        let situation = Known { plan: &plan, registers: &registers }.situation();
+        let due_tasks = match &situation {
+            Situation::Due(due) => due.iter().map(|task| task.number).collect(),
+            Situation::Over => Vec::new(),
+        };
+        let workers = workers(repository, batch, &beats, &registers).await?;
+        let retries = claims.iter().filter(|(_, epoch)| *epoch > 0).count() as u64;
         let is_open = repository.fleet_batches().await?.open.contains(&batch);
-        Ok(Some(BatchStatus { batch, plan, stages, is_open }))
+        let due = situation.stage();
+        Ok(Some(BatchStatus { batch, plan, stages, due, due_tasks, retries, workers, is_open }))
     })
 }
 
-async fn read(repository: &Repository, batch: JobId, task: TaskId) -> Result<TaskRecord, RepositoryError> {
-    let name = names::fleet_done(batch, task);
-    let bytes = repository.store().get_up_to(&name, TASK_MAX).await?;
-    TaskRecord::decode(repository.keys(), batch, task, &bytes)
-        .map_err(|source| RepositoryError::Damaged { name, source })
+/// The workers by their newest signs of life, without those that cannot be read, or went
+/// meanwhile.
+async fn workers(
+    repository: &Repository,
+    batch: JobId,
+    beats: &BTreeMap<AttemptId, (u32, u64)>,
+    registers: &Registers,
+) -> Result<Vec<WorkerStatus>, RepositoryError> {
+    let newest = beats.values().map(|(_, made_ms)| *made_ms).max().unwrap_or(0);
+    let mut workers = Vec::with_capacity(beats.len());
+    for (worker, (number, made_ms)) in beats {
+        let name = names::fleet_beat(batch, *worker, *number);
+        let bytes = match repository.store().get_up_to(&name, CLAIM_MAX).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind == StoreErrorKind::NotFound => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let beat = FleetWorker::decode_beat(repository.keys(), batch, *worker, *number, &bytes);
+        let Ok(beat) = beat else { continue };
+        let tasks = registers.values().filter(|decided| decided.record.worker == Some(*worker)).count() as u64;
+        let FleetWorker { host, process, program, memory, .. } = beat;
+        workers.push(WorkerStatus {
+            host,
+            process,
+            program,
+            memory,
+            silent_ms: newest.saturating_sub(*made_ms),
+            tasks,
+        });
+    }
+    Ok(workers)
 }

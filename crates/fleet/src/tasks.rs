@@ -6,6 +6,7 @@ mod asked;
 mod choose;
 mod finish;
 mod join;
+mod left;
 mod places;
 mod resolve;
 mod scan;
@@ -13,7 +14,7 @@ mod sort;
 mod store;
 mod tables;
 
-pub(crate) use finish::{HeldByHosts, finish};
+pub(crate) use finish::finish;
 pub(crate) use join::join;
 pub(crate) use resolve::{LastRound, resolve};
 pub(crate) use scan::{Scanned, SharedImage, scan};

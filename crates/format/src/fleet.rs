@@ -5,6 +5,8 @@
 //! | `fleet/<batch>/plan`                               | [`FleetPlan`], sealed, magic `LFPL`       |
 //! | `fleet/<batch>/done/<stage>/<round>/<task>`        | [`TaskRecord`], sealed, magic `LFTR`      |
 //! | `fleet/<batch>/out/<stage>/<round>/<task>/<attempt>/<n>` | records by rising key: a run (`run.rs`) |
+//! | `fleet/<batch>/claim/<stage>/<round>/<task>/<epoch>` | [`FleetWorker`], sealed, magic `LFCL`   |
+//! | `fleet/<batch>/beat/<worker>/<n>`                  | [`FleetWorker`], sealed, magic `LFWB`     |
 //!
 //! An output has the layout of a run of the index, under a key of its own: keyed BLAKE3 over
 //! `fleet`, a zero byte and the object's name, under the secret of the domain. Its first key of
@@ -15,6 +17,7 @@
 //! the domain can make them. So a receiver verifies what it takes from them: fingerprints against
 //! its own scan, and places against the tables of containers.
 
+mod claim;
 mod plan;
 mod records;
 mod register;
@@ -22,7 +25,8 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{FleetPlan, PLAN_MAX, PlannedHost, PlannedImage};
+pub use claim::{CLAIM_MAX, FleetWorker};
+pub use plan::{FLEET_RULES, FleetPlan, PLAN_MAX, PlannedHost, PlannedImage, SharedWork};
 pub use records::{
     Answer, Answers, At, FleetRecord, Placement, Placements, Requests, Resolution, Resolutions, Scans, Waiter, Waiters,
 };

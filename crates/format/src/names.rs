@@ -248,6 +248,26 @@ pub fn fleet_output(batch: JobId, task: TaskId, attempt: AttemptId, number: u32)
     format!("{}out/{task}/{attempt}/{number}", fleet_batch(batch))
 }
 
+/// `fleet/<batch>/claim/<stage>/<round>/<task>/<epoch>`: a claim of a task.
+pub fn fleet_claim(batch: JobId, task: TaskId, epoch: u32) -> String {
+    format!("{}{epoch}", fleet_claims(batch, task))
+}
+
+/// Prefix of the claims of a task.
+pub fn fleet_claims(batch: JobId, task: TaskId) -> String {
+    format!("{}claim/{task}/", fleet_batch(batch))
+}
+
+/// `fleet/<batch>/beat/<worker>/<n>`: a sign of life of a worker.
+pub fn fleet_beat(batch: JobId, worker: AttemptId, number: u32) -> String {
+    format!("{}{worker}/{number}", fleet_beats(batch))
+}
+
+/// Prefix of the signs of life of the workers of a batch.
+pub fn fleet_beats(batch: JobId) -> String {
+    format!("{}beat/", fleet_batch(batch))
+}
+
 /// An object of a fleet batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetObject {
@@ -257,9 +277,14 @@ pub enum FleetObject {
     Done(TaskId),
     /// An output of an attempt at a task, with its number.
     Output(TaskId, AttemptId, u32),
+    /// A claim of a task, with its epoch.
+    Claim(TaskId, u32),
+    /// A sign of life of a worker, with its number.
+    Beat(AttemptId, u32),
 }
 
-/// Reads a name made by [`fleet_plan`], [`fleet_done`] or [`fleet_output`].
+/// Reads a name made by [`fleet_plan`], [`fleet_done`], [`fleet_output`], [`fleet_claim`] or
+/// [`fleet_beat`].
 pub fn parse_fleet(name: &str) -> Option<(JobId, FleetObject)> {
     let (batch, rest) = name.strip_prefix(FLEET)?.split_once('/')?;
     let mut parts = rest.split('/');
@@ -275,6 +300,8 @@ pub fn parse_fleet(name: &str) -> Option<(JobId, FleetObject)> {
         "plan" => FleetObject::Plan,
         "done" => FleetObject::Done(task()?),
         "out" => FleetObject::Output(task()?, parts.next()?.parse().ok()?, parse_number(parts.next()?)?),
+        "claim" => FleetObject::Claim(task()?, parse_number(parts.next()?)?),
+        "beat" => FleetObject::Beat(parts.next()?.parse().ok()?, parse_number(parts.next()?)?),
         _ => return None,
     };
     parts.next().is_none().then_some((batch.parse().ok()?, object))
@@ -363,6 +390,8 @@ mod tests {
             (fleet_plan(job), FleetObject::Plan),
             (fleet_done(job, task), FleetObject::Done(task)),
             (fleet_output(job, task, attempt, 3), FleetObject::Output(task, attempt, 3)),
+            (fleet_claim(job, task, 4), FleetObject::Claim(task, 4)),
+            (fleet_beat(job, attempt, 5), FleetObject::Beat(attempt, 5)),
         ];
         for (name, object) in fleet {
             assert_eq!(parse_fleet(&name), Some((job, object)), "{name}");

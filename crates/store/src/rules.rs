@@ -142,4 +142,18 @@ pub enum Rule {
     HighestAfterWin,
     /// A series is not arranged while a manifest of it counts that is not in the index.
     UnsettledLeft,
+
+    // Rules of a fleet batch.
+    /// The register of a task is created once, and only the attempt in it counts.
+    OneWinner,
+    /// The version of an image is fenced before a register says that it was not saved.
+    FencedBeforeNamed,
+    /// The place of a chunk is told when its container is durable.
+    PlacedWhenDurable,
+    /// The place that another task told is compared with the table of the container.
+    PlaceConfirmed,
+    /// Bytes of the second read are stored only with the fingerprint of the scan.
+    SecondReadChecked,
+    /// An image uses containers of a storing job only if its lease adopts that job.
+    StoreAdopted,
 }

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::time;
 
 use crate::sizes;
 use crate::time::parse_duration;
@@ -47,8 +49,20 @@ pub(crate) enum FleetCommand {
     ///
     /// Of prices: write-price, read-price (of 1000 requests); month-price (of a GB).
     Plan(FleetPlanArgs),
+    /// Work on batches that other hosts plan with `fleet run --queue store`
+    ///
+    /// Reads the images that the inventory names for this host, and those that are shared. Give
+    /// every host the same file. A batch names images by name and series only; the worker reads
+    /// what its own inventory says. It works until it is stopped.
+    Work(Box<FleetWorkArgs>),
     /// Show the stages of a batch, or the batches that left anything
     Status(FleetStatusArgs),
+    /// Finish a batch whose `fleet run` was lost, and back up its images that were not saved
+    ///
+    /// Only for batches with `--queue store`: workers read the images.
+    Retry(FleetRetryArgs),
+    /// End a batch: images that have no snapshot yet get none
+    Abort(FleetBatchArgs),
     /// Remove what batches have left for their own tasks; snapshots do not need it
     Clean,
 }
@@ -81,6 +95,13 @@ pub(crate) struct FleetRunArgs {
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) partitions: Option<u32>,
 
+    /// Who does the work: this process alone, or also workers on other hosts
+    #[arg(long, value_enum, value_name = "QUEUE", default_value_t = FleetQueue::Memory)]
+    pub(crate) queue: FleetQueue,
+
+    #[command(flatten)]
+    pub(crate) patience: FleetPatienceArgs,
+
     /// Make no pass at the end; the next batch finds data of this one only after a pass
     #[arg(long)]
     pub(crate) no_pass: bool,
@@ -111,10 +132,77 @@ pub(crate) struct FleetPlanArgs {
     pub(crate) what_if: Vec<String>,
 }
 
+/// Who does the work of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FleetQueue {
+    /// This process alone
+    Memory,
+    /// Also `larder fleet work` on other hosts, with nothing but the repository between them
+    Store,
+}
+
+/// How long workers may be silent.
+#[derive(Debug, Args)]
+pub(crate) struct FleetPatienceArgs {
+    /// With `--queue store`: another worker takes over from one that is silent for this long
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
+    pub(crate) claim_timeout: Duration,
+
+    /// With `--queue store`: images of a worker that is silent for this long leave the batch
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "10m")]
+    pub(crate) task_timeout: Duration,
+}
+
+/// How a worker works.
+#[derive(Debug, Args)]
+pub(crate) struct FleetWorkArgs {
+    /// The inventory
+    #[arg(value_name = "INVENTORY")]
+    pub(crate) inventory: PathBuf,
+
+    /// Name of this host in the inventory [default: the name of this machine]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
+
+    /// Folder for what a running QEMU overwrites during the batch [default: a folder of the cache]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) image_scratch: Option<PathBuf>,
+
+    /// End when one batch is over
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// Which batch.
+#[derive(Debug, Args)]
+pub(crate) struct FleetBatchArgs {
+    /// Id of the batch, or its beginning
+    #[arg(value_name = "BATCH")]
+    pub(crate) batch: String,
+}
+
+/// Which batch to try again.
+#[derive(Debug, Args)]
+pub(crate) struct FleetRetryArgs {
+    #[command(flatten)]
+    pub(crate) batch: FleetBatchArgs,
+
+    #[command(flatten)]
+    pub(crate) patience: FleetPatienceArgs,
+
+    /// Make no pass at the end; the next batch finds data of this one only after a pass
+    #[arg(long)]
+    pub(crate) no_pass: bool,
+}
+
 /// Which batch to show.
 #[derive(Debug, Args)]
 pub(crate) struct FleetStatusArgs {
     /// Id of the batch, or its beginning [default: list the batches]
     #[arg(value_name = "BATCH")]
     pub(crate) batch: Option<OsString>,
+
+    /// Show it every two seconds, until every task is decided
+    #[arg(long)]
+    pub(crate) watch: bool,
 }

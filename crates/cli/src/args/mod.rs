@@ -42,7 +42,10 @@ pub(crate) use copy::CopyArgs;
 pub(crate) use drill::DrillArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
-pub(crate) use fleet::{FleetArgs, FleetCommand, FleetPlanArgs, FleetRunArgs, FleetStatusArgs};
+pub(crate) use fleet::{
+    FleetArgs, FleetBatchArgs, FleetCommand, FleetPatienceArgs, FleetPlanArgs, FleetQueue, FleetRetryArgs,
+    FleetRunArgs, FleetStatusArgs, FleetWorkArgs,
+};
 pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;
 pub(crate) use habits::{ignored, spell_levels};

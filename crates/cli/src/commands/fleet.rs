@@ -3,15 +3,17 @@
 
 mod images;
 mod plan;
+mod several;
 mod show;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use larder_fleet::inventory::{self, Listed};
-use larder_fleet::{BatchReport, FleetImage, FleetOptions, clean, run as run_batch};
+use larder_fleet::{BatchReport, FleetImage, FleetOptions, WorkOptions, clean, coordinate, run as run_batch};
 use larder_format::ErrorKind;
 use larder_format::layout::Layout;
 use larder_format::roles::Roles;
@@ -21,7 +23,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use self::images::Images;
 use crate::app::App;
-use crate::args::{FleetArgs, FleetCommand, FleetRunArgs, PassArgs};
+use crate::args::{FleetArgs, FleetCommand, FleetQueue, FleetRunArgs, PassArgs};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -33,6 +35,9 @@ pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
     match &args.command {
         FleetCommand::Run(args) => batch(app, args),
         FleetCommand::Plan(args) => plan::run(app, args),
+        FleetCommand::Work(args) => several::run_worker(app, args),
+        FleetCommand::Retry(args) => several::run_retry(app, args),
+        FleetCommand::Abort(args) => several::run_abort(app, args),
         FleetCommand::Status(args) => show::status(app, args),
         FleetCommand::Clean => {
             let opened = app.open()?;
@@ -46,13 +51,12 @@ pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
 fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     let listed = inventory::read(&args.inventory)
         .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
-    let mut images = Images::of(app, args, &listed)?;
+    let mut images = Images::of(app, args.image_scratch.as_ref(), args.verify_every, &listed)?;
     let opened = app.open()?;
     let repository = &opened.repository;
     repository.require(Roles::BACKUP, "a batch")?;
     expect_standard(app, repository, &listed)?;
-    let here = environment::host();
-    let fleet: Vec<FleetImage> = listed.iter().map(|listed| image_of(listed, &here)).collect();
+    let fleet = fleet_images(&listed, &environment::host());
     if args.dry_run {
         return show::plan(app, repository, &fleet);
     }
@@ -62,17 +66,36 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
              image's last snapshot, are found",
         );
     }
-    let options = options(app, args)?;
+    let tags = args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect();
+    let options = options(app, tags, args.verify_every, args.force, args.partitions)?;
     open_many_files();
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(repository.clone(), meter.progress());
     let context = JobContext { machine: machine::witness(&app.global, &app.out, repository), ..context };
-    let report = run_batch(&context, &fleet, &mut images.open_in(repository), &options);
+    let mut sources = images.open_in(repository);
+    let report = match args.queue {
+        FleetQueue::Memory => run_batch(&context, &fleet, &mut sources, &options),
+        FleetQueue::Store => {
+            let options = WorkOptions { fleet: options, host: environment::host(), poll: POLL };
+            coordinate(&context, &fleet, &mut sources, &options, (&args.patience).into())
+        }
+    };
     meter.stop();
     let report = report.map_err(|error| Failure::of(error.kind(), &error))?;
     show::report(app, &report, meter.elapsed())?;
-    let exit = exit_of(&report, context.cancel.is_cancelled());
-    if args.no_pass || exit == Exit::Interrupted || report.ended_by.is_some() {
+    after(app, repository, &report, context.cancel.is_cancelled(), args.no_pass)
+}
+
+/// After a batch: its exit code, and a pass.
+fn after(
+    app: &App,
+    repository: &Repository,
+    report: &BatchReport,
+    is_cancelled: bool,
+    no_pass: bool,
+) -> Result<Exit, Failure> {
+    let exit = exit_of(report, is_cancelled);
+    if no_pass || exit == Exit::Interrupted || report.ended_by.is_some() {
         return Ok(exit);
     }
     Ok(match pass(app, repository)? {
@@ -82,13 +105,25 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     })
 }
 
-fn image_of(listed: &Listed, here: &str) -> FleetImage {
-    FleetImage {
+/// Images on shared storage that one process reads.
+const OF_GROUP: usize = 4;
+/// How long processes wait before they look for work again.
+const POLL: Duration = Duration::from_secs(2);
+
+fn fleet_images(listed: &[Listed], here: &str) -> Vec<FleetImage> {
+    let mut shared = 0..;
+    let image = |listed: &Listed| FleetImage {
         name: listed.name.clone(),
-        host: listed.host.clone().unwrap_or_else(|| here.to_owned()),
+        host: match (&listed.host, listed.is_shared) {
+            (_, true) => format!("shared/{}", shared.next().unwrap_or(0) / OF_GROUP),
+            (Some(host), false) => host.clone(),
+            (None, false) => here.to_owned(),
+        },
+        is_any: listed.is_shared,
         series: listed.series.clone(),
         source: listed.source.clone(),
-    }
+    };
+    listed.iter().map(image).collect()
 }
 
 /// Series of the other layout share nothing with others, so they have no place in a batch.
@@ -110,7 +145,13 @@ fn expect_standard(app: &App, repository: &Repository, listed: &[Listed]) -> Res
     Ok(())
 }
 
-fn options(app: &App, args: &FleetRunArgs) -> Result<FleetOptions, Failure> {
+fn options(
+    app: &App,
+    tags: Vec<String>,
+    verify_every: u32,
+    force: bool,
+    partitions: Option<u32>,
+) -> Result<FleetOptions, Failure> {
     let scratch = app.scratch().unwrap_or_else(std::env::temp_dir);
     make(&scratch)?;
     Ok(FleetOptions {
@@ -118,12 +159,12 @@ fn options(app: &App, args: &FleetRunArgs) -> Result<FleetOptions, Failure> {
         scratch,
         compression: app.compression(),
         user: environment::user(),
-        tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
+        tags,
         time_ms: None,
         program: format!("larder {}", env!("CARGO_PKG_VERSION")),
-        verify_every: NonZeroU32::new(args.verify_every),
-        force: args.force,
-        partitions: args.partitions.and_then(NonZeroU32::new),
+        verify_every: NonZeroU32::new(verify_every),
+        force,
+        partitions: partitions.and_then(NonZeroU32::new),
     })
 }
 

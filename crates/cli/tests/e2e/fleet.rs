@@ -2,7 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
+use larder_nbd::{Export, MemoryExport, Server, Single};
 use larder_testkit::data;
 use serde_json::Value;
 
@@ -226,4 +230,199 @@ fn a_batch_is_planned_without_reading_its_images() {
     play.write("images.toml", "[[image]]\nsource = \"nbd://localhost/disk\"\n");
     play.larder(["fleet", "plan", "images.toml"]).code(2).says("no snapshot");
     play.larder(["fleet", "plan", "images.toml", "--what-if", "size=1G"]).ok();
+}
+
+/// Two workers of two hosts, the process that plans, and nothing but a folder between them.
+#[test]
+fn workers_of_several_hosts_finish_a_batch() {
+    let play = Play::with_repository();
+    let common = data::random(1, 500 * KIB);
+    let disk = |own: u64| [&common[..], &data::random(own, 80 * KIB)].concat();
+    let disks: Vec<_> = (2..6).map(disk).collect();
+    for (number, bytes) in disks.iter().enumerate() {
+        play.write(format!("images/web-{number}.raw"), bytes);
+    }
+    play.write(
+        "images.toml",
+        "[[image]]\nsource = \"images/web-[01].raw\"\nhost = \"a\"\n[[image]]\nsource = \"images/web-2.raw\"\nhost = \"b\"\n\
+         [[image]]\nsource = \"images/web-3.raw\"\nshared = true\n",
+    );
+    let workers: Vec<_> = ["a", "b"]
+        .map(|host| {
+            let line = ["fleet", "work", "images.toml", "--once", "--json", "--host", host];
+            play.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        })
+        .into();
+    let (images, summary, _) = fleet(&play, &["--queue", "store", "--no-pass"], 0);
+    for worker in workers {
+        let ran = Ran::from(worker.wait_with_output().expect("it ends")).code(0);
+        ran.messages("fleet_work").iter().for_each(|work| schema::check("fleet_work", work));
+    }
+    assert_eq!(images.len(), 4);
+    for (image, bytes) in images.iter().zip(&disks) {
+        assert!(dumped(&play, image) == *bytes, "{image}");
+    }
+    assert!(number(&summary, "data_added") < 1100 * KIB, "{summary}");
+    let said = play.larder(["fleet", "status", "--json"]).ok().json();
+    said.as_array().expect("batches").iter().for_each(|batch| schema::check("fleet_status", batch));
+    let workers = said[0]["workers"].as_array().expect("workers");
+    assert!(workers.len() == 3 && said[0]["due"].is_null(), "{said}");
+    play.larder(["check", "--read-data"]).ok();
+    // Nobody reads the images of this batch.
+    let waits = ["fleet", "run", "images.toml", "--queue", "store", "--no-pass", "--json"];
+    let waits = play.command(waits).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let batch = loop {
+        let said = play.larder(["fleet", "status", "--json"]).ok().json();
+        let open = said.as_array().expect("batches").iter().find(|batch| batch["open"] == true);
+        match open {
+            Some(batch) => break batch["batch"].as_str().expect("an id").to_owned(),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let aborted =
+        play.larder(["fleet", "abort", &batch, "--json"]).ok().messages("fleet_aborted").pop().expect("it ends");
+    schema::check("fleet_aborted", &aborted);
+    let ran = Ran::from(waits.wait_with_output().expect("it ends"));
+    assert_ne!(ran.code, 0, "{}", ran.stderr);
+    let images = ran.messages("fleet_image");
+    assert!(images.iter().take(3).all(|image| image["error"] == "the batch was aborted"), "{images:?}");
+    play.larder(["fleet", "retry", "abc"]).code(1).says("no batch");
+}
+
+/// Waits until objects of a batch have this in their names.
+fn until(play: &Play, text: &str) {
+    let folder = play.path("repository/fleet");
+    for _ in 0..2000 {
+        let found = Command::new("find").arg(&folder).output().expect("find runs");
+        if String::from_utf8_lossy(&found.stdout).contains(text) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no {text}");
+}
+
+fn signal(worker: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &worker.id().to_string()]).status().expect("kill runs").success());
+}
+
+/// One worker is killed, another one stands still beyond its time. Each image is saved by another worker, or it is named and the next
+/// batch saves it: that depends on the moment. What the stopped one does later changes nothing.
+#[test]
+fn workers_are_killed_and_stopped() {
+    let play = Play::with_repository();
+    let disks: Vec<_> = (0..2).map(|own| data::random(own + 2, 400 * KIB)).collect();
+    play.write("a.raw", &disks[0]);
+    play.write("b.raw", &disks[1]);
+    play.write(
+        "images.toml",
+        "[[image]]\nsource = \"a.raw\"\nhost = \"a\"\n[[image]]\nsource = \"b.raw\"\nhost = \"b\"\n",
+    );
+    let start = |line: &[&str]| {
+        let mut command = play.command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let work = |host: &str| start(&["fleet", "work", "images.toml", "--once", "--host", host]);
+    let patience = ["--claim-timeout", "2s", "--task-timeout", "6s", "--json", "--no-pass"];
+    let planner = start(&[&["fleet", "run", "images.toml", "--queue", "store"][..], &patience].concat());
+    let mut killed = work("a");
+    until(&play, "/claim/send/0/0/0");
+    signal(&killed, "-KILL");
+    killed.wait().expect("it ends");
+    let replaced = work("a");
+    let stopped = work("b");
+    until(&play, "/claim/send/0/1/0");
+    signal(&stopped, "-STOP");
+    let ran = Ran::from(planner.wait_with_output().expect("it ends"));
+    signal(&stopped, "-CONT");
+    stopped.wait_with_output().expect("it ends");
+    replaced.wait_with_output().expect("it ends");
+    let images = ran.messages("fleet_image");
+    let mut saved = 0;
+    for (image, disk) in images.iter().zip(&disks) {
+        match image["error"].as_str() {
+            None => {
+                assert!(dumped(&play, image) == *disk);
+                saved += 1;
+            }
+            Some(why) => assert!(why.contains("no sign of life for") && why.contains("host "), "{why}"),
+        }
+    }
+    let snapshots = || play.larder(["snapshots", "--json"]).ok().json().as_array().map_or(0, Vec::len);
+    assert_eq!(snapshots(), saved, "{}", ran.stderr);
+    if saved < 2 {
+        let batch = ran.messages("fleet_summary")[0]["batch"].as_str().expect("an id").to_owned();
+        let again = [work("a"), work("b")];
+        let retried = play.larder([&["fleet", "retry", &batch][..], &patience].concat()).code(0);
+        for worker in again {
+            worker.wait_with_output().expect("it ends");
+        }
+        for image in retried.messages("fleet_image").iter().filter(|image| image.get("error").is_none()) {
+            let number = usize::from(image["name"] == "b");
+            assert!(dumped(&play, image) == disks[number]);
+        }
+    }
+    assert_eq!(snapshots(), 2);
+    play.larder(["check", "--read-data"]).ok();
+}
+
+/// A raw file, a qcow2 image with its bitmap, a network block device and a map file, on two days. Whatever is listed restores.
+#[test]
+fn images_of_all_kinds_are_in_one_batch() {
+    let play = Play::with_repository();
+    let common = data::random(1, 400 * KIB);
+    let disk = |own: u64| [&common[..], &data::random(own, 624 * KIB)].concat();
+    play.write("raw.raw", disk(2));
+    let device = Arc::new(MemoryExport::new(1 << 20));
+    device.write(0, &disk(3), false).expect("written");
+    let server = Server::new(Arc::new(Single::new("disk", device)), Default::default());
+    let socket = play.path("nbd.sock");
+    server.listen_unix(&socket).expect("it listens");
+    let mut inventory = format!(
+        "[[image]]\nname = \"nbd\"\nsource = \"nbd+unix:///disk?socket={}\"\n[[image]]\nname = \"raw\"\nsource = \"raw.raw\"\n",
+        socket.display()
+    );
+    let has_qemu = Command::new("qemu-img").arg("--version").output().is_ok_and(|ran| ran.status.success());
+    if has_qemu {
+        play.write("q.raw", disk(4));
+        let line = ["convert", "-f", "raw", "-O", "qcow2", "q.raw", "q.qcow2"];
+        assert!(Command::new("qemu-img").args(line).current_dir(play.path(".")).status().expect("runs").success());
+        inventory += "[[image]]\nname = \"q\"\nsource = \"qcow2:q.qcow2\"\n";
+    }
+    play.write("images.toml", &inventory);
+    for day in 0..2 {
+        let (images, _, _) = fleet(&play, &["--no-pass"], 0);
+        for (image, own) in images.iter().zip([3, 2, 4]) {
+            assert!(dumped(&play, image) == disk(own), "day {day}: {image}");
+            assert!(day == 0 || number(image, "data_blobs") == 0, "{image}");
+        }
+        if has_qemu && day == 1 {
+            assert_eq!(images[2]["map"], "used", "its bitmap");
+        }
+    }
+    server.shutdown().expect("it ends");
+    // A server that is gone is one image that fails.
+    let (images, _, ran) = fleet(&play, &["--no-pass"], 3);
+    assert!(images[0]["error"].is_string() && ran.stderr.contains("image nbd of host"), "{}", ran.stderr);
+    play.larder(["check", "--read-data"]).ok();
+}
+
+/// Ctrl-C ends a batch with 130. It is over then: what it left for its tasks can be removed, and the next one works at once.
+#[test]
+fn a_batch_that_is_interrupted_is_over() {
+    let play = Play::with_repository();
+    let bytes = data::random(1, 8 << 20);
+    play.write("a.raw", &bytes);
+    play.write("images.toml", "[[image]]\nsource = \"a.raw\"\n");
+    let slow = ["--limit-upload", "256KiB", "fleet", "run", "images.toml", "--no-pass", "--json"];
+    let mut command = play.command(slow);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    until(&play, "/done/join/0/0");
+    signal(&child, "-INT");
+    let ran = Ran::from(child.wait_with_output().expect("it ends")).code(130);
+    assert!(ran.messages("fleet_image")[0]["error"].is_string(), "{}", ran.text());
+    let cleaned = play.larder(["fleet", "clean", "--json"]).ok().messages("fleet_cleaned").pop().expect("cleaned");
+    assert_eq!((number(&cleaned, "batches"), number(&cleaned, "open_batches")), (1, 0));
+    let (images, _, _) = fleet(&play, &["--no-pass"], 0);
+    assert!(dumped(&play, &images[0]) == bytes);
 }

@@ -72,6 +72,7 @@ fn the_type_of_a_message_comes_first() {
         &["fleet", "run", "images.toml", "--no-pass"],
         &["fleet", "plan", "images.toml"],
         &["fleet", "status"],
+        &["fleet", "abort", "abc"],
         &["fleet", "clean"],
         &["validate-store", "other"],
         &["config", "check", "--config", config],

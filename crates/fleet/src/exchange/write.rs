@@ -3,12 +3,13 @@
 use std::marker::PhantomData;
 
 use larder_format::fleet::{FleetRecord, OutputRef, TaskId, TaskRecord};
-use larder_format::ids::{AttemptId, RunId};
+use larder_format::ids::{AttemptId, JobId, RunId};
 use larder_format::index_manifest::Table;
 use larder_format::names;
 use larder_format::run::{RunBuilder, RunKey};
 use larder_index::Cursor;
 use larder_store::repository::random;
+use larder_store::rules::Rule;
 use larder_store::{RepositoryError, StoreErrorKind};
 
 use crate::error::FleetError;
@@ -28,20 +29,29 @@ pub(crate) struct Outputs<'a> {
     started_ms: u64,
 }
 
-/// A task whose register this process created.
+/// A task that has a register.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
     pub(crate) task: TaskId,
     pub(crate) record: TaskRecord,
-    /// The digest of each output's bytes.
-    pub(crate) digests: Vec<[u8; 32]>,
+    /// The digest of each output's bytes. `None`: another process created the register, and all of
+    /// its outputs are hints.
+    pub(crate) digests: Option<Vec<[u8; 32]>>,
 }
 
-/// What a register says of the work, for people.
-#[derive(Debug, Clone, Copy, Default)]
+/// What a register says of the work.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     pub(crate) read_bytes: u64,
     pub(crate) stored_bytes: u64,
+    /// Whether an image waits for chunks of others.
+    pub(crate) waits: bool,
+    /// Of a host's questions: the images that were scanned.
+    pub(crate) live: Option<Vec<u32>>,
+    /// Of a host's questions: the job that stores its new chunks.
+    pub(crate) store: Option<JobId>,
+    /// Something that people should know of it.
+    pub(crate) remark: Option<String>,
 }
 
 impl<'a> Outputs<'a> {
@@ -49,6 +59,11 @@ impl<'a> Outputs<'a> {
         let attempt = AttemptId(random(batch.context.repository.entropy())?);
         let started_ms = batch.context.clock.now_ms();
         Ok(Self { batch, task, attempt, refs: Vec::new(), digests: Vec::new(), started_ms })
+    }
+
+    /// The task.
+    pub(crate) fn task(&self) -> TaskId {
+        self.task
     }
 
     /// A writer of records by rising key.
@@ -79,13 +94,17 @@ impl<'a> Outputs<'a> {
             time_ms,
             took_ms: time_ms.saturating_sub(self.started_ms),
             memory: high_water(),
-            why: None,
+            why: facts.remark,
             read_bytes: facts.read_bytes,
             stored_bytes: facts.stored_bytes,
+            waits: facts.waits.then_some(true),
+            live: facts.live,
+            worker: self.batch.worker,
+            store: facts.store,
             domain: context.repository.keys().domain(),
         };
         self.batch.register(self.task, &record)?;
-        Ok(Decided { task: self.task, record, digests: self.digests })
+        Ok(Decided { task: self.task, record, digests: Some(self.digests) })
     }
 }
 
@@ -99,9 +118,56 @@ impl Batch<'_> {
         let created = repository.store().create(&name, bytes.into());
         match self.context.executor.block_on(created) {
             Ok(_) => Ok(()),
-            // This process works for no other, and believes none.
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists && !repository.keeps(Rule::OneWinner) => Ok(()),
+            // Another process was faster, or took this one for dead. This attempt does not count.
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(FleetError::Taken { task }),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// The register of a task that was aborted.
+    pub(crate) fn aborted(&self, why: String) -> TaskRecord {
+        let context = self.context;
+        TaskRecord {
+            attempt: None,
+            outputs: Vec::new(),
+            host: context.identity.host.clone(),
+            time_ms: context.clock.now_ms(),
+            took_ms: 0,
+            memory: high_water(),
+            why: Some(why),
+            read_bytes: 0,
+            stored_bytes: 0,
+            waits: None,
+            live: None,
+            worker: self.worker,
+            store: None,
+            domain: context.repository.keys().domain(),
+        }
+    }
+
+    /// Creates the register of a task that was done and leaves nothing, if it is absent. `None`: it
+    /// is decided already.
+    pub(crate) fn done(&self, task: TaskId) -> Result<Option<Decided>, FleetError> {
+        let attempt = Some(AttemptId(random(self.context.repository.entropy())?));
+        let record = TaskRecord { attempt, why: None, ..self.aborted(String::new()) };
+        match self.register(task, &record) {
+            Ok(()) => Ok(Some(Decided { task, record, digests: None })),
+            Err(FleetError::Taken { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the register of a task that was aborted, if it is absent. `None`: it is decided
+    /// already.
+    pub(crate) fn abort(&self, task: TaskId, why: String) -> Result<Option<Decided>, FleetError> {
+        let record = self.aborted(why);
+        match self.register(task, &record) {
+            Ok(()) => Ok(Some(Decided { task, record, digests: None })),
+            Err(FleetError::Taken { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

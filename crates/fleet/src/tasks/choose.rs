@@ -4,7 +4,7 @@
 //! names (`OwnersNamed`). So for each container that the index found, a version is chosen that uses
 //! it: the base, else one that is chosen already, else the newest of a series, else an older one.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use larder_format::ErrorKind;
 use larder_format::ids::{ContainerKind, JobId};
@@ -36,7 +36,7 @@ pub(crate) fn choose(batch: &Batch<'_>, numbers: &BTreeSet<u32>, base: Option<&V
     let options = LookupOptions::streaming(batch.budget().lookup / 2);
     let table = TableView::<Containers>::new(io, &index.snapshot.manifest.runs, options);
     let mut choice = Choice { containers: HashMap::new(), versions: Vec::new() };
-    let mut older = HashSet::new();
+    let mut older = BTreeSet::new();
     let numbers: Vec<u32> = numbers.iter().copied().collect();
     for some in numbers.chunks(AT_ONCE) {
         let found = match context.executor.block_on(table.get(some)) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use larder_format::ChunkRef;
 use larder_format::fleet::{ChunkRun, ScanItem, ScannedSegment, Scans, Stage, TaskId};
-use larder_format::ids::{ContainerId, JobId};
+use larder_format::ids::ContainerId;
 use larder_format::layout::Layout;
 use larder_format::manifest::{SourceKind, Statistics, Summary};
 use larder_format::segment::ChunkRecord;
@@ -28,20 +28,21 @@ use crate::error::FleetError;
 use crate::exchange::{Decided, Facts, OutputCursor, Outputs};
 use crate::shared::Batch;
 
-/// What a host stored, for the versions that use it.
-pub(crate) type HeldByHosts = HashMap<ContainerId, ContainerTotals>;
+/// What the image's host stored.
+pub(crate) type HeldByHost = HashMap<ContainerId, ContainerTotals>;
 
 /// Writes and commits the version of an image.
-#[expect(clippy::too_many_arguments, reason = "called once, with what the coordinator keeps apart")]
+#[expect(clippy::too_many_arguments, reason = "called once, with what an image has at its end")]
 pub(crate) fn finish(
     batch: &Batch<'_>,
     number: u32,
     scanned: &Scanned,
     stored: Stored,
     store: &mut StoreJob,
-    by_hosts: &HeldByHosts,
+    by_host: &HeldByHost,
     stored_bytes: u64,
     shown: Vec<u8>,
+    remark: Option<String>,
 ) -> Result<(Option<Decided>, Summary), FleetError> {
     let outputs = Outputs::begin(batch, TaskId { stage: Stage::Finish, round: 0, number })?;
     let Stored { keeper, base, held, shared, hosts, mut places, new_chunks, added_bytes, .. } = stored;
@@ -88,10 +89,10 @@ pub(crate) fn finish(
             source: SourceKind::Stream,
             origin: None,
         };
-        let stores: Vec<JobId> = hosts.iter().map(|host| batch.host(*host).store).collect();
+        let own = batch.store_of(planned.host).filter(|_| hosts.contains(&planned.host));
         let held = |id: &ContainerId| {
-            let of_hosts = || by_hosts.get(id).filter(|_| stores.contains(&id.job));
-            held.get(id).or_else(of_hosts).copied()
+            let of_host = || by_host.get(id).filter(|_| own == Some(id.job));
+            held.get(id).or_else(of_host).copied()
         };
         let manifest = writer.finish(&scan.entry, counted, description, held)?;
         let meta_bytes = manifest.summary.statistics.stored_bytes.saturating_sub(stored_bytes);
@@ -101,7 +102,7 @@ pub(crate) fn finish(
     match result {
         Ok((summary, ending, meta_bytes)) => {
             keeper.end(ending);
-            let facts = Facts { read_bytes: 0, stored_bytes: meta_bytes };
+            let facts = Facts { stored_bytes: meta_bytes, remark, ..Facts::default() };
             // The version exists, whatever became of the register.
             let decided = outputs.done(facts);
             if let Err(error) = &decided {

@@ -60,9 +60,11 @@ impl Scanned {
     }
 }
 
-/// Scans an image. Its questions go to `requests`.
+/// Scans an image, in an epoch of its host. Its questions go to `requests`.
+#[expect(clippy::too_many_arguments, reason = "called once, with what an opened image has")]
 pub(crate) fn scan(
     batch: &Batch<'_>,
+    epoch: u8,
     number: u32,
     image: &SharedImage,
     path: Vec<u8>,
@@ -71,7 +73,7 @@ pub(crate) fn scan(
     requests: &mut Sorter,
 ) -> Result<Scanned, FleetError> {
     let planned = batch.image(number);
-    let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Scan, round: 0, number })?;
+    let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Scan, round: epoch, number })?;
     let trust = MapTrust::Checked(batch.options.verify_every);
     let changes = if batch.options.force { Vec::new() } else { changes };
     let input = ImageInput { path, image: Box::new(image.clone()), extents, changes, trust };
@@ -103,6 +105,6 @@ pub(crate) fn scan(
         return Err(FleetError::Lifecycle { series: planned.series.clone() });
     }
     writer.finish()?;
-    let task = outputs.done(Facts { read_bytes: scan.read_bytes, stored_bytes: 0 })?;
+    let task = outputs.done(Facts { read_bytes: scan.read_bytes, ..Facts::default() })?;
     Ok(Scanned { task, scan })
 }

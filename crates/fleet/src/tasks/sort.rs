@@ -3,17 +3,26 @@
 use std::collections::HashSet;
 
 use larder_format::fleet::{Placements, Requests, Stage, TaskId};
+use larder_format::ids::JobId;
 use larder_index::Sorter;
 
 use crate::error::FleetError;
 use crate::exchange::{Decided, Facts, Only, Outputs};
 use crate::shared::Batch;
 
-/// Sorts the questions of a host. Images that left the batch do not ask.
-pub(crate) fn send(batch: &Batch<'_>, host: u32, requests: Sorter, gone: &HashSet<u32>) -> Result<Decided, FleetError> {
+/// Sorts the questions of a host. Only images that were scanned ask.
+/// `store` is the job that stores what is new: its lease is open.
+pub(crate) fn send(
+    batch: &Batch<'_>,
+    host: u32,
+    store: JobId,
+    requests: Sorter,
+    live: Vec<u32>,
+) -> Result<Decided, FleetError> {
     let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Send, round: 0, number: host })?;
-    outputs.write::<Requests>(&mut Only::new(requests.finish()?, is_of_others(gone)))?;
-    outputs.done(Facts::default())
+    let asks = |key: &[u8]| Requests::parse(key).is_ok_and(|(_, at)| live.binary_search(&at.image).is_ok());
+    outputs.write::<Requests>(&mut Only::new(requests.finish()?, asks))?;
+    outputs.done(Facts { live: Some(live), store: Some(store), ..Facts::default() })
 }
 
 /// Sorts the places of a host. The store has acknowledged all of them (`PlacedWhenDurable`). Images
@@ -26,11 +35,7 @@ pub(crate) fn place(
     gone: &HashSet<u32>,
 ) -> Result<Decided, FleetError> {
     let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Place, round, number: host })?;
-    outputs.write::<Placements>(&mut Only::new(placements.finish()?, is_of_others(gone)))?;
+    let tells = |key: &[u8]| Requests::parse(key).is_ok_and(|(_, at)| !gone.contains(&at.image));
+    outputs.write::<Placements>(&mut Only::new(placements.finish()?, tells))?;
     outputs.done(Facts::default())
-}
-
-/// Whether a question is of none of these images.
-fn is_of_others(gone: &HashSet<u32>) -> impl Fn(&[u8]) -> bool {
-    |key| Requests::parse(key).is_ok_and(|(_, at)| !gone.contains(&at.image))
 }

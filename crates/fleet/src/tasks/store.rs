@@ -25,6 +25,8 @@ use larder_lnode::assemble::{
     Announced, Announcement, DataWriter, OpenVersion, Output, RecipeOutput, announce, open_version,
 };
 use larder_store::catalog::Version;
+use larder_store::repository::random;
+use larder_store::rules::Rule;
 use larder_writer::{ContainerTotals, holdings};
 
 use super::answers::{ImageAnswers, range_of_image};
@@ -42,6 +44,8 @@ use crate::shared::{Batch, STORE_SERIES};
 const READ_BYTES: usize = 2 << 20;
 /// Chunks that are read at once.
 const READ_CHUNKS: usize = 1024;
+/// Jobs of other hosts that an image adopts at most.
+const ADOPTED_MAX: usize = 1000;
 /// Chunks that others were said to have in vain, of which returning ones are recognised.
 const REFUSED_MAX: usize = 1 << 16;
 
@@ -58,7 +62,11 @@ pub(crate) struct StoreJob {
 
 impl StoreJob {
     pub(crate) fn open(batch: &Batch<'_>, host: u32) -> Result<Self, FleetError> {
-        let job = batch.host(host).store;
+        // Another attempt at this host may have a job of its own.
+        let job = match batch.worker {
+            None => batch.host(host).store,
+            Some(_) => JobId::new(batch.context.clock.now_ms(), random(batch.context.repository.entropy())?),
+        };
         let announcement =
             Announcement { series: STORE_SERIES, layout: Layout::Standard, versions: Vec::new(), adopts: Vec::new() };
         let Announced { keeper, .. } = announce(batch.context, job, announcement)?;
@@ -69,10 +77,18 @@ impl StoreJob {
         Ok(Self { host, output, data, recipes, keeper, placements })
     }
 
+    /// The job.
+    pub(crate) fn job(&self) -> JobId {
+        self.output.job()
+    }
+
     /// Waits until the store has acknowledged all chunks. Only then their places may be told
     /// (`PlacedWhenDurable`): takes those that came since the last call.
     pub(crate) fn flush(&mut self, batch: &Batch<'_>) -> Result<Sorter, FleetError> {
-        self.data.flush()?;
+        match batch.context.repository.keeps(Rule::PlacedWhenDurable) {
+            true => self.data.flush()?,
+            false => self.data.close()?,
+        }
         let next = batch.sorter::<Placements>(batch.budget().placements)?;
         Ok(std::mem::replace(&mut self.placements, next))
     }
@@ -80,6 +96,14 @@ impl StoreJob {
     /// Where the recipes of its images go.
     pub(crate) fn recipes(&mut self) -> &mut RecipeOutput {
         &mut self.recipes
+    }
+
+    /// Whether the store has acknowledged all chunks of an image.
+    pub(crate) fn has_acknowledged(&self, batch: &Batch<'_>, stored: &Stored) -> bool {
+        if !batch.context.repository.keeps(Rule::PlacedWhenDurable) {
+            return true;
+        }
+        stored.last_container.is_none_or(|last| last < self.data.acknowledged_below())
     }
 
     /// The sizes of its containers.
@@ -109,10 +133,12 @@ pub(crate) struct Stored {
     pub(crate) keeper: LeaseKeeper,
     /// The version that the scan compared with, as it is since the lease.
     pub(crate) base: Option<OpenVersion>,
-    /// Containers of other versions that may be shared.
+    /// Containers of other versions that may be shared, and those of other hosts that are used.
     pub(crate) held: HashMap<ContainerId, ContainerTotals>,
     /// The versions that they are of.
     pub(crate) shared: Vec<JobId>,
+    /// Jobs of batches that ended early, which are adopted too.
+    pub(crate) left: HashSet<JobId>,
     /// The hosts whose jobs are adopted.
     pub(crate) hosts: HashSet<u32>,
     pub(crate) places: Places,
@@ -120,6 +146,8 @@ pub(crate) struct Stored {
     pub(crate) waits: bool,
     pub(crate) new_chunks: u64,
     pub(crate) added_bytes: u64,
+    /// Number of the last container that has chunks of it.
+    pub(crate) last_container: Option<u32>,
     /// Bytes of the image that were read a second time.
     pub(crate) reread_bytes: u64,
 }
@@ -150,7 +178,8 @@ pub(crate) fn store<'a>(
     let mut stored = announced(batch, number, scanned, &answers, choice.versions, &found)?;
     match Storing::new(batch, number, image, scanned, &mut stored, store).first(&answers, &choice.containers) {
         Ok(()) => {
-            let facts = Facts { read_bytes: stored.reread_bytes, stored_bytes: stored.added_bytes };
+            let (read_bytes, stored_bytes) = (stored.reread_bytes, stored.added_bytes);
+            let facts = Facts { read_bytes, stored_bytes, waits: stored.waits, ..Facts::default() };
             Ok(((outputs, facts), stored))
         }
         Err(error) => {
@@ -172,18 +201,27 @@ fn announced(
     let planned = batch.image(number);
     let places = Places::new(&batch.options.scratch).map_err(|source| FleetError::Scratch { source })?;
     let mut hosts: BTreeSet<u32> = answers.waited_for.iter().map(|image| batch.image(*image).host).collect();
+    // A lease has limited room. Chunks of other hosts are stored again.
+    hosts = hosts.into_iter().filter(|host| *host != planned.host).take(ADOPTED_MAX).collect();
     hosts.insert(planned.host);
+    let left = batch.left()?;
     let series = batch.context.repository.keys().series_key(STORE_SERIES);
-    let pin_of = |host: &u32| Pin { series, job: batch.host(*host).store };
+    let pin_of = |host: &u32| batch.store_of(*host).map(|job| Pin { series, job });
     let base = scanned.scan.base.clone();
     let announcement = Announcement {
         series: &planned.series,
         layout: Layout::Standard,
         versions: base.clone().into_iter().chain(shared).collect(),
-        adopts: hosts.iter().map(pin_of).collect(),
+        adopts: match batch.context.repository.keeps(Rule::StoreAdopted) {
+            true => hosts.iter().filter_map(pin_of).chain(left.jobs.iter().copied()).collect(),
+            false => pin_of(&planned.host).into_iter().collect(),
+        },
     };
     let Announced { versions, adopts, keeper } = announce(batch.context, planned.job, announcement)?;
-    hosts.retain(|host| adopts.contains(&pin_of(host)));
+    let left: HashSet<JobId> = left.jobs.iter().filter(|pin| adopts.contains(pin)).map(|pin| pin.job).collect();
+    if batch.context.repository.keeps(Rule::StoreAdopted) {
+        hosts.retain(|host| pin_of(host).is_some_and(|pin| adopts.contains(&pin)));
+    }
     let looked = (|| {
         if !hosts.contains(&planned.host) {
             return Err(FleetError::StoreAborted);
@@ -218,11 +256,13 @@ fn announced(
             base,
             held,
             shared,
+            left,
             hosts: hosts.into_iter().collect(),
             places,
             waits: false,
             new_chunks: 0,
             added_bytes: 0,
+            last_container: None,
             reread_bytes: 0,
         }),
         Err(error) => {
@@ -249,8 +289,8 @@ pub(crate) fn settle<'a>(
     let before = (stored.reread_bytes, stored.added_bytes);
     let mut of_image = OutputCursor::merged::<Resolutions>(batch, resolutions.iter().copied(), range_of_image(number));
     Storing::new(batch, number, image, scanned, stored, store).again(&mut of_image)?;
-    let facts = Facts { read_bytes: stored.reread_bytes - before.0, stored_bytes: stored.added_bytes - before.1 };
-    Ok((outputs, facts))
+    let (read_bytes, stored_bytes) = (stored.reread_bytes - before.0, stored.added_bytes - before.1);
+    Ok((outputs, Facts { read_bytes, stored_bytes, waits: stored.waits, ..Facts::default() }))
 }
 
 /// Stores chunks of one image.
@@ -378,22 +418,45 @@ impl<'b, 's> Storing<'b, 's> {
             return Ok(None);
         }
         let there = self.tables.chunk(facts.id, said.chunk)?;
-        let is_it = |there: &ChunkRef| there.fingerprint == chunk.fingerprint && there.size == chunk.size;
-        Ok(there.filter(is_it).map(|there| Place { container: there.container, offset: there.offset }))
+        let there = there.map(|(there, _)| there).filter(|there| is(there, chunk));
+        Ok(there.map(|there| Place { container: there.container, offset: there.offset }))
+    }
+
+    /// The place in an upload of a batch that ended early, if its job is adopted and the table of
+    /// the container confirms it.
+    fn left(&mut self, chunk: &Asked) -> Result<Option<Place>, FleetError> {
+        let Some((container, number)) = self.batch.left()?.find(&chunk.fingerprint) else { return Ok(None) };
+        if !self.stored.left.contains(&container.job) {
+            return Ok(None);
+        }
+        let Some((there, totals)) = self.tables.chunk(container, number)? else { return Ok(None) };
+        if !is(&there, chunk) {
+            return Ok(None);
+        }
+        self.stored.held.insert(container, totals);
+        Ok(Some(Place { container, offset: there.offset }))
     }
 
     /// The place that another host says, if its job is adopted and the container's table confirms
     /// it.
     fn placed(&mut self, chunk: &Asked, said: &Placement) -> Result<Option<Place>, FleetError> {
-        let is_known = self.stored.hosts.contains(&said.host);
-        if !is_known || said.rest != Placement::rest_of(&chunk.fingerprint) || said.size != chunk.size {
+        let job = self.batch.store_of(said.host).filter(|_| self.stored.hosts.contains(&said.host));
+        let Some(job) = job else { return Ok(None) };
+        if said.rest != Placement::rest_of(&chunk.fingerprint) || said.size != chunk.size {
             return Ok(None);
         }
-        let job = self.batch.host(said.host).store;
         let container = ContainerId { kind: ContainerKind::Data, job, seq: said.seq };
-        let there = self.tables.chunk_at(container, said.offset)?;
-        let is_it = there.is_some_and(|there| there.fingerprint == chunk.fingerprint && there.size == chunk.size);
-        Ok(is_it.then_some(Place { container, offset: said.offset }))
+        if !self.batch.context.repository.keeps(Rule::PlaceConfirmed) {
+            let totals = ContainerTotals { chunks: 1, bytes: u64::from(said.size), object_bytes: u64::from(said.size) };
+            self.stored.held.entry(container).or_insert(totals);
+            return Ok(Some(Place { container, offset: said.offset }));
+        }
+        let Some((there, totals)) = self.tables.chunk_at(container, said.offset)? else { return Ok(None) };
+        if !is(&there, chunk) {
+            return Ok(None);
+        }
+        self.stored.held.insert(container, totals);
+        Ok(Some(Place { container, offset: said.offset }))
     }
 
     /// Stores a chunk that others were said to have, once.
@@ -411,6 +474,10 @@ impl<'b, 's> Storing<'b, 's> {
     }
 
     fn own(&mut self, chunk: Asked, is_awaited: bool) -> Result<(), FleetError> {
+        // Those who wait for it find it there, too.
+        if let Some(place) = self.left(&chunk)? {
+            return self.set(&chunk, place);
+        }
         self.pending_bytes += chunk.size as usize;
         self.pending.push((chunk, is_awaited));
         if self.pending_bytes >= READ_BYTES || self.pending.len() >= READ_CHUNKS { self.write() } else { Ok(()) }
@@ -428,12 +495,14 @@ impl<'b, 's> Storing<'b, 's> {
         for ((chunk, is_awaited), fingerprint) in pending.into_iter().zip(fingerprints) {
             let (content, behind) = rest.split_at(chunk.size as usize);
             rest = behind;
-            if fingerprint != chunk.fingerprint {
+            let is_it = fingerprint == chunk.fingerprint;
+            if !is_it && self.batch.context.repository.keeps(Rule::SecondReadChecked) {
                 return Err(FleetError::Changed { offset: chunk.offset });
             }
-            let there = self.store.data.push(fingerprint, content)?;
+            let there = self.store.data.push(chunk.fingerprint, content)?;
             self.set(&chunk, Place { container: there.container, offset: there.offset })?;
             self.stored.new_chunks += 1;
+            self.stored.last_container = Some(there.container.seq);
             self.stored.added_bytes += u64::from(chunk.size);
             if is_awaited {
                 let at = At { image: self.number, number: chunk.number };
@@ -471,6 +540,11 @@ impl<'b, 's> Storing<'b, 's> {
         }
         self.reader.read_parts(wanted).map_err(|source| FleetError::Reread { source })
     }
+}
+
+/// Whether this is the chunk that was asked for: all bytes of its fingerprint, and its size.
+fn is(there: &ChunkRef, chunk: &Asked) -> bool {
+    there.fingerprint == chunk.fingerprint && there.size == chunk.size
 }
 
 fn scratch(source: io::Error) -> FleetError {

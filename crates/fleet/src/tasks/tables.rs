@@ -6,6 +6,7 @@ use std::sync::Arc;
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_store::{RepositoryError, StoreErrorKind};
+use larder_writer::ContainerTotals;
 
 use crate::error::FleetError;
 use crate::shared::Batch;
@@ -13,8 +14,8 @@ use crate::shared::Batch;
 /// Bytes that a table takes, roughly.
 const TABLE_BYTES: usize = 128 << 10;
 
-/// Chunks by rising offset; `None`: the container cannot be used.
-type Table = Option<Arc<Vec<ChunkRef>>>;
+/// Chunks by rising offset, and what the container holds; `None`: it cannot be used.
+type Table = Option<Arc<(Vec<ChunkRef>, ContainerTotals)>>;
 
 /// See the module header.
 pub(crate) struct Tables<'a> {
@@ -37,7 +38,10 @@ impl<'a> Tables<'a> {
         }
         let context = self.batch.context;
         let table = match context.executor.block_on(context.repository.read_container_index(id)) {
-            Ok(index) => Some(Arc::new(index.chunk_refs().collect::<Vec<_>>())),
+            Ok(index) => {
+                let totals = ContainerTotals::of_index(&index);
+                Some(Arc::new((index.chunk_refs().collect(), totals)))
+            }
             Err(error) if is_unusable(&error) => {
                 tracing::info!(container = %id, %error, "its chunks are stored again");
                 None
@@ -54,21 +58,32 @@ impl<'a> Tables<'a> {
         Ok(table)
     }
 
-    /// The chunk with this number in a container.
-    pub(crate) fn chunk(&mut self, id: ContainerId, number: u32) -> Result<Option<ChunkRef>, FleetError> {
-        Ok(self.table(id)?.and_then(|table| table.get(number as usize).copied()))
+    /// The chunk with this number in a container, and what the container holds.
+    pub(crate) fn chunk(
+        &mut self,
+        id: ContainerId,
+        number: u32,
+    ) -> Result<Option<(ChunkRef, ContainerTotals)>, FleetError> {
+        let Some(table) = self.table(id)? else { return Ok(None) };
+        let (chunks, totals) = &*table;
+        Ok(chunks.get(number as usize).map(|chunk| (*chunk, *totals)))
     }
 
-    /// The chunk at this offset of a container's payload.
-    pub(crate) fn chunk_at(&mut self, id: ContainerId, offset: u32) -> Result<Option<ChunkRef>, FleetError> {
+    /// The chunk at this offset of a container's payload, and what the container holds.
+    pub(crate) fn chunk_at(
+        &mut self,
+        id: ContainerId,
+        offset: u32,
+    ) -> Result<Option<(ChunkRef, ContainerTotals)>, FleetError> {
         let Some(table) = self.table(id)? else { return Ok(None) };
-        let at = table.binary_search_by_key(&offset, |chunk| chunk.offset);
-        Ok(at.ok().and_then(|at| table.get(at).copied()))
+        let (chunks, totals) = &*table;
+        let at = chunks.binary_search_by_key(&offset, |chunk| chunk.offset);
+        Ok(at.ok().and_then(|at| chunks.get(at).map(|chunk| (*chunk, *totals))))
     }
 }
 
 /// Whether an error says that the container is gone, damaged, or of another domain.
-fn is_unusable(error: &RepositoryError) -> bool {
+pub(super) fn is_unusable(error: &RepositoryError) -> bool {
     let is_gone = matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound);
     is_gone || error.is_damage() || error.is_foreign()
 }

@@ -43,6 +43,33 @@ pub struct PlannedImage {
     pub source: String,
 }
 
+/// What workers need to know of a batch that several processes work on.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SharedWork {
+    /// The rules that its workers follow ([`FLEET_RULES`]).
+    #[n(0)]
+    pub rules: u32,
+    /// Seconds without a sign of life after which a claim may be taken over.
+    #[n(1)]
+    pub claim_seconds: u32,
+    /// Seconds without a sign of life after which the tasks of a worker are aborted.
+    #[n(2)]
+    pub task_seconds: u32,
+    /// Tags of its versions.
+    #[n(3)]
+    pub tags: Vec<String>,
+    /// Whether all is read, whatever maps say.
+    #[n(4)]
+    pub force: bool,
+    /// Each time as many versions in a row were not read as a whole, all is compared; 0: never.
+    #[n(5)]
+    pub verify_every: u32,
+}
+
+/// The rules that workers of this program follow. A worker leaves batches with other rules alone.
+pub const FLEET_RULES: u32 = 1;
+
 /// A host of a batch. Its number is its place in the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -53,6 +80,9 @@ pub struct PlannedHost {
     /// The job that stores its new chunks and commits nothing.
     #[n(1)]
     pub store: JobId,
+    /// Whether any machine may read its images.
+    #[n(2)]
+    pub is_any: Option<bool>,
 }
 
 /// A plan.
@@ -77,6 +107,9 @@ pub struct FleetPlan {
     /// Name and version of the program. For people.
     #[n(5)]
     pub program: String,
+    /// For several processes. `None`: the process that planned it does everything.
+    #[n(6)]
+    pub shared: Option<SharedWork>,
 }
 
 impl FleetPlan {
@@ -97,6 +130,9 @@ impl FleetPlan {
     fn check(&self) -> Result<(), DecodeError> {
         if self.partitions == 0 {
             return Err(DecodeError::invalid(PLAN.what, "it has no partition"));
+        }
+        if self.shared.as_ref().is_some_and(|shared| shared.claim_seconds == 0 || shared.task_seconds == 0) {
+            return Err(DecodeError::invalid(PLAN.what, "its workers have no time"));
         }
         if self.images.iter().any(|image| image.host as usize >= self.hosts.len()) {
             return Err(DecodeError::invalid(PLAN.what, "an image is of a host that it does not have"));

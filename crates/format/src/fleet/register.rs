@@ -97,7 +97,7 @@ pub struct TaskRecord {
     /// The most memory that the process had so far, in bytes; 0: not known. For people.
     #[n(5)]
     pub memory: u64,
-    /// Why it was aborted. For people.
+    /// Why it was aborted, or what is to be said of it. For people.
     #[n(6)]
     pub why: Option<String>,
     /// Bytes of the image that were read. For people.
@@ -106,6 +106,19 @@ pub struct TaskRecord {
     /// Bytes that were stored, before compression. For people.
     #[n(8)]
     pub stored_bytes: u64,
+    /// Of a stored image: whether it waits for chunks of others.
+    #[n(9)]
+    pub waits: Option<bool>,
+    /// Of the questions of a host: the images that were scanned, by rising number.
+    #[n(10)]
+    pub live: Option<Vec<u32>>,
+    /// The worker that did it. A batch of one process has none.
+    #[n(11)]
+    pub worker: Option<AttemptId>,
+    /// Of the questions of a host: the job that stores its new chunks, if it is not that of the
+    /// plan.
+    #[n(12)]
+    pub store: Option<JobId>,
     /// The domain of the writer: in the header, not among the fields.
     #[cbor(skip)]
     pub domain: DomainId,
@@ -140,6 +153,9 @@ impl TaskRecord {
         let rises = |pair: &[OutputRef]| pair[0].kind != pair[1].kind || pair[0].last <= pair[1].first;
         if !self.outputs.iter().all(is_ranged) || !self.outputs.windows(2).all(rises) {
             return Err(DecodeError::invalid(REGISTER.what, "its outputs are not in order"));
+        }
+        if self.live.as_ref().is_some_and(|live| !live.is_sorted_by(|a, b| a < b)) {
+            return Err(DecodeError::invalid(REGISTER.what, "its images are not in order"));
         }
         if self.attempt.is_none() && !self.outputs.is_empty() {
             return Err(DecodeError::invalid(REGISTER.what, "an aborted task has outputs"));

@@ -25,11 +25,51 @@ fn plan() -> FleetPlan {
             job: JobId([8; 16]),
             source: "raw:/images/web-1".to_owned(),
         }],
-        hosts: ["a", "b"].map(|name| PlannedHost { name: name.to_owned(), store: JobId([9; 16]) }).to_vec(),
+        hosts: ["a", "b"]
+            .map(|name| PlannedHost { name: name.to_owned(), store: JobId([9; 16]), is_any: None })
+            .to_vec(),
         partitions: 4,
         index: 33,
         time_ms: 1_790_000_000_000,
         program: "larder 1".to_owned(),
+        shared: None,
+    }
+}
+
+/// A plan for several processes.
+fn shared_plan() -> FleetPlan {
+    let mut plan = plan();
+    plan.hosts[1].is_any = Some(true);
+    plan.shared = Some(SharedWork {
+        rules: 1,
+        claim_seconds: 60,
+        task_seconds: 600,
+        tags: vec!["nightly".to_owned()],
+        force: true,
+        verify_every: 10,
+    });
+    plan
+}
+
+/// The register of a task that a worker did.
+fn worker_record() -> TaskRecord {
+    TaskRecord {
+        waits: Some(true),
+        live: Some(vec![1, 4]),
+        worker: Some(AttemptId([5; 8])),
+        store: Some(JobId([4; 16])),
+        ..record()
+    }
+}
+
+fn worker() -> FleetWorker {
+    FleetWorker {
+        worker: AttemptId([5; 8]),
+        host: "a".to_owned(),
+        process: 17,
+        program: "larder 1".to_owned(),
+        time_ms: 1_790_000_000_000,
+        memory: 35 << 20,
     }
 }
 
@@ -57,6 +97,10 @@ fn record() -> TaskRecord {
         why: None,
         read_bytes: 1 << 30,
         stored_bytes: 1 << 20,
+        waits: None,
+        live: None,
+        worker: None,
+        store: None,
         domain: DomainId::DEFAULT,
     }
 }
@@ -83,6 +127,18 @@ fn version_2_bytes_never_change() {
     assert_eq!(FleetPlan::decode(&keys(), BATCH, &golden("fleet_plan_v2", &sealed)), Ok(plan()));
     let sealed = record().encode(&keys(), BATCH, TASK, [9; 32]).expect("fits");
     assert_eq!(TaskRecord::decode(&keys(), BATCH, TASK, &golden("fleet_task_v2", &sealed)), Ok(record()));
+    let sealed = shared_plan().encode(&keys(), BATCH, [9; 32]).expect("fits");
+    assert_eq!(FleetPlan::decode(&keys(), BATCH, &golden("fleet_plan_shared_v2", &sealed)), Ok(shared_plan()));
+    let sealed = worker_record().encode(&keys(), BATCH, TASK, [9; 32]).expect("fits");
+    assert_eq!(TaskRecord::decode(&keys(), BATCH, TASK, &golden("fleet_task_worker_v2", &sealed)), Ok(worker_record()));
+    let sealed = worker().encode_claim(&keys(), BATCH, TASK, 3, [9; 32]).expect("fits");
+    let claim = golden("fleet_claim_v2", &sealed);
+    assert_eq!(FleetWorker::decode_claim(&keys(), BATCH, TASK, 3, &claim), Ok(worker()));
+    assert!(FleetWorker::decode_claim(&keys(), BATCH, TASK, 2, &claim).is_err());
+    let sealed = worker().encode_beat(&keys(), BATCH, 3, [9; 32]).expect("fits");
+    let beat = golden("fleet_beat_v2", &sealed);
+    assert_eq!(FleetWorker::decode_beat(&keys(), BATCH, AttemptId([5; 8]), 3, &beat), Ok(worker()));
+    assert!(FleetWorker::decode_beat(&keys(), BATCH, AttemptId([6; 8]), 3, &beat).is_err());
     let all: Vec<u8> = items().iter().flat_map(|item| item.encode().expect("fits")).collect();
     golden("fleet_scan_v2", &all);
     golden("fleet_output_v2", &output());
@@ -144,6 +200,11 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     all_damage_is_noticed(&bytes, |bytes| FleetPlan::decode(&keys(), BATCH, bytes).is_ok());
     let bytes = record().encode(&keys(), BATCH, TASK, [9; 32]).expect("fits");
     all_damage_is_noticed(&bytes, |bytes| TaskRecord::decode(&keys(), BATCH, TASK, bytes).is_ok());
+    let bytes = worker().encode_claim(&keys(), BATCH, TASK, 0, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| FleetWorker::decode_claim(&keys(), BATCH, TASK, 0, bytes).is_ok());
+    let bytes = worker().encode_beat(&keys(), BATCH, 0, [9; 32]).expect("fits");
+    let of_worker = |bytes: &[u8]| FleetWorker::decode_beat(&keys(), BATCH, worker().worker, 0, bytes).is_ok();
+    all_damage_is_noticed(&bytes, of_worker);
 }
 
 #[test]
@@ -160,13 +221,16 @@ fn a_register_is_bound_to_its_task() {
 fn what_contradicts_itself_is_refused() {
     let no_partition = FleetPlan { partitions: 0, ..plan() };
     let no_host = FleetPlan { hosts: Vec::new(), ..plan() };
-    for plan in [no_partition, no_host] {
+    let mut no_time = shared_plan();
+    no_time.shared.iter_mut().for_each(|shared| shared.claim_seconds = 0);
+    for plan in [no_partition, no_host, no_time] {
         assert!(plan.encode(&keys(), BATCH, [9; 32]).is_err());
     }
     let mut falling = record();
     falling.outputs.swap(0, 1);
     let aborted = TaskRecord { attempt: None, ..record() };
-    for record in [falling, aborted] {
+    let twice = TaskRecord { live: Some(vec![1, 1]), ..record() };
+    for record in [falling, aborted, twice] {
         assert!(record.encode(&keys(), BATCH, TASK, [9; 32]).is_err());
     }
     assert!(ScanItem::Keep { first: 0, count: 0, bytes: 0 }.encode().is_err());

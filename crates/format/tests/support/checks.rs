@@ -7,7 +7,7 @@ use larder_format::config::UnverifiedConfig;
 use larder_format::container::ContainerIndex;
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
-use larder_format::fleet::{Answer, FleetPlan, Requests, Resolution, ScanItem, TaskRecord};
+use larder_format::fleet::{Answer, FleetPlan, FleetWorker, Requests, Resolution, ScanItem, TaskRecord};
 use larder_format::ids::{DomainId, SettingsOf};
 use larder_format::index_manifest::{IndexHead, IndexManifest};
 use larder_format::index_mark::IndexMark;
@@ -30,8 +30,8 @@ use larder_format::volume_manifest::VolumeManifest;
 use larder_format::{Fingerprint, difference, key_file, names, recipe, segment};
 
 use super::{
-    CLOSED_DOMAIN, CONTAINER, ContainerParts, FILE, FLEET_TASK, Forger, JOB, KEY, REPOSITORY, RUN, RunParts, SERIES,
-    WRAP, keys, records, superchunks,
+    CLOSED_DOMAIN, CONTAINER, ContainerParts, FILE, FLEET_TASK, FLEET_WORKER, Forger, JOB, KEY, REPOSITORY, RUN,
+    RunParts, SERIES, WRAP, keys, records, superchunks,
 };
 
 const RANDOM: [u8; 32] = [3; 32];
@@ -192,7 +192,7 @@ pub fn settings_fields(plain: &[u8]) {
     }
 }
 
-/// The plan of a fleet batch and the register of a task as they lie in the store.
+/// The plan of a fleet batch, the register of a task, a claim and a sign of life as they lie in the store.
 pub fn fleet(object: &[u8]) {
     if let Ok(plan) = FleetPlan::decode(&keys(), JOB, object) {
         let again = plan.encode(&keys(), JOB, RANDOM).expect("it was read");
@@ -202,12 +202,22 @@ pub fn fleet(object: &[u8]) {
         let again = record.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
         assert_eq!(TaskRecord::decode(&keys(), JOB, FLEET_TASK, &again), Ok(record));
     }
+    if let Ok(worker) = FleetWorker::decode_claim(&keys(), JOB, FLEET_TASK, 1, object) {
+        let again = worker.encode_claim(&keys(), JOB, FLEET_TASK, 1, RANDOM).expect("it was read");
+        assert_eq!(FleetWorker::decode_claim(&keys(), JOB, FLEET_TASK, 1, &again), Ok(worker));
+    }
+    if let Ok(worker) = FleetWorker::decode_beat(&keys(), JOB, FLEET_WORKER, 1, object) {
+        let again = worker.encode_beat(&keys(), JOB, 1, RANDOM).expect("it was read");
+        assert_eq!(FleetWorker::decode_beat(&keys(), JOB, FLEET_WORKER, 1, &again), Ok(worker));
+    }
 }
 
 /// The same before they are sealed.
 pub fn fleet_fields(plain: &[u8]) {
     fleet(&Forger::new().object(&names::fleet_plan(JOB), b"LFPL", &[plain]));
     fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFTR", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_claim(JOB, FLEET_TASK, 1), b"LFCL", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_beat(JOB, FLEET_WORKER, 1), b"LFWB", &[plain]));
 }
 
 /// The records of fleet tasks.
@@ -463,6 +473,12 @@ pub fn object_name(name: &str) {
         Some((batch, names::FleetObject::Done(task))) => assert_eq!(names::fleet_done(batch, task), name),
         Some((batch, names::FleetObject::Output(task, attempt, number))) => {
             assert_eq!(names::fleet_output(batch, task, attempt, number), name);
+        }
+        Some((batch, names::FleetObject::Claim(task, epoch))) => {
+            assert_eq!(names::fleet_claim(batch, task, epoch), name);
+        }
+        Some((batch, names::FleetObject::Beat(worker, number))) => {
+            assert_eq!(names::fleet_beat(batch, worker, number), name);
         }
         None => {}
     }

@@ -21,8 +21,8 @@ use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, FrameEntry};
 use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
 use larder_format::fleet::{
-    ChunkRun, FleetPlan, OutputKind, OutputRef, PlannedHost, PlannedImage, ScanItem, ScannedSegment, Stage, TaskId,
-    TaskRecord,
+    ChunkRun, FleetPlan, FleetWorker, OutputKind, OutputRef, PlannedHost, PlannedImage, ScanItem, ScannedSegment,
+    SharedWork, Stage, TaskId, TaskRecord,
 };
 use larder_format::ids::{
     AttemptId, ContainerId, ContainerKind, ContentDigest, DomainId, JobId, KeyId, PageRunId, RepositoryId, RunId,
@@ -312,17 +312,33 @@ pub fn closed_domain() -> ClosedDomain {
     }
 }
 
-/// The plan of a fleet batch and the register of a task: names, and sealed.
-pub fn fleet() -> [(String, Vec<u8>); 2] {
+/// The plan of a fleet batch, the register of a task, a claim and a sign of life: names, and sealed.
+pub fn fleet() -> [(String, Vec<u8>); 4] {
     let image =
         PlannedImage { name: "a".to_owned(), series: "vm/a".to_owned(), host: 0, job: JOB, source: "a.raw".to_owned() };
     let plan = FleetPlan {
         images: vec![image],
-        hosts: vec![PlannedHost { name: "host".to_owned(), store: JOB }],
+        hosts: vec![PlannedHost { name: "host".to_owned(), store: JOB, is_any: Some(true) }],
         partitions: 1,
         index: 3,
         time_ms: 1,
         program: "larder".to_owned(),
+        shared: Some(SharedWork {
+            rules: 1,
+            claim_seconds: 60,
+            task_seconds: 600,
+            tags: vec!["tag".to_owned()],
+            force: false,
+            verify_every: 10,
+        }),
+    };
+    let worker = FleetWorker {
+        worker: FLEET_WORKER,
+        host: "host".to_owned(),
+        process: 1,
+        program: "larder".to_owned(),
+        time_ms: 2,
+        memory: 3,
     };
     let output = OutputRef {
         number: 0,
@@ -343,9 +359,21 @@ pub fn fleet() -> [(String, Vec<u8>); 2] {
         why: None,
         read_bytes: 4,
         stored_bytes: 5,
+        waits: Some(true),
+        live: Some(vec![0, 2]),
+        worker: Some(FLEET_WORKER),
+        store: Some(JOB),
         domain: DomainId::DEFAULT,
     };
     [
+        (
+            larder_format::names::fleet_claim(JOB, FLEET_TASK, 1),
+            worker.encode_claim(&keys(), JOB, FLEET_TASK, 1, RANDOM).expect("fits"),
+        ),
+        (
+            larder_format::names::fleet_beat(JOB, FLEET_WORKER, 1),
+            worker.encode_beat(&keys(), JOB, 1, RANDOM).expect("fits"),
+        ),
         (larder_format::names::fleet_plan(JOB), plan.encode(&keys(), JOB, RANDOM).expect("fits")),
         (
             larder_format::names::fleet_done(JOB, FLEET_TASK),
@@ -353,6 +381,9 @@ pub fn fleet() -> [(String, Vec<u8>); 2] {
         ),
     ]
 }
+
+/// A worker of a fleet batch.
+pub const FLEET_WORKER: AttemptId = AttemptId([1; 8]);
 
 /// A task of a fleet batch.
 pub const FLEET_TASK: TaskId = TaskId { stage: Stage::Join, round: 0, number: 3 };

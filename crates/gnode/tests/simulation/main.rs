@@ -20,6 +20,7 @@
 mod accidents;
 mod backup;
 mod checks;
+mod fleet;
 mod ledger;
 mod maintenance;
 mod moved;
@@ -163,17 +164,28 @@ fn seeds(variable: &str, default: u64) -> Vec<u64> {
 
 /// Runs these seeds, several at a time.
 fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
+    run_some(seeds, |seed| {
+        let ran = run(seed, aim(seed), &[])?;
+        if std::env::var_os("LARDER_SIM_SEED").is_some() {
+            println!("{}", ran.trace);
+        }
+        Ok(ran.counts)
+    })
+}
+
+/// Runs seeds of any kind, several at a time. Returns the sums of what they counted.
+fn run_some(
+    seeds: Vec<u64>,
+    run: impl Fn(u64) -> Result<BTreeMap<&'static str, u64>, String> + Sync,
+) -> BTreeMap<&'static str, u64> {
     let next = AtomicUsize::new(0);
     let (counts, failures) = (Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match run(*seed, aim(*seed), &[]) {
+            match run(*seed) {
                 Ok(ran) => {
-                    if std::env::var_os("LARDER_SIM_SEED").is_some() {
-                        println!("{}", ran.trace);
-                    }
                     let mut counts = counts.lock();
-                    ran.counts.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
+                    ran.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
                 }
                 Err(failed) => failures.lock().push(failed),
             }

@@ -191,6 +191,11 @@ impl Habits {
         wanders: 5,
     };
     const PATIENT: Self = Self { dead_after: &[PATIENT], ..Self::USUAL };
+
+    /// Of batches: passes are patient more often, because a batch takes long.
+    pub fn of_fleets() -> Self {
+        Self { dead_after: &[0, 100, 400, PATIENT, PATIENT, PATIENT, PATIENT, PATIENT], ..Self::USUAL }
+    }
 }
 
 /// See the module header.

@@ -52,20 +52,20 @@ impl Image for Disk {
 
 /// One image of a batch.
 #[derive(Clone)]
-struct Given {
-    name: &'static str,
-    host: &'static str,
-    bytes: Arc<Vec<u8>>,
+pub(crate) struct Given {
+    pub(crate) name: &'static str,
+    pub(crate) host: &'static str,
+    pub(crate) bytes: Arc<Vec<u8>>,
     /// After this number of bytes, reads are wrong, or fail.
-    spoiled: Option<(u64, bool)>,
-    changes: Vec<Changes>,
+    pub(crate) spoiled: Option<(u64, bool)>,
+    pub(crate) changes: Vec<Changes>,
 }
 
-fn given(name: &'static str, host: &'static str, bytes: Vec<u8>) -> Given {
+pub(crate) fn given(name: &'static str, host: &'static str, bytes: Vec<u8>) -> Given {
     Given { name, host, bytes: Arc::new(bytes), spoiled: None, changes: Vec::new() }
 }
 
-struct Disks<'a>(&'a [Given]);
+pub(crate) struct Disks<'a>(pub(crate) &'a [Given]);
 
 impl Sources for Disks<'_> {
     fn open(&mut self, number: usize, _job: JobId) -> Result<OpenedImage, String> {
@@ -107,16 +107,23 @@ fn batch_within(
     partitions: u32,
     memory: usize,
 ) -> Result<BatchReport, FleetError> {
-    let fleet: Vec<_> = images
-        .iter()
-        .map(|image| FleetImage {
-            name: image.name.to_owned(),
-            host: image.host.to_owned(),
-            series: format!("vm/{}", image.name),
-            source: "memory".to_owned(),
-        })
-        .collect();
-    let options = FleetOptions {
+    run(context, &fleet_images(images), &mut Disks(images), &options(scene, partitions, memory))
+}
+
+/// As an inventory names them. Those of host `any` are shared.
+pub(crate) fn fleet_images(images: &[Given]) -> Vec<FleetImage> {
+    let image = |image: &Given| FleetImage {
+        name: image.name.to_owned(),
+        host: image.host.to_owned(),
+        is_any: image.host == "any",
+        series: format!("vm/{}", image.name),
+        source: "memory".to_owned(),
+    };
+    images.iter().map(image).collect()
+}
+
+pub(crate) fn options(scene: &Scene, partitions: u32, memory: usize) -> FleetOptions {
+    FleetOptions {
         memory,
         scratch: scene.dir.path().to_owned(),
         compression: Compression::DEFAULT,
@@ -127,8 +134,7 @@ fn batch_within(
         verify_every: None,
         force: false,
         partitions: NonZeroU32::new(partitions),
-    };
-    run(context, &fleet, &mut Disks(images), &options)
+    }
 }
 
 fn batch(scene: &Scene, images: &[Given]) -> BatchReport {
@@ -138,7 +144,7 @@ fn batch(scene: &Scene, images: &[Given]) -> BatchReport {
 }
 
 /// The bytes of the newest version of each image's series.
-fn newest(scene: &Scene) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn newest(scene: &Scene) -> BTreeMap<String, Vec<u8>> {
     let context = scene.context();
     let mut found = BTreeMap::new();
     let mut all = versions(&context);
@@ -150,7 +156,7 @@ fn newest(scene: &Scene) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-fn is_saved(scene: &Scene, images: &[Given]) {
+pub(crate) fn is_saved(scene: &Scene, images: &[Given]) {
     let newest = newest(scene);
     for image in images {
         assert!(newest.get(image.name).is_some_and(|bytes| *bytes == *image.bytes), "{}", image.name);
@@ -158,13 +164,13 @@ fn is_saved(scene: &Scene, images: &[Given]) {
 }
 
 /// Nothing is left but what versions need. Passes remove what batches left only when they list everything.
-fn is_clean(scene: &Scene, at: &str) {
+pub(crate) fn is_clean(scene: &Scene, at: &str) {
     clean(&scene.repository(scene.memory.store()), &scene.runtime.handle().clone().into()).unwrap();
     scene.is_clean(at);
 }
 
 /// Fingerprints in all data containers, and how many chunks there are.
-fn chunks(scene: &Scene) -> (usize, usize) {
+pub(crate) fn chunks(scene: &Scene) -> (usize, usize) {
     let repository = scene.repository(scene.memory.store());
     let (mut distinct, mut count) = (BTreeSet::new(), 0);
     scene.runtime.handle().block_on(async {
@@ -181,7 +187,7 @@ fn chunks(scene: &Scene) -> (usize, usize) {
 }
 
 /// Some of it in all of them, some in two, some twice in one, some of its own.
-fn three() -> Vec<Given> {
+pub(crate) fn three() -> Vec<Given> {
     let common = data::random(1, 300_000);
     let of_two = data::random(2, 200_000);
     let image = |own: u64, parts: &[&[u8]]| [&data::random(own, 150_000)[..], &parts.concat()].concat();
@@ -376,6 +382,30 @@ fn an_image_that_fails_leaves_the_others_and_is_named() {
     assert_eq!(aborted, [3, 4]);
     scene.pass().unwrap();
     is_clean(&scene, "after a batch with failures");
+}
+
+/// It is interrupted before its first version: the next one adopts what it stored.
+#[test]
+fn a_batch_that_ended_early_is_not_stored_again() {
+    let scene = Scene::new();
+    let images = three();
+    let context = scene.context();
+    let cancel = context.cancel.clone();
+    let between = Between::new(scene.memory.store(), move || {
+        cancel.cancel();
+        async {}
+    });
+    between.happens_before_any_below(names::VERSIONS.trim_end_matches('/'));
+    let context = JobContext { repository: scene.repository(between), ..context };
+    let report = batch_with(&context, &scene, &images, 1).unwrap();
+    assert!(report.ended_by.is_some() && report.images.iter().filter(|image| image.result.is_ok()).count() <= 1);
+    let stored = chunks(&scene);
+    let report = batch(&scene, &images);
+    assert!(report.images.iter().all(|image| image.result.is_ok()));
+    is_saved(&scene, &images);
+    assert_eq!(chunks(&scene), stored, "nothing was stored again");
+    scene.pass().unwrap();
+    is_saved(&scene, &images);
 }
 
 /// The first image of each chunk stores it. If it is lost after the election, one of those that wait does.

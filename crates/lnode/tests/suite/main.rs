@@ -11,6 +11,7 @@ mod copying;
 mod crash_sweep;
 mod diffing;
 mod fleet_model;
+mod fleet_workers_model;
 mod full_vision;
 mod images;
 mod index_model;

@@ -1,6 +1,7 @@
 //! The images of an inventory, as `larder backup --image` opens them.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use larder_fleet::inventory::Listed;
 use larder_fleet::{OpenedImage, Sources};
@@ -9,7 +10,7 @@ use larder_source::image::Stops;
 use larder_store::Repository;
 
 use crate::app::App;
-use crate::args::{FleetRunArgs, ImageArgs};
+use crate::args::ImageArgs;
 use crate::commands::backup::image::{self, Opened, Wanted};
 use crate::failure::Failure;
 use crate::output::safe;
@@ -24,15 +25,20 @@ pub(super) struct Images<'a> {
 
 impl<'a> Images<'a> {
     /// Takes the sources apart, and opens none.
-    pub(super) fn of(app: &'a App, args: &FleetRunArgs, listed: &'a [Listed]) -> Result<Self, Failure> {
+    pub(super) fn of(
+        app: &'a App,
+        scratch: Option<&PathBuf>,
+        verify_every: u32,
+        listed: &'a [Listed],
+    ) -> Result<Self, Failure> {
         let wanted = listed.iter().map(|listed| {
             let args = ImageArgs {
                 image: Some(OsString::from(&listed.source)),
                 changed_map: listed.map.clone(),
                 changed_context: listed.context.clone(),
                 changed_since: listed.since.clone().map(OsString::from),
-                image_scratch: args.image_scratch.clone(),
-                verify_every: args.verify_every,
+                image_scratch: scratch.cloned(),
+                verify_every,
             };
             let of_image = |failure: Failure| failure.while_doing(&format!("image {}", safe(&listed.name)));
             let wanted = Wanted::of(&args).map_err(of_image)?;

@@ -1,15 +1,18 @@
 //! What `larder fleet` prints.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use larder_fleet::{
-    BatchReport, BatchStatus, Cleaned, FleetImage, ImageReport, StageStatus, batches, status as status_of,
+    BatchReport, BatchStatus, Cleaned, FleetImage, ImageReport, StageStatus, WorkerStatus, batches, is_meant,
+    status as status_of,
 };
 use larder_format::ids::JobId;
 use larder_lnode::MapOutcome;
 use larder_store::Repository;
 use serde_json::{Value, json};
 
+use super::POLL;
 use crate::app::App;
 use crate::args::FleetStatusArgs;
 use crate::exit::Exit;
@@ -17,9 +20,12 @@ use crate::failure::{Failure, chain};
 use crate::output::{safe, summary};
 use crate::{sizes, time};
 
+/// Moves the cursor to the top of a terminal, and clears what is below.
+const HOME: &str = "\x1b[H\x1b[J";
+
 /// Whether a map left out a change.
 pub(super) fn has_wrong_map(report: &BatchReport) -> bool {
-    report.images.iter().any(|image| wrong_at(image).is_some())
+    report.images.iter().any(|image| wrong_at(image).is_some() || image.remark.is_some())
 }
 
 fn wrong_at(image: &ImageReport) -> Option<u64> {
@@ -164,6 +170,9 @@ fn one(app: &App, image: &ImageReport) -> Result<(), Failure> {
             ));
         }
     }
+    if let Some(remark) = &image.remark {
+        app.out.warn(&format!("image {name}: {}", safe(remark)));
+    }
     if let Some(why) = image.no_map {
         app.out.remark(&format!("note: image {name} was read as a whole, because {why}"));
     }
@@ -188,50 +197,73 @@ pub(super) fn cleaned(app: &App, cleaned: &Cleaned) -> Result<(), Failure> {
     let (objects, batches) = (sizes::count(cleaned.objects, "object"), sizes::count(cleaned.batches, "batch"));
     app.out.info(format!("removed {objects} of {}", batches.replace("batchs", "batches")))?;
     if cleaned.open > 0 {
-        app.out.info(format!("{} still running, or interrupted: a pass ends it when it looks dead", cleaned.open))?;
+        app.out.info(format!(
+            "{} still running, or killed: a pass ends it when it looks dead, after a day, or as `larder optimize \
+             --dead-after` says",
+            sizes::count(cleaned.open, "batch").replace("batchs", "batches")
+        ))?;
     }
     Ok(())
+}
+
+/// No batch has this id.
+pub(super) fn no_batch(id: &str) -> Failure {
+    Failure::new(Exit::Failed, format!("no batch has left anything under {}", safe(id)))
+        .advise("`larder fleet status` lists the batches; a pass or `fleet clean` removes what they left")
 }
 
 /// The stages of a batch, or all batches.
 pub(super) fn status(app: &App, args: &FleetStatusArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
-    let (repository, executor) = (&opened.repository, app.runtime().handle().into());
-    let all = batches(repository, &executor)?;
-    let shown: Vec<JobId> = match &args.batch {
-        None => all,
-        Some(text) => {
-            let text = text.to_string_lossy();
-            let found: Vec<_> = all.into_iter().filter(|batch| batch.to_string().starts_with(&*text)).collect();
-            match found.len() {
-                0 => {
-                    return Err(Failure::new(
-                        Exit::Failed,
-                        format!("no batch has left anything under {}", safe(&text)),
-                    )
-                    .advise(
-                        "`larder fleet status` lists the batches; a pass or `fleet clean` removes what they left",
-                    ));
-                }
-                1 => found,
-                _ => return Err(Failure::usage(format!("several batches begin with {}", safe(&text)))),
-            }
+    if !args.watch {
+        let all = wanted(app, &opened.repository, args.batch.as_ref())?;
+        if app.out.is_json() {
+            return app.out.json(&all.iter().map(status_json).collect::<Vec<_>>()).map(|()| Exit::Done);
         }
-    };
-    let mut all = Vec::new();
-    for batch in shown {
-        all.extend(status_of(repository, &executor, batch)?);
+        if all.is_empty() {
+            app.out.info("no batch has left anything")?;
+        }
+        all.iter().try_for_each(|status| print(app, status))?;
+        return Ok(Exit::Done);
     }
-    if app.out.is_json() {
-        return app.out.json(&all.iter().map(status_json).collect::<Vec<_>>()).map(|()| Exit::Done);
-    }
-    if all.is_empty() {
-        app.out.info("no batch has left anything")?;
-    }
-    for status in &all {
-        print(app, status)?;
+    let cancel = app.interrupts.job_begins();
+    while !cancel.is_cancelled() {
+        let all = wanted(app, &opened.repository, args.batch.as_ref())?;
+        if app.out.is_json() {
+            app.out.json_now(&Value::from(all.iter().map(status_json).collect::<Vec<_>>()))?;
+        } else {
+            if app.out.stdout_is_terminal() {
+                app.out.raw(HOME)?;
+            }
+            all.iter().try_for_each(|status| print(app, status))?;
+            app.out.flush()?;
+        }
+        if all.iter().all(|status| status.due.is_none()) {
+            break;
+        }
+        std::thread::sleep(POLL);
     }
     Ok(Exit::Done)
+}
+
+/// The state of the batches that are meant.
+fn wanted(app: &App, repository: &Repository, id: Option<&OsString>) -> Result<Vec<BatchStatus>, Failure> {
+    let executor = app.runtime().handle().into();
+    let mut all = batches(repository, &executor)?;
+    if let Some(text) = id {
+        let text = text.to_string_lossy();
+        all.retain(|batch: &JobId| is_meant(*batch, &text));
+        match all.len() {
+            0 => return Err(no_batch(&text)),
+            1 => {}
+            _ => return Err(Failure::usage(format!("several batches begin with {}", safe(&text)))),
+        }
+    }
+    let mut found = Vec::new();
+    for batch in all {
+        found.extend(status_of(repository, &executor, batch)?);
+    }
+    Ok(found)
 }
 
 fn status_json(status: &BatchStatus) -> Value {
@@ -256,13 +288,32 @@ fn status_json(status: &BatchStatus) -> Value {
         "images": status.plan.images.len(),
         "hosts": status.plan.hosts.len(),
         "partitions": status.plan.partitions,
+        "due": status.due.map(|(stage, _)| stage.word()),
+        "due_tasks": status.due_tasks.len(),
+        "retries": status.retries,
+        "workers": status.workers.iter().map(worker_json).collect::<Vec<_>>(),
         "stages": status.stages.iter().map(stage).collect::<Vec<_>>(),
     })
 }
 
+fn worker_json(worker: &WorkerStatus) -> Value {
+    json!({
+        "host": worker.host,
+        "process": worker.process,
+        "program": worker.program,
+        "memory_bytes": worker.memory,
+        "silent_seconds": worker.silent_ms as f64 / 1000.0,
+        "tasks": worker.tasks,
+    })
+}
+
 fn print(app: &App, status: &BatchStatus) -> Result<(), Failure> {
-    let BatchStatus { batch, plan, stages, is_open } = status;
-    let state = if *is_open { "open" } else { "over" };
+    let BatchStatus { batch, plan, stages, is_open, due, due_tasks, retries, workers } = status;
+    let state = match due {
+        None => "all tasks decided".to_owned(),
+        Some(_) if !is_open => "over".to_owned(),
+        Some((stage, _)) => format!("open, {} of stage {stage} due", sizes::count(due_tasks.len() as u64, "task")),
+    };
     let (images, hosts) =
         (sizes::count(plan.images.len() as u64, "image"), sizes::count(plan.hosts.len() as u64, "host"));
     app.out.line(format!("batch {batch}, {}, {images}, {hosts}, {state}", time::rfc3339(plan.time_ms)))?;
@@ -282,6 +333,19 @@ fn print(app: &App, status: &BatchStatus) -> Result<(), Failure> {
             let name = plan.images.get(*number as usize).map_or("", |image| &image.name);
             app.out.line(format!("    {}: {}", safe(name), safe(why)))?;
         }
+    }
+    for worker in workers {
+        app.out.line(format!(
+            "  worker {} on {}: {}, {} memory, silent for {}",
+            worker.process,
+            safe(&worker.host),
+            sizes::count(worker.tasks, "task"),
+            sizes::show(worker.memory),
+            time::show_duration(Duration::from_millis(worker.silent_ms))
+        ))?;
+    }
+    if *retries > 0 {
+        app.out.line(format!("  {} taken over from workers that were silent", sizes::count(*retries, "task")))?;
     }
     Ok(())
 }

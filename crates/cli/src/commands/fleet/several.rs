@@ -1,0 +1,174 @@
+//! Batches of several processes: `fleet work`, `fleet retry` and `fleet abort`.
+
+use larder_fleet::{
+    FleetError, FleetImage, FleetOptions, OpenedImage, Patience, Sources, WorkEvent, WorkOptions, Worked, abort,
+    coordinate, find, inventory, read_plan, resume, to_retry, work,
+};
+use larder_format::fleet::FleetPlan;
+use larder_format::ids::JobId;
+use larder_format::roles::Roles;
+use larder_job::JobContext;
+use larder_store::Repository;
+use serde_json::json;
+
+use super::images::Images;
+use super::{POLL, after, fleet_images, options, show};
+use crate::app::App;
+use crate::args::{FleetBatchArgs, FleetPatienceArgs, FleetRetryArgs, FleetWorkArgs};
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+use crate::machine;
+use crate::output::{Meter, MeterKind, safe};
+use crate::sizes;
+
+impl From<&FleetPatienceArgs> for Patience {
+    fn from(args: &FleetPatienceArgs) -> Self {
+        Self { claim: args.claim_timeout, task: args.task_timeout }
+    }
+}
+
+/// The images of this process are none.
+struct Elsewhere;
+
+impl Sources for Elsewhere {
+    fn open(&mut self, _number: usize, _job: JobId) -> Result<OpenedImage, String> {
+        Err("workers read the images".to_owned())
+    }
+
+    fn remark(&mut self, _number: usize, _remark: &str) {}
+}
+
+pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failure> {
+    let listed = inventory::read(&args.inventory)
+        .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
+    let mut images = Images::of(app, args.image_scratch.as_ref(), 10, &listed)?;
+    let opened = app.open()?;
+    let repository = &opened.repository;
+    repository.require(Roles::BACKUP, "a batch")?;
+    let host = args.host.clone().unwrap_or_else(environment::host);
+    let fleet = fleet_images(&listed, &host);
+    let ours = fleet.iter().filter(|image| image.is_any || image.host == host).count();
+    app.out.remark(&format!("host {}: {} to read", safe(&host), sizes::count(ours as u64, "image")));
+    super::open_many_files();
+    let options = WorkOptions { fleet: options(app, Vec::new(), 10, false, None)?, host, poll: POLL };
+    let meter = Meter::start(MeterKind::Backup, &app.out);
+    let context = app.context(repository.clone(), meter.progress());
+    let identity = larder_job::Identity { host: options.host.clone(), ..context.identity };
+    let context = JobContext { machine: machine::witness(&app.global, &app.out, repository), identity, ..context };
+    let mut result = Ok(());
+    let ended = work(&context, &fleet, &mut images.open_in(repository), &options, args.once, &mut |event| {
+        if result.is_ok() {
+            result = told(app, &event);
+        }
+    });
+    drop(meter);
+    result?;
+    match ended {
+        Ok(()) => Ok(Exit::Done),
+        Err(_) if context.cancel.is_cancelled() => Ok(Exit::Interrupted),
+        Err(error) => Err(Failure::of(error.kind(), &error)),
+    }
+}
+
+fn told(app: &App, event: &WorkEvent<'_>) -> Result<(), Failure> {
+    match event {
+        WorkEvent::Begins(batch, plan) => {
+            let images = sizes::count(plan.images.len() as u64, "image");
+            app.out.remark(&format!("batch {}: {images}, planned by {}", batch.short(), safe(&plan.program)));
+            Ok(())
+        }
+        WorkEvent::LeavesAlone(error) => {
+            app.out.warn(&chain(*error));
+            Ok(())
+        }
+        WorkEvent::Ends(batch, worked) => ended(app, *batch, worked),
+    }
+}
+
+fn ended(app: &App, batch: JobId, worked: &Worked) -> Result<(), Failure> {
+    let Worked { saved, failed, ended_by } = worked;
+    if app.out.is_json() {
+        app.out.json_now(&json!({
+            "message_type": "fleet_work",
+            "batch": batch.to_string(),
+            "saved": saved,
+            "failed": failed,
+            "error": ended_by.as_ref().map(|error| chain(error)),
+        }))?;
+    } else {
+        app.out.info(format!("batch {}: {} saved here", batch.short(), sizes::count(saved.len() as u64, "image")))?;
+    }
+    failed.iter().for_each(|image| app.out.warn(&format!("image {} was not saved", safe(image))));
+    if let Some(error) = ended_by {
+        app.out.warn(&format!("this worker left batch {}: {}", batch.short(), chain(error)));
+    }
+    Ok(())
+}
+
+/// The batch that is meant, with its plan.
+fn meant(context: &JobContext, args: &FleetBatchArgs) -> Result<(JobId, FleetPlan), Failure> {
+    let failed = |error: FleetError| Failure::of(error.kind(), &error);
+    let batch = match &*find(context, &args.batch).map_err(failed)? {
+        [] => return Err(show::no_batch(&args.batch)),
+        [batch] => *batch,
+        _ => return Err(Failure::usage(format!("several batches begin with {}", safe(&args.batch)))),
+    };
+    let plan = read_plan(context, batch).map_err(failed)?;
+    let plan = plan.ok_or_else(|| Failure::new(Exit::Failed, format!("batch {batch} has no plan")))?;
+    if plan.shared.is_none() {
+        return Err(Failure::new(Exit::Failed, format!("batch {batch} is of one process alone"))
+            .advise("run the inventory again with `larder fleet run`"));
+    }
+    Ok((batch, plan))
+}
+
+fn work_options(of: FleetOptions) -> WorkOptions {
+    WorkOptions { fleet: of, host: environment::host(), poll: POLL }
+}
+
+pub(super) fn run_abort(app: &App, args: &FleetBatchArgs) -> Result<Exit, Failure> {
+    let opened = app.open()?;
+    let context = app.reading(opened.repository.clone());
+    let (batch, plan) = meant(&context, args)?;
+    let options = work_options(options(app, Vec::new(), 0, false, None)?);
+    let tasks = abort(&context, batch, plan, &options).map_err(|error| Failure::of(error.kind(), &error))?;
+    if app.out.is_json() {
+        app.out.json(&json!({ "message_type": "fleet_aborted", "batch": batch.to_string(), "tasks": tasks }))?;
+    } else {
+        app.out.info(format!("batch {} is over: {} ended", batch.short(), sizes::count(tasks, "task")))?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn run_retry(app: &App, args: &FleetRetryArgs) -> Result<Exit, Failure> {
+    let opened = app.open()?;
+    let repository = &opened.repository;
+    repository.require(Roles::BACKUP, "a batch")?;
+    let mut meter = Meter::start(MeterKind::Backup, &app.out);
+    let context = context(app, repository, &meter);
+    let (batch, plan) = meant(&context, &args.batch)?;
+    let shared = plan.shared.clone();
+    let of = shared.as_ref().map(|shared| (shared.tags.clone(), shared.verify_every, shared.force));
+    let (tags, verify_every, force) = of.unwrap_or_default();
+    let options = work_options(options(app, tags, verify_every, force, None)?);
+    let failed = |error: FleetError| Failure::of(error.kind(), &error);
+    let mut report = resume(&context, batch, plan.clone(), &[], &mut Elsewhere, &options).map_err(failed)?;
+    let again: Vec<FleetImage> = to_retry(&report, &plan);
+    if report.ended_by.is_none() && !again.is_empty() {
+        meter.stop();
+        show::report(app, &report, meter.elapsed())?;
+        app.out.remark(&format!("{} again", sizes::count(again.len() as u64, "image")));
+        meter = Meter::start(MeterKind::Backup, &app.out);
+        let patience = Patience::from(&args.patience);
+        report = coordinate(&context, &again, &mut Elsewhere, &options, patience).map_err(failed)?;
+    }
+    meter.stop();
+    show::report(app, &report, meter.elapsed())?;
+    after(app, repository, &report, context.cancel.is_cancelled(), args.no_pass)
+}
+
+fn context(app: &App, repository: &Repository, meter: &Meter) -> JobContext {
+    let context = app.context(repository.clone(), meter.progress());
+    JobContext { machine: machine::witness(&app.global, &app.out, repository), ..context }
+}

@@ -1,0 +1,220 @@
+//! The queue of processes that share nothing but the store: claims, and signs of life.
+//!
+//! A claim has an epoch and is created if absent. While its worker gives signs of life, others
+//! leave the task to it. Afterwards one of them claims the next epoch; creating it is the choice.
+//! The age of a sign of life is that which the store says: the difference between its time and that
+//! of the own newest one, in one listing. So no clock of a host matters, and a process that was
+//! stopped takes nobody for dead.
+//!
+//! Claims keep work from being done twice, and nothing else. Registers decide.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use larder_format::fleet::{CLAIM_MAX, FleetWorker, TaskId};
+use larder_format::ids::{AttemptId, JobId};
+use larder_format::names::{self, FleetObject};
+use larder_index::Task;
+use larder_job::JobContext;
+use larder_store::repository::random;
+use larder_store::{RepositoryError, StoreErrorKind};
+use tokio::sync::oneshot;
+
+use super::{Delivery, Queue};
+use crate::error::FleetError;
+use crate::memory::high_water;
+
+/// Signs of life in the time after which a claim may be taken over.
+const BEATS: u32 = 6;
+
+/// Gives signs of life, as long as it lives.
+struct Heartbeat {
+    /// Ends it.
+    _stop: oneshot::Sender<()>,
+    _task: Task<()>,
+}
+
+/// What the store says of the workers of a batch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Times {
+    /// Of the own newest sign of life.
+    now_ms: u64,
+    /// Of the newest sign of life of each worker.
+    workers: HashMap<AttemptId, u64>,
+    /// The claim of the highest epoch of each task.
+    claims: BTreeMap<TaskId, (u32, u64)>,
+    /// Of the own first one.
+    joined_ms: u64,
+}
+
+impl Times {
+    /// For how long a worker has given no sign of life; without any, since this process joined.
+    /// Zero if the store does not say times.
+    pub(crate) fn silence_of(&self, worker: Option<AttemptId>) -> Duration {
+        let last = worker.and_then(|worker| self.workers.get(&worker)).copied().unwrap_or(self.joined_ms);
+        if last == 0 { Duration::ZERO } else { Duration::from_millis(self.now_ms.saturating_sub(last)) }
+    }
+}
+
+/// See the module header.
+pub(crate) struct StoreQueue {
+    context: JobContext,
+    batch: JobId,
+    me: AttemptId,
+    claim_after: Duration,
+    /// Of the own first sign of life that a listing had; 0: not yet.
+    joined_ms: u64,
+    workers: HashMap<(TaskId, u32), Option<FleetWorker>>,
+    _heartbeat: Heartbeat,
+}
+
+impl StoreQueue {
+    /// Begins with a sign of life.
+    pub(crate) fn join(
+        context: &JobContext,
+        batch: JobId,
+        me: AttemptId,
+        claim_after: Duration,
+    ) -> Result<Self, FleetError> {
+        let number = Arc::new(AtomicU32::new(0));
+        context.executor.block_on(beat(context, batch, me, &number))?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (of_task, every) = (context.clone(), claim_after / BEATS);
+        let task = context.executor.spawn(async move {
+            let beats = async {
+                loop {
+                    tokio::time::sleep(every).await;
+                    if let Err(error) = beat(&of_task, batch, me, &number).await {
+                        tracing::warn!(%error, "the store did not take a sign of life of this worker");
+                    }
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = stopped => {}
+                () = beats => {}
+            }
+        });
+        let _heartbeat = Heartbeat { _stop: stop, _task: task };
+        let context = context.clone();
+        Ok(Self { context, batch, me, claim_after, joined_ms: 0, workers: HashMap::new(), _heartbeat })
+    }
+
+    /// Looks at claims, and then at signs of life.
+    pub(crate) fn times(&mut self) -> Result<Times, FleetError> {
+        let store = self.context.repository.store().without_cache();
+        let batch = names::fleet_batch(self.batch);
+        let (claims, beats) = self.context.executor.block_on(async {
+            let claims = store.list(&format!("{batch}claim/")).await?;
+            Ok::<_, FleetError>((claims, store.list(&names::fleet_beats(self.batch)).await?))
+        })?;
+        let mut times = Times::default();
+        for object in claims {
+            if let Some((_, FleetObject::Claim(task, epoch))) = names::parse_fleet(&object.name) {
+                let last = times.claims.entry(task).or_default();
+                *last = (*last).max((epoch, object.made_ms()));
+            }
+        }
+        for object in beats {
+            if let Some((_, FleetObject::Beat(worker, _))) = names::parse_fleet(&object.name) {
+                let last = times.workers.entry(worker).or_default();
+                *last = (*last).max(object.made_ms());
+            }
+        }
+        times.now_ms = times.workers.get(&self.me).copied().unwrap_or_default();
+        if self.joined_ms == 0 {
+            self.joined_ms = times.now_ms;
+        }
+        times.joined_ms = self.joined_ms;
+        Ok(times)
+    }
+
+    /// The worker of the last claim of a task; `None`: nobody claims it, or the claim cannot be
+    /// read.
+    pub(crate) fn claimed_by(&mut self, times: &Times, task: TaskId) -> Result<Option<FleetWorker>, FleetError> {
+        let Some((epoch, _)) = times.claims.get(&task).copied() else { return Ok(None) };
+        if let Some(known) = self.workers.get(&(task, epoch)) {
+            return Ok(known.clone());
+        }
+        let repository = &self.context.repository;
+        let name = names::fleet_claim(self.batch, task, epoch);
+        let worker = match self.context.executor.block_on(repository.store().get_up_to(&name, CLAIM_MAX)) {
+            Ok(bytes) => FleetWorker::decode_claim(repository.keys(), self.batch, task, epoch, &bytes)
+                .inspect_err(|error| tracing::warn!(%task, %error, "a claim cannot be read"))
+                .ok(),
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        self.workers.insert((task, epoch), worker.clone());
+        Ok(worker)
+    }
+
+    /// Whether a task is free: nobody claims it, or its worker is silent for too long. Returns the
+    /// epoch to claim.
+    fn free(&mut self, times: &Times, task: TaskId) -> Result<Option<u32>, FleetError> {
+        let Some((epoch, _)) = times.claims.get(&task).copied() else { return Ok(Some(0)) };
+        let worker = self.claimed_by(times, task)?;
+        // The own claim is of an attempt that ended.
+        let is_own = worker.as_ref().is_some_and(|worker| worker.worker == self.me);
+        let is_free = is_own || times.silence_of(worker.map(|worker| worker.worker)) > self.claim_after;
+        Ok(is_free.then(|| epoch.saturating_add(1)))
+    }
+
+    fn claim(&self, task: TaskId, epoch: u32) -> Result<bool, FleetError> {
+        let repository = &self.context.repository;
+        let (worker, salt) = (worker(&self.context, self.me), random(repository.entropy())?);
+        let bytes = worker.encode_claim(repository.keys(), self.batch, task, epoch, salt);
+        let bytes = bytes.map_err(RepositoryError::from)?;
+        let name = names::fleet_claim(self.batch, task, epoch);
+        match self.context.executor.block_on(repository.store().create(&name, bytes.into())) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Queue for StoreQueue {
+    fn take(&mut self, due: &[TaskId]) -> Result<Option<Delivery>, FleetError> {
+        if due.is_empty() {
+            return Ok(None);
+        }
+        let times = self.times()?;
+        for task in due {
+            // The epoch of a host is the round of its scans.
+            let epoch = self.free(&times, *task)?.and_then(|epoch| u8::try_from(epoch).ok());
+            if let Some(epoch) = epoch
+                && self.claim(*task, u32::from(epoch))?
+            {
+                return Ok(Some(Delivery { task: *task, epoch }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn worker(context: &JobContext, me: AttemptId) -> FleetWorker {
+    FleetWorker {
+        worker: me,
+        host: context.identity.host.clone(),
+        process: context.identity.process,
+        program: context.identity.program.clone(),
+        time_ms: context.clock.now_ms(),
+        memory: high_water(),
+    }
+}
+
+/// Gives one sign of life, and takes the last but one away: a listing that comes in between shows
+/// one of the two that stay. A key that may not delete leaves all of them.
+async fn beat(context: &JobContext, batch: JobId, me: AttemptId, number: &AtomicU32) -> Result<(), RepositoryError> {
+    let repository = &context.repository;
+    let now = number.fetch_add(1, Ordering::Relaxed);
+    let bytes = worker(context, me).encode_beat(repository.keys(), batch, now, random(repository.entropy())?)?;
+    repository.store().create(&names::fleet_beat(batch, me, now), bytes.into()).await?;
+    if let Some(last) = now.checked_sub(2) {
+        let _ = repository.store().delete(&names::fleet_beat(batch, me, last)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! What is to be done next in a batch, by its plan and registers alone.
+//!
+//! The tasks of a stage begin when every register of the stage before is decided. Registers never
+//! change, so a later question has the same answer, or one of a later stage. Two processes that ask
+//! at once need not agree: a register is created once, by any process that believes it to be due.
+
+use std::collections::{BTreeMap, HashSet};
+
+use larder_format::fleet::{FleetPlan, Stage, TaskId, TaskRecord};
+
+use crate::exchange::Decided;
+
+/// Rounds in which images may wait for chunks of others.
+pub(crate) const ROUNDS: u8 = 2;
+
+/// The decided tasks of a batch.
+pub(crate) type Registers = BTreeMap<TaskId, Decided>;
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Situation {
+    /// These tasks of one stage are not decided. All before are.
+    Due(Vec<TaskId>),
+    /// Every task is decided.
+    Over,
+}
+
+impl Situation {
+    /// The stage that is due, and its round; `None`: every task is decided.
+    pub(crate) fn stage(&self) -> Option<(Stage, u8)> {
+        match self {
+            Self::Due(due) => due.first().map(|task| (task.stage, task.round)),
+            Self::Over => None,
+        }
+    }
+}
+
+/// A plan with its registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) plan: &'a FleetPlan,
+    pub(crate) registers: &'a Registers,
+}
+
+impl<'a> Known<'a> {
+    fn record(&self, stage: Stage, round: u8, number: u32) -> Option<&'a TaskRecord> {
+        self.registers.get(&TaskId { stage, round, number }).map(|decided| &decided.record)
+    }
+
+    /// The decided tasks of a stage that were not aborted.
+    pub(crate) fn of(&self, stage: Stage, round: u8) -> impl Iterator<Item = &'a Decided> + use<'a> {
+        let range = TaskId { stage, round, number: 0 }..=TaskId { stage, round, number: u32::MAX };
+        self.registers.range(range).map(|(_, decided)| decided).filter(|decided| decided.record.attempt.is_some())
+    }
+
+    /// Images that were scanned, by the registers of their hosts.
+    pub(crate) fn scanned(&self) -> Vec<u32> {
+        let of_host =
+            |image: &u32, host: u32| self.plan.images.get(*image as usize).is_some_and(|planned| planned.host == host);
+        let all = self.of(Stage::Send, 0).flat_map(|decided| {
+            let (host, live) = (decided.task.number, decided.record.live.as_deref().unwrap_or_default());
+            live.iter().copied().filter(move |image| of_host(image, host))
+        });
+        let mut scanned: Vec<u32> = all.collect();
+        scanned.sort_unstable();
+        scanned
+    }
+
+    /// Images that were scanned, and whose chunks were stored in all rounds up to this one.
+    pub(crate) fn live(&self, round: u8) -> Vec<u32> {
+        let left = |image: &u32| {
+            let mut stores = (0..=round).filter_map(|round| self.record(Stage::Store, round, *image));
+            stores.any(|record| record.attempt.is_none())
+        };
+        self.scanned().into_iter().filter(|image| !left(image)).collect()
+    }
+
+    /// Images that are not in the batch any more, after this round.
+    pub(crate) fn gone(&self, round: u8) -> HashSet<u32> {
+        let live: HashSet<u32> = self.live(round).into_iter().collect();
+        (0..self.plan.images.len() as u32).filter(|image| !live.contains(image)).collect()
+    }
+
+    /// Images that wait for chunks of others after this round.
+    fn waiting(&self, round: u8) -> Vec<u32> {
+        let waits = |image: &u32| self.record(Stage::Store, round, *image).is_some_and(|of| of.waits == Some(true));
+        self.live(round).into_iter().filter(waits).collect()
+    }
+
+    /// Hosts of these images.
+    fn hosts(&self, images: &[u32]) -> Vec<u32> {
+        let mut hosts: Vec<u32> = images.iter().map(|image| self.plan.images[*image as usize].host).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+
+    /// The tasks among these that are not decided; `None` if all are.
+    fn due(&self, stage: Stage, round: u8, numbers: impl IntoIterator<Item = u32>) -> Option<Situation> {
+        let tasks = numbers.into_iter().map(|number| TaskId { stage, round, number });
+        let due: Vec<TaskId> = tasks.filter(|task| !self.registers.contains_key(task)).collect();
+        (!due.is_empty()).then_some(Situation::Due(due))
+    }
+
+    /// See the module header.
+    pub(crate) fn situation(&self) -> Situation {
+        self.undecided().unwrap_or(Situation::Over)
+    }
+
+    fn undecided(&self) -> Option<Situation> {
+        let partitions = 0..self.plan.partitions;
+        if let Some(due) = self.due(Stage::Send, 0, 0..self.plan.hosts.len() as u32) {
+            return Some(due);
+        }
+        let scanned = self.scanned();
+        if scanned.is_empty() {
+            return None;
+        }
+        let first = self.due(Stage::Join, 0, partitions.clone()).or_else(|| self.due(Stage::Store, 0, scanned));
+        if first.is_some() {
+            return first;
+        }
+        let mut last = 0;
+        for round in 0..ROUNDS {
+            let waiting = self.waiting(round);
+            if waiting.is_empty() {
+                break;
+            }
+            let due = self
+                .due(Stage::Place, round, self.hosts(&self.live(round)))
+                .or_else(|| self.due(Stage::Resolve, round, partitions.clone()))
+                .or_else(|| self.due(Stage::Store, round + 1, waiting));
+            if due.is_some() {
+                return due;
+            }
+            last = round + 1;
+        }
+        self.due(Stage::Finish, 0, self.live(last))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Ends what nobody will do any more: tasks of workers that are silent for too long. Any process
+//! does it, and two at once do no harm: a register is created once.
+//!
+//! Partitions are never ended, because any worker can do them.
+
+use std::time::Duration;
+
+use larder_format::fleet::{Stage, TaskId};
+use larder_format::ids::{AttemptId, JobId};
+use larder_format::lease::Pin;
+use larder_store::forget_marks::OwnedVersion;
+use larder_store::rules::Rule;
+use larder_store::survey::Fenced;
+
+use crate::error::FleetError;
+use crate::exchange::Decided;
+use crate::queue::StoreQueue;
+use crate::shared::Batch;
+use crate::situation::{Known, Situation};
+
+/// Ends tasks of workers that are silent for longer than this. Returns the registers that it
+/// created.
+pub(crate) fn supervise(
+    batch: &Batch<'_>,
+    known: Known<'_>,
+    queue: &mut StoreQueue,
+    after: Duration,
+) -> Result<Vec<Decided>, FleetError> {
+    let Situation::Due(due) = known.situation() else { return Ok(Vec::new()) };
+    let times = queue.times()?;
+    let mut ended = Vec::new();
+    for task in due {
+        let (host, worker, of) = match task.stage {
+            Stage::Join | Stage::Resolve => continue,
+            Stage::Scan | Stage::Send => {
+                let claim = queue.claimed_by(&times, task)?;
+                (task.number, claim.as_ref().map(|claim| claim.worker), claim.map(|claim| claim.host))
+            }
+            Stage::Place => (task.number, worker_of(known, task.number), None),
+            Stage::Store | Stage::Finish => {
+                let host = batch.image(task.number).host;
+                (host, worker_of(known, host), None)
+            }
+        };
+        let silence = times.silence_of(worker);
+        if silence <= after || worker.is_some_and(|worker| Some(worker) == batch.worker) {
+            continue;
+        }
+        let name = &batch.host(host).name;
+        let on = of.filter(|of| of != name).map(|of| format!(" on {of}")).unwrap_or_default();
+        let seconds = silence.as_secs();
+        let why = match worker {
+            None => format!("no worker for host {name} came within {seconds} s; start `larder fleet work` there"),
+            Some(_) => format!(
+                "the worker of host {name}{on} gave no sign of life for {seconds} s; `larder fleet retry {}` saves \
+                 its images",
+                batch.id
+            ),
+        };
+        ended.extend(end(batch, task, why)?);
+    }
+    Ok(ended)
+}
+
+/// Ends everything that is due.
+pub(crate) fn abort(batch: &Batch<'_>, known: Known<'_>, why: &str) -> Result<Vec<Decided>, FleetError> {
+    let Situation::Due(due) = known.situation() else { return Ok(Vec::new()) };
+    let ended = due.into_iter().map(|task| end(batch, task, why.to_owned()));
+    Ok(ended.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// Ends a task. A version that exists is one, so the job of a version is fenced before
+/// (`FencedBeforeNamed`).
+pub(crate) fn end(batch: &Batch<'_>, task: TaskId, why: String) -> Result<Option<Decided>, FleetError> {
+    if task.stage == Stage::Finish && is_committed(batch, batch.image(task.number).job, task.number)? {
+        // Its worker was lost between the version and its register.
+        return batch.done(task);
+    }
+    batch.abort(task, why)
+}
+
+/// Fences the job of an image: from now on, it commits nothing. Whether it has.
+fn is_committed(batch: &Batch<'_>, job: JobId, number: u32) -> Result<bool, FleetError> {
+    let repository = &batch.context.repository;
+    if !repository.keeps(Rule::FencedBeforeNamed) {
+        return Ok(false);
+    }
+    let series = repository.keys().series_key(&batch.image(number).series);
+    let version = OwnedVersion { domain: repository.keys().domain(), version: Pin { series, job } };
+    match batch.context.executor.block_on(repository.fence(version, 0))? {
+        Fenced::Taken => Ok(true),
+        Fenced::Aborted => Ok(false),
+        Fenced::No => Err(FleetError::Taken { task: TaskId { stage: Stage::Finish, round: 0, number } }),
+    }
+}
+
+/// The worker whose session of a host counts.
+fn worker_of(known: Known<'_>, host: u32) -> Option<AttemptId> {
+    let send = TaskId { stage: Stage::Send, round: 0, number: host };
+    known.registers.get(&send).and_then(|decided| decided.record.worker)
+}

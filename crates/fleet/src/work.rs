@@ -1,0 +1,243 @@
+//! Batches that several processes work on: planning one, working on those that are open, and what
+//! became of them.
+//!
+//! Every process that takes part is equal. It reads images that its own inventory names, joins
+//! partitions, and ends tasks of workers that are silent. So no process is needed to the end. The
+//! one that planned the batch also keeps its lease, and tells people what became of it.
+
+mod outcome;
+mod part;
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use larder_format::fleet::{FLEET_RULES, FleetPlan, PLAN_MAX, SharedWork};
+use larder_format::ids::JobId;
+use larder_format::lease::Done;
+use larder_format::names;
+use larder_job::{Ending, JobContext};
+use larder_lnode::BackupError;
+use larder_store::{RepositoryError, StoreErrorKind};
+
+use crate::begin::{self, Planned};
+use crate::error::FleetError;
+use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
+use crate::work::part::Part;
+
+/// How a process takes part in batches of several processes.
+#[derive(Debug, Clone)]
+pub struct WorkOptions {
+    /// As for a batch of one process. Tags, the use of maps and the time are those of the plan.
+    pub fleet: FleetOptions,
+    /// The host whose images it reads.
+    pub host: String,
+    /// How long it waits before it looks again.
+    pub poll: Duration,
+}
+
+/// The time that workers have.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Without a sign of life for so long, the claim of a worker is taken over. At least a second.
+    pub claim: Duration,
+    /// Without a sign of life for so long, the tasks of a worker are ended.
+    pub task: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { claim: Duration::from_secs(60), task: Duration::from_secs(600) }
+    }
+}
+
+/// What a worker tells about its work.
+#[derive(Debug)]
+pub enum WorkEvent<'a> {
+    /// It takes part in a batch.
+    Begins(JobId, &'a FleetPlan),
+    /// A batch is over for it: its images, and why it left early.
+    Ends(JobId, &'a Worked),
+    /// It leaves a batch alone: why.
+    LeavesAlone(&'a FleetError),
+}
+
+/// What a worker did for a batch.
+#[derive(Debug)]
+pub struct Worked {
+    /// Images that it saved.
+    pub saved: Vec<String>,
+    /// Images of it that were not saved.
+    pub failed: Vec<String>,
+    /// Why it left the batch early.
+    pub ended_by: Option<FleetError>,
+}
+
+/// Plans a batch for several processes, takes part in it until it is over, and reports what became
+/// of it.
+///
+/// # Errors
+/// The batch could not begin. Everything else is in the report.
+pub fn coordinate(
+    context: &JobContext,
+    images: &[FleetImage],
+    sources: &mut dyn Sources,
+    options: &WorkOptions,
+    patience: Patience,
+) -> Result<BatchReport, FleetError> {
+    let of = &options.fleet;
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
+    let shared = SharedWork {
+        rules: FLEET_RULES,
+        claim_seconds: seconds(patience.claim),
+        task_seconds: seconds(patience.task),
+        tags: of.tags.clone(),
+        force: of.force,
+        verify_every: of.verify_every.map_or(0, NonZeroU32::get),
+    };
+    let (keeper, planned) = begin::begin(context, images, of.partitions, &of.program, Some(shared))?;
+    let result = planned.and_then(|Planned { id, plan, .. }| {
+        context.progress.expect(images.len() as u64, 0);
+        resume(context, id, plan, images, sources, options)
+    });
+    let is_over = result.as_ref().is_ok_and(|report| report.ended_by.is_none());
+    keeper.end(if is_over { Ending::Closed(Done::nothing()) } else { Ending::Ended });
+    result
+}
+
+/// Takes part in a batch until it is over, and reports what became of it. `images` are those that
+/// this process could read.
+///
+/// # Errors
+/// The batch is not for this program, or what became of it cannot be read.
+pub fn resume(
+    context: &JobContext,
+    id: JobId,
+    plan: FleetPlan,
+    images: &[FleetImage],
+    sources: &mut dyn Sources,
+    options: &WorkOptions,
+) -> Result<BatchReport, FleetError> {
+    let part = Part::new(context, id, plan, images, options)?;
+    let (taken, registers) = part.until_over(sources)?;
+    outcome::report(context, id, &part.plan, &registers, taken)
+}
+
+/// Works on the batches that are open, and on those to come, until it is stopped. `once`: until one
+/// batch is over.
+///
+/// # Errors
+/// The store does not answer. A batch that fails is told to `watch`.
+pub fn work(
+    context: &JobContext,
+    images: &[FleetImage],
+    sources: &mut dyn Sources,
+    options: &WorkOptions,
+    once: bool,
+    watch: &mut dyn FnMut(WorkEvent<'_>),
+) -> Result<(), FleetError> {
+    let mut done = HashSet::new();
+    loop {
+        let open = open_batches(context)?;
+        done.retain(|batch| open.contains(batch));
+        for batch in open.into_iter().filter(|batch| !done.contains(batch)).collect::<Vec<_>>() {
+            done.insert(batch);
+            let part = read_plan(context, batch).and_then(|plan| match plan {
+                Some(plan) if plan.shared.is_some() => Part::new(context, batch, plan, images, options).map(Some),
+                _ => Ok(None),
+            });
+            let part = match part {
+                Ok(Some(part)) => part,
+                // Of one process, or not planned yet.
+                Ok(None) => continue,
+                Err(error @ FleetError::NotForUs { .. }) => {
+                    watch(WorkEvent::LeavesAlone(&error));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if part.is_over()? {
+                continue;
+            }
+            watch(WorkEvent::Begins(batch, &part.plan));
+            let (taken, registers) = part.until_over(sources)?;
+            let worked = outcome::worked(&part.plan, &registers, taken);
+            watch(WorkEvent::Ends(batch, &worked));
+            match worked.ended_by {
+                Some(error) if context.cancel.is_cancelled() => return Err(error),
+                Some(error) if once => return Err(error),
+                _ if once => return Ok(()),
+                _ => {}
+            }
+        }
+        wait(context, options.poll)?;
+    }
+}
+
+/// The batches whose lease is open and that have a plan, the oldest first.
+fn open_batches(context: &JobContext) -> Result<Vec<JobId>, FleetError> {
+    let found = context.executor.block_on(context.repository.fleet_batches())?;
+    Ok(found.open.into_iter().collect())
+}
+
+/// Waits, unless the process is to stop.
+fn wait(context: &JobContext, time: Duration) -> Result<(), FleetError> {
+    if context.cancel.is_cancelled() {
+        return Err(BackupError::Interrupted.into());
+    }
+    // A timer needs the runtime when it is made.
+    context.executor.block_on(async { tokio::time::sleep(time).await });
+    Ok(())
+}
+
+/// The plan of a batch; `None`: it has none.
+///
+/// # Errors
+/// It cannot be read, because of the store, or with this key or program.
+pub fn read_plan(context: &JobContext, batch: JobId) -> Result<Option<FleetPlan>, FleetError> {
+    let (repository, name) = (&context.repository, names::fleet_plan(batch));
+    let bytes = match context.executor.block_on(repository.store().get_up_to(&name, PLAN_MAX)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let error = match FleetPlan::decode(repository.keys(), batch, &bytes) {
+        Ok(plan) => return Ok(Some(plan)),
+        Err(source) => RepositoryError::Damaged { name, source },
+    };
+    let why = format!("its plan cannot be read with this key or by this program ({error})");
+    let why = format!("{why}; use a key of its domain and the same version of larder on all hosts");
+    Err(FleetError::NotForUs { batch, why })
+}
+
+/// The batches that left anything and that are meant by an id, its beginning, or its short form.
+///
+/// # Errors
+/// The store does not answer.
+pub fn find(context: &JobContext, id: &str) -> Result<Vec<JobId>, FleetError> {
+    let found = context.executor.block_on(context.repository.fleet_batches())?;
+    let all = found.over.into_keys().chain(found.open);
+    Ok(all.filter(|batch| is_meant(*batch, id)).collect())
+}
+
+/// Whether a text means a batch: its id, the beginning of it, or its short form.
+pub fn is_meant(batch: JobId, text: &str) -> bool {
+    batch.to_string().starts_with(text) || batch.short() == text
+}
+
+/// Ends a batch: nothing of it is done any more. Versions that exist remain. Returns the number of
+/// tasks that were ended.
+///
+/// # Errors
+/// The batch is not for this program, or the store does not answer.
+pub fn abort(context: &JobContext, id: JobId, plan: FleetPlan, options: &WorkOptions) -> Result<u64, FleetError> {
+    Part::new(context, id, plan, &[], options)?.abort("the batch was aborted")
+}
+
+/// The images of a batch without a version, to be tried again.
+pub fn to_retry(report: &BatchReport, plan: &FleetPlan) -> Vec<FleetImage> {
+    let is_any: HashMap<&str, bool> =
+        plan.hosts.iter().map(|host| (host.name.as_str(), host.is_any == Some(true))).collect();
+    let failed = report.images.iter().filter(|image| image.result.is_err()).map(|image| image.image.clone());
+    failed.map(|image| FleetImage { is_any: is_any.get(image.host.as_str()) == Some(&true), ..image }).collect()
+}

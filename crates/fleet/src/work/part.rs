@@ -1,0 +1,210 @@
+//! One process's part in a batch.
+
+use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use larder_format::fleet::{FLEET_RULES, FleetPlan, SharedWork, Stage, TaskId};
+use larder_format::ids::{AttemptId, JobId};
+use larder_index::IndexSnapshot;
+use larder_job::JobContext;
+use larder_store::repository::random;
+
+use super::{WorkOptions, wait};
+use crate::batch::sharable;
+use crate::board;
+use crate::error::FleetError;
+use crate::member::{Member, Step};
+use crate::queue::StoreQueue;
+use crate::report::{FleetImage, FleetOptions, OpenedImage, Sources};
+use crate::session::ImageState;
+use crate::shared::{Batch, KnownIndex};
+use crate::situation::{Known, Registers, Situation};
+use crate::supervise;
+
+/// See the module header.
+pub(super) struct Part<'a> {
+    context: &'a JobContext,
+    id: JobId,
+    pub(super) plan: FleetPlan,
+    poll: Duration,
+    claim_after: Duration,
+    task_after: Duration,
+    /// The number of each image of the plan in the inventory of this process.
+    numbers: Vec<Option<usize>>,
+    /// Hosts whose images this process reads.
+    reads: HashSet<u32>,
+    options: FleetOptions,
+}
+
+/// What a process did.
+pub(super) struct Taken {
+    pub(super) images: BTreeMap<u32, ImageState>,
+    pub(super) ended_by: Option<FleetError>,
+}
+
+impl<'a> Part<'a> {
+    /// `images` are those of this process's own inventory: a plan never names what it reads.
+    pub(super) fn new(
+        context: &'a JobContext,
+        id: JobId,
+        plan: FleetPlan,
+        images: &[FleetImage],
+        options: &WorkOptions,
+    ) -> Result<Self, FleetError> {
+        let not_for_us = |why: &str| FleetError::NotForUs { batch: id, why: why.to_owned() };
+        let shared = plan.shared.as_ref().ok_or_else(|| not_for_us("one process does all of it"))?;
+        let SharedWork { rules, claim_seconds, task_seconds, tags, force, verify_every } = shared.clone();
+        if rules != FLEET_RULES {
+            return Err(not_for_us(&format!(
+                "it was planned by {}, whose workers follow other rules; use the same version of larder on all hosts",
+                plan.program
+            )));
+        }
+        let is_it = |image: &FleetImage, name: &str, series: &str| image.name == name && image.series == series;
+        let of_plan = |name: &str, series: &str| images.iter().position(|image| is_it(image, name, series));
+        let numbers: Vec<_> = plan.images.iter().map(|image| of_plan(&image.name, &image.series)).collect();
+        let mut reads = HashSet::new();
+        for (number, host) in (0_u32..).zip(&plan.hosts) {
+            let of_host = || plan.images.iter().zip(&numbers).filter(|(image, _)| image.host == number);
+            // Images of any host are left to those who have them.
+            let has_all = || of_host().all(|(_, number)| number.is_some());
+            let is_ours = if host.is_any == Some(true) { has_all() } else { host.name == options.host };
+            if is_ours && !images.is_empty() {
+                reads.insert(number);
+            }
+        }
+        let fleet = options.fleet.clone();
+        let fleet = FleetOptions { tags, force, verify_every: NonZeroU32::new(verify_every), time_ms: None, ..fleet };
+        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        let (claim_after, task_after) = (seconds(claim_seconds), seconds(task_seconds));
+        Ok(Self { context, id, plan, poll: options.poll, claim_after, task_after, numbers, reads, options: fleet })
+    }
+
+    fn registers(&self) -> Result<Registers, FleetError> {
+        let context = self.context;
+        let read = context.executor.block_on(board::unknown(&context.repository, self.id, &Registers::new()))?;
+        Ok(read.into_iter().map(|decided| (decided.task, decided)).collect())
+    }
+
+    /// Whether every task is decided.
+    pub(super) fn is_over(&self) -> Result<bool, FleetError> {
+        let registers = self.registers()?;
+        Ok(Known { plan: &self.plan, registers: &registers }.situation() == Situation::Over)
+    }
+
+    fn batch(&self, me: AttemptId) -> Result<Batch<'_>, FleetError> {
+        let (context, repository) = (self.context, &self.context.repository);
+        let newest = sharable(context.executor.block_on(repository.newest_of_every_series())?);
+        let index = KnownIndex::new(context.executor.block_on(IndexSnapshot::newest(repository))?.snapshot);
+        Batch::new(context, &self.options, self.id, self.plan.clone(), index, newest, Some(me), self.reads.len())
+    }
+
+    /// Takes part until every task is decided. An error of this process is in what it did; its
+    /// images then leave the batch.
+    pub(super) fn until_over(&self, sources: &mut dyn Sources) -> Result<(Taken, Registers), FleetError> {
+        let me = AttemptId(random(self.context.repository.entropy())?);
+        let batch = self.batch(me)?;
+        let mut queue = StoreQueue::join(self.context, self.id, me, self.claim_after)?;
+        let mut sources = Ours { sources, part: self };
+        let mut member = Member::new(&batch, &mut sources);
+        member.reads = Some(self.reads.clone());
+        let ended_by = self.take_part(&batch, &mut member, &mut queue).err();
+        if let Some(error) = &ended_by {
+            self.leave(&batch, &member, error);
+        }
+        let registers = std::mem::take(&mut member.registers);
+        let ended = member.end(ended_by.is_none());
+        let images = ended.into_iter().flat_map(|ended| ended.images).collect();
+        Ok((Taken { images, ended_by }, registers))
+    }
+
+    fn take_part(&self, batch: &Batch<'_>, member: &mut Member<'_>, queue: &mut StoreQueue) -> Result<(), FleetError> {
+        // Short stages follow one another quickly; long ones are not asked about all the time.
+        let first = self.poll / 32;
+        let mut next = first;
+        loop {
+            let context = self.context;
+            let unknown = board::unknown(&context.repository, self.id, &member.registers);
+            let unknown = context.executor.block_on(unknown)?;
+            if !unknown.is_empty() {
+                next = first;
+            }
+            unknown.into_iter().for_each(|decided| member.note(decided));
+            member.end_sessions_of_others();
+            match member.step(queue)? {
+                Step::Done => {
+                    next = first;
+                    continue;
+                }
+                Step::Over => return Ok(()),
+                Step::Idle => {}
+            }
+            let ended = supervise::supervise(batch, member.known(), queue, self.task_after)?;
+            if ended.is_empty() {
+                wait(context, next)?;
+                next = (next * 2).min(self.poll);
+            }
+            ended.into_iter().for_each(|decided| member.note(decided));
+        }
+    }
+
+    /// This process leaves the batch: nobody shall wait for it.
+    fn leave(&self, batch: &Batch<'_>, member: &Member<'_>, error: &FleetError) {
+        let Situation::Due(due) = member.known().situation() else { return };
+        let host_of = |task: &TaskId| match task.stage {
+            Stage::Store | Stage::Finish => Some(batch.image(task.number).host),
+            Stage::Place => Some(task.number),
+            _ => None,
+        };
+        let is_ours = |task: &TaskId| host_of(task).is_some_and(|host| member.sessions.contains_key(&host));
+        for task in due.into_iter().filter(is_ours) {
+            let why = format!("the worker left the batch: {error}");
+            if let Err(error) = supervise::end(batch, task, why) {
+                tracing::warn!(%task, %error, "a task that is left cannot be ended; others do it");
+                return;
+            }
+        }
+    }
+
+    /// Ends every task that is not decided, stage by stage.
+    pub(super) fn abort(&self, why: &str) -> Result<u64, FleetError> {
+        let me = AttemptId(random(self.context.repository.entropy())?);
+        let (batch, mut registers, mut count) = (self.batch(me)?, self.registers()?, 0);
+        loop {
+            let known = Known { plan: &self.plan, registers: &registers };
+            if known.situation() == Situation::Over {
+                return Ok(count);
+            }
+            let ended = supervise::abort(&batch, known, why)?;
+            count += ended.len() as u64;
+            // Workers may have been faster.
+            registers = self.registers()?;
+        }
+    }
+}
+
+/// The images of this process, by the numbers of the plan.
+struct Ours<'s, 'p> {
+    sources: &'s mut dyn Sources,
+    part: &'p Part<'p>,
+}
+
+impl Sources for Ours<'_, '_> {
+    fn open(&mut self, number: usize, job: JobId) -> Result<OpenedImage, String> {
+        match self.part.numbers.get(number).copied().flatten() {
+            Some(number) => self.sources.open(number, job),
+            None => {
+                let image = &self.part.plan.images[number];
+                let (name, series) = (&image.name, &image.series);
+                Err(format!("the inventory of this host's worker has no image {name} of series {series}; add it there"))
+            }
+        }
+    }
+
+    fn remark(&mut self, number: usize, remark: &str) {
+        if let Some(number) = self.part.numbers.get(number).copied().flatten() {
+            self.sources.remark(number, remark);
+        }
+    }
+}
