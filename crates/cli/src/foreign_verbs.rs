@@ -27,7 +27,7 @@ const TABLE: [(&[&str], &str); 14] = [
     (&["info", "repoinfo", "repo-info", "show-config", "status"], "use `larder stats` or `larder cat config`"),
     (&["undelete", "undo"], "what is forgotten is forgotten for good; `larder pin` keeps a snapshot from that"),
     (&["export-tar", "export", "show"], "use `larder dump SNAPSHOT:PATH`, for folders with --archive tar or zip"),
-    (&["import-tar", "import"], "unpack it and use `larder backup`, or store it as it is with `larder backup --stdin`"),
+    (&["import-tar"], "use `larder import tar`, or store it as it is with `larder backup --stdin`"),
     (&["cache"], "copies of metadata need no care: the folder of --cache-dir may be deleted at any time"),
     (&["passwd", "change-passphrase"], "use `larder key passwd`"),
     (&["verify"], "use `larder check --read-data`, `larder restore --verify` or `larder drill`"),

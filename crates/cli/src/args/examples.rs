@@ -216,22 +216,12 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("larder -r /mnt/usb/repo copy --from-repo /srv/repo --delete", "Keep a mirror"),
         ],
     ),
-    ("import", &[("larder import tar web1.tar.gz --series web1", "Import an archive as a snapshot")]),
     (
-        "import tar",
+        "import",
         &[
             ("larder import tar web1.tar.gz --series web1 --host web1", "Import an archive as a snapshot of a host"),
             ("ssh web2 tar c /etc | larder import tar - --series web2", "Import a stream"),
-        ],
-    ),
-    (
-        "import borg",
-        &[
             ("larder import borg /mnt/borg --compare", "Import all archives that are new, and compare each"),
-            (
-                "larder import borg /mnt/borg --series-pattern '^(?P<host>[^-]+)-' --series '{host}'",
-                "Take the host from the names of archives",
-            ),
         ],
     ),
     (

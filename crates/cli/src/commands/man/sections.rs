@@ -67,6 +67,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("unpin", &["forget", "pin"]),
     ("tag", &["backup", "forget", "rewrite", "snapshots"]),
     ("copy", &["backup", "forget", "snapshots"]),
+    ("import", &["backup", "copy", "snapshots"]),
     ("rewrite", &["backup", "forget", "optimize", "tag"]),
     ("series", &["backup", "layout", "optimize"]),
     ("layout", &["optimize", "series"]),
