@@ -7,7 +7,7 @@
 use crate::failure::Failure;
 
 /// Verbs of other programs, with advice.
-const TABLE: [(&[&str], &str); 14] = [
+const TABLE: [(&[&str], &str); 17] = [
     (
         &["umount", "unmount", "webdav", "browse"],
         "`larder mount DIR` shows snapshots as folders, and `umount DIR` ends that",
@@ -30,6 +30,12 @@ const TABLE: [(&[&str], &str); 14] = [
     (&["import-tar"], "use `larder import tar`, or store it as it is with `larder backup --stdin`"),
     (&["cache"], "copies of metadata need no care: the folder of --cache-dir may be deleted at any time"),
     (&["passwd", "change-passphrase"], "use `larder key passwd`"),
+    (
+        &["serve", "server", "rest-server"],
+        "`larder serve-sftp` serves a folder for repositories to SSH clients, and `larder mount` shows snapshots",
+    ),
+    (&["with-lock"], "there are no locks; run the command by itself"),
+    (&["debug", "features", "options"], "use `larder version`, and `--help` for the options"),
     (&["verify"], "use `larder check --read-data`, `larder restore --verify` or `larder drill`"),
 ];
 

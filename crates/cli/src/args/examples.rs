@@ -20,8 +20,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "Back up two folders, without other file systems and caches",
             ),
             (
-                "pg_dump shop | larder backup --stdin --stdin-filename shop.sql --series shop",
-                "Back up the output of a command",
+                "larder backup --stdin-from-command --stdin-filename shop.sql --series shop -- pg_dump shop",
+                "Back up the output of a command; if it fails, no snapshot is made",
             ),
             ("larder backup --read-special /dev/vg0/snap --series vm", "Back up a block device"),
             ("larder backup --image qcow2:/srv/web.qcow2 --series vm/web", "Back up what changed in a disk image"),
@@ -84,7 +84,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "dump",
         &[
             ("larder dump latest:/shop.sql --series shop | psql shop", "Write one file to standard output"),
-            ("larder dump latest:/etc | tar -x -C /tmp", "Write a folder as a tar archive"),
+            (
+                "larder dump latest:/etc | tar -x -C /tmp/etc",
+                "Unpack a folder into an empty folder of its own: paths begin in that folder",
+            ),
         ],
     ),
     (
@@ -323,7 +326,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("larder cat manifest 1a2b3c4d", "Show the manifest of a snapshot"),
         ],
     ),
-    ("completions", &[("larder completions bash > ~/.local/share/bash-completion/completions/larder", "Set up bash")]),
+    (
+        "completions",
+        &[(
+            "larder completions bash > ~/.local/share/bash-completion/completions/larder",
+            "Set up bash, if that folder exists",
+        )],
+    ),
     ("man", &[("larder man /usr/local/share/man/man1", "Write a manual page for each verb")]),
     ("version", &[("larder version --json", "Show the version as JSON")]),
 ];

@@ -234,11 +234,11 @@ pub(crate) enum Command {
     /// command serves until SIGINT or SIGTERM, and prints what to type on the client. Snapshots can
     /// be forgotten meanwhile: their data stays until the end.
     ServeBlock(ServeBlockArgs),
-    /// Serve a folder for repositories, in the place of the SFTP server of sshd
+    /// Serve a folder for repositories, instead of the SFTP server of sshd
     ///
     /// It speaks SFTP on its standard streams, so that sshd can start it for a key. Clients create,
-    /// read and list, and with --append-only they delete nothing. Nobody changes what is stored.
-    /// The command needs no repository and no password.
+    /// read and list. They may also delete everything, unless --append-only is given. In no case do
+    /// they change a stored file. The command needs no repository and no password.
     ServeSftp(ServeSftpArgs),
     /// Manage and serve deduplicated block devices
     ///

@@ -21,7 +21,7 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: Option<OsString>,
 
-    /// Let other users use the files. As far as the permissions of the files allow that
+    /// Let other users use the files, as far as the permissions of the files allow it
     #[arg(long)]
     pub(crate) allow_other: bool,
 

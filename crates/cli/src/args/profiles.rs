@@ -112,11 +112,11 @@ pub(crate) enum StarterName {
 /// Where a schedule is installed.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WhereArgs {
-    /// Who starts the runs [default: systemd if it runs here, else cron]
+    /// Program that starts the runs [default: systemd if it runs here, else cron]
     #[arg(long, value_name = "PROGRAM", value_enum)]
     pub(crate) with: Option<StarterName>,
 
-    /// Folder of the files; nothing is enabled there
+    /// Folder of the files, instead of that of systemd or cron; timers there are not enabled
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
 }

@@ -66,7 +66,7 @@ pub(crate) struct WhichSeries {
     #[arg(value_name = "SERIES")]
     pub(crate) series: Option<String>,
 
-    /// Use the settings for all series without their own
+    /// Instead of a series: the settings of all series without their own
     #[arg(long)]
     pub(crate) default: bool,
 }

@@ -102,7 +102,8 @@ pub(crate) enum VolumeCommand {
     ///
     /// A clone of such a volume is copied in the same way, and does not need its parent afterwards
     /// either. A volume with snapshots is refused: copy its clones first, then delete the
-    /// snapshots.
+    /// snapshots. `larder volume backup` leaves the snapshot backup-…: without it, the next backup
+    /// reads all.
     Hydrate(VolumeHydrateArgs),
 }
 
@@ -117,7 +118,7 @@ pub(crate) struct VolumeInitArgs {
     #[arg(long, value_name = "LOCATION")]
     pub(crate) like: Option<OsString>,
 
-    /// Size of the log, which is written once now
+    /// Size of the log, from 32MiB to 8GiB; all of it is written once now
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = sizes::parse_bytes)]
     pub(crate) log: u64,
 
