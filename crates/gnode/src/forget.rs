@@ -166,6 +166,8 @@ async fn decide_on(
                 tags: &version.summary.tags,
                 is_confirmed: is_confirmed(version),
                 is_pinned: pinned.contains_key(&pin_of(version)),
+                series: version.series,
+                is_complete: version.summary.statistics.errors == 0,
                 bytes: if is_confirmed(version) { sizes.next().unwrap_or_default() } else { ByteCount::default() },
             })
             .collect();

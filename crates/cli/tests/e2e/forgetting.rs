@@ -213,3 +213,26 @@ fn one_that_cannot_be_forgotten_keeps_no_other() {
     let groups = groups.json();
     assert_eq!((ids_of(&groups[0]["remove"]), ids_of(&groups[0]["failed"])), (vec![], vec![ids[0].clone()]));
 }
+
+/// Snapshots that lack files take no place of the last one that has them.
+#[test]
+fn incomplete_snapshots_do_not_displace_the_last_complete_one() {
+    let play = Play::with_repository();
+    play.write("source/a", "content");
+    let older = play.backup(["source", "--series", "s"]);
+    let complete = play.backup(["source", "--series", "s"]);
+    for _ in 0..3 {
+        play.larder(["backup", "source", "absent", "--series", "s"]).code(3);
+    }
+    let groups = play.larder(["forget", "--keep-last", "2", "--json"]).ok().json();
+    let reasons = groups[0]["reasons"].as_array().expect("an array");
+    let of_complete = reasons.iter().find(|reason| reason["snapshot"]["id"] == *complete).expect("kept");
+    assert_eq!(of_complete["matches"], serde_json::json!(["last complete snapshot"]));
+    assert_eq!(reasons.len(), 3);
+    assert!(groups[0]["remove"].as_array().expect("an array").iter().any(|removed| removed["id"] == *older));
+    // The next complete one takes its place.
+    play.backup(["source", "--series", "s"]);
+    play.larder(["forget", "--keep-last", "1"]).ok();
+    let left = play.larder(["snapshots", "--json"]).ok().json();
+    assert_eq!(left.as_array().map(Vec::len), Some(1));
+}

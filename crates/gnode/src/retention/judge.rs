@@ -1,10 +1,11 @@
 //! The decision about the versions of one group.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
-use larder_format::ids::{ByteCount, JobId};
+use larder_format::ids::{ByteCount, JobId, SeriesKey};
 
 use super::policy::{Keep, Period, Policy};
 
@@ -22,6 +23,10 @@ pub struct Candidate<'a> {
     pub is_confirmed: bool,
     /// Whether it must be kept under any policy.
     pub is_pinned: bool,
+    /// Its series.
+    pub series: SeriesKey,
+    /// Whether its backup read everything. Otherwise, it cannot replace an older one that did.
+    pub is_complete: bool,
     /// Bytes of the containers that it uses and no newer confirmed version of the group does. Only
     /// used for [`Policy::size`].
     pub bytes: ByteCount,
@@ -78,6 +83,9 @@ pub enum Reason {
     Size(ByteCount),
     /// It is pinned.
     Pinned,
+    /// It is the last complete one of its series, and a newer one that is kept is not complete. It
+    /// is kept in addition.
+    LastComplete,
     /// Nothing confirms its time. It is kept in addition, and counts for no rule.
     Unconfirmed,
 }
@@ -94,6 +102,7 @@ impl fmt::Display for Reason {
             Self::Id => f.write_str("named"),
             Self::Size(_) => f.write_str("within size"),
             Self::Pinned => f.write_str("pinned"),
+            Self::LastComplete => f.write_str("last complete snapshot"),
             Self::Unconfirmed => f.write_str("claims a time that the store does not confirm"),
         }
     }
@@ -160,7 +169,8 @@ impl Calendar {
 /// `now_ms` only tells which versions are in the future.
 ///
 /// Versions without a confirmed time are kept by any rule. The others are judged as if those did
-/// not exist.
+/// not exist. If a version is kept whose backup could not read everything, the last complete one
+/// before it of the same series is kept as well.
 pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candidate<'_>]) -> Vec<Vec<Reason>> {
     let mut judged: Vec<Vec<Reason>> = candidates.iter().map(|candidate| uncounted(policy, candidate)).collect();
     let mut order: Vec<usize> = (0..candidates.len()).filter(|place| candidates[*place].is_confirmed).collect();
@@ -206,7 +216,32 @@ pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candid
             reasons.extend(bytes.map(|_| Reason::Size(size)));
         }
     }
+    keep_last_complete(candidates, &order, &mut judged);
     judged
+}
+
+/// Keeps the newest complete version of each series beside newer ones that are not complete.
+/// `order` has the places of the versions that count, newest first.
+fn keep_last_complete(candidates: &[Candidate<'_>], order: &[usize], judged: &mut [Vec<Reason>]) {
+    // Whether an incomplete one is kept, of each series without a complete one so far.
+    let mut newer: BTreeMap<SeriesKey, bool> = BTreeMap::new();
+    let mut done: BTreeSet<SeriesKey> = BTreeSet::new();
+    for place in order {
+        let Candidate { series, is_complete, .. } = candidates[*place];
+        if done.contains(&series) {
+            continue;
+        }
+        let is_newer_kept = newer.entry(series).or_default();
+        match is_complete {
+            false => *is_newer_kept |= !judged[*place].is_empty(),
+            true => {
+                if *is_newer_kept && judged[*place].is_empty() {
+                    judged[*place].push(Reason::LastComplete);
+                }
+                done.insert(series);
+            }
+        }
+    }
 }
 
 /// The reasons that keep a version in addition, so that it counts for no rule.

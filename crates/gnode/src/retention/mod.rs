@@ -13,6 +13,8 @@
 //! * Tags, ids and pins keep versions in addition and count for no rule.
 //! * Versions whose claimed time nothing confirms are kept in addition, too
 //!   ([`Reason::Unconfirmed`]). They change nothing for the others.
+//! * The last complete version of a series is kept in addition to newer ones that are kept and are
+//!   not complete ([`Reason::LastComplete`]).
 //! * `size` keeps the newest versions whose containers together take at most this number of bytes.
 //!
 //! Nothing here reads a clock, the system's time zone or the store.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::civil;
 use jiff::tz::TimeZone;
-use larder_format::ids::{ByteCount, JobId};
+use larder_format::ids::{ByteCount, JobId, SeriesKey};
 use proptest::prelude::*;
 
 use super::*;
@@ -24,12 +24,16 @@ struct Table {
     now: &'static str,
     bytes: Vec<u64>,
     unconfirmed: BTreeSet<&'static str>,
+    incomplete: BTreeSet<&'static str>,
+    /// Those that are of another series.
+    others: BTreeSet<&'static str>,
 }
 
 impl Table {
     fn of(times: &[&'static str]) -> Self {
         let (tags, bytes, unconfirmed) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
-        Self { times: times.to_vec(), tags, zone: TimeZone::UTC, now: FUTURE, bytes, unconfirmed }
+        let (incomplete, others) = (BTreeSet::new(), BTreeSet::new());
+        Self { times: times.to_vec(), tags, zone: TimeZone::UTC, now: FUTURE, bytes, unconfirmed, incomplete, others }
     }
 
     fn judged(&self, policy: &Policy) -> Vec<Vec<Reason>> {
@@ -43,6 +47,8 @@ impl Table {
                 tags: self.tags.get(time).map_or(&[], Vec::as_slice),
                 is_confirmed: !self.unconfirmed.contains(time),
                 is_pinned: false,
+                series: SeriesKey([self.others.contains(time).into(); 16]),
+                is_complete: !self.incomplete.contains(time),
                 bytes: ByteCount(self.bytes.get(number).copied().unwrap_or(0)),
             })
             .collect();
@@ -56,6 +62,12 @@ impl Table {
         let found: Vec<_> = (0..self.times.len()).filter(is_kept).map(|place| self.times[place]).collect();
         assert_eq!(found, kept, "{policy:?}");
     }
+}
+
+/// A complete version without tags.
+fn candidate(id: JobId, time_ms: u64, is_confirmed: bool, bytes: ByteCount) -> Candidate<'static> {
+    let series = SeriesKey([0; 16]);
+    Candidate { id, time_ms, tags: &[], is_confirmed, is_pinned: false, series, is_complete: true, bytes }
 }
 
 /// The example of restic's manual: Sundays of a little more than two months.
@@ -207,7 +219,8 @@ fn tags_ids_and_pins_keep_without_being_counted() {
     let by_id = Policy { ids: vec![JobId([2; 16])], ..Policy::default() };
     table.keeps(&by_id, &["2019-09-15T11:00"]);
     let (id, bytes) = (JobId([1; 16]), ByteCount(0));
-    let pinned = Candidate { id, time_ms: 5, tags: &[], is_confirmed: true, is_pinned: true, bytes };
+    let pinned = candidate(id, 5, true, bytes);
+    let pinned = Candidate { is_pinned: true, ..pinned };
     let newer = Candidate { id: JobId([2; 16]), time_ms: 6, is_pinned: false, ..pinned };
     let last = Policy { last: Keep::AtMost(1), ..Policy::default() };
     let judged = judge(&last, &TimeZone::UTC, 9, &[pinned, newer]);
@@ -242,6 +255,36 @@ fn policies_are_read_as_they_are_written() {
         assert!(bad.parse::<Period>().is_err(), "{bad}");
     }
     assert!(Policy::default().is_empty());
+}
+
+#[test]
+fn the_last_complete_version_stays_beside_newer_ones_that_are_not() {
+    let times = ["2024-03-01T03:00", "2024-03-02T03:00", "2024-03-03T03:00", "2024-03-04T03:00", "2024-03-05T03:00"];
+    let last = |count| Policy { last: Keep::AtMost(count), ..Policy::default() };
+    let within = Policy { within: "1d".parse().ok(), ..Policy::default() };
+    let mut table = Table::of(&times);
+    table.incomplete = [times[3], times[4]].into();
+    table.keeps(&last(1), &[times[2], times[4]]);
+    table.keeps(&last(2), &times[2..]);
+    table.keeps(&within, &[times[2], times[4]]);
+    let judged = table.judged(&last(2));
+    assert_eq!(judged[2], [Reason::LastComplete]);
+    assert_eq!(Reason::LastComplete.to_string(), "last complete snapshot");
+    // It is kept in addition, and counts for no rule.
+    table.keeps(&last(3), &times[2..]);
+    // A complete one that is newer stands for it.
+    table.incomplete = [times[3]].into();
+    table.keeps(&last(2), &times[3..]);
+    // Where none is complete, or no incomplete one is kept, the rules alone decide.
+    table.incomplete = times.into();
+    table.keeps(&last(2), &times[3..]);
+    table.incomplete = [times[4]].into();
+    table.tags = [(times[0], vec!["t".to_owned()])].into();
+    table.keeps(&Policy { tags: vec![vec!["t".to_owned()]], ..Policy::default() }, &times[..1]);
+    // The complete ones of another series are no substitute.
+    table.incomplete = [times[2], times[4]].into();
+    table.others = [times[1], times[3]].into();
+    table.keeps(&last(1), &[times[0], times[4]]);
 }
 
 #[test]
@@ -347,14 +390,7 @@ fn times() -> impl Strategy<Value = BTreeSet<u64>> {
 fn kept(policy: &Policy, times: &[u64]) -> BTreeSet<u64> {
     let candidates: Vec<_> = times
         .iter()
-        .map(|time_ms| Candidate {
-            id: JobId::new(*time_ms, [0; 10]),
-            time_ms: *time_ms,
-            tags: &[],
-            is_confirmed: true,
-            is_pinned: false,
-            bytes: ByteCount(time_ms / 900_000 % 50),
-        })
+        .map(|time_ms| candidate(JobId::new(*time_ms, [0; 10]), *time_ms, true, ByteCount(time_ms / 900_000 % 50)))
         .collect();
     let judged = judge(policy, &TimeZone::UTC, u64::MAX, &candidates);
     times.iter().zip(judged).filter(|(_, reasons)| !reasons.is_empty()).map(|(time, _)| *time).collect()
@@ -412,7 +448,7 @@ proptest! {
     ) {
         let candidate = |time_ms: u64, is_confirmed: bool, bytes: u64| {
             let id = JobId::new(time_ms, [is_confirmed.into(); 10]);
-            Candidate { id, time_ms, tags: &[], is_confirmed, is_pinned: false, bytes: ByteCount(bytes) }
+            candidate(id, time_ms, is_confirmed, ByteCount(bytes))
         };
         let honest: Vec<_> = honest.into_iter().map(|time_ms| candidate(time_ms, true, time_ms / 900_000 % 50)).collect();
         // Some close to the honest ones, some far off.
