@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use larder_secret::variables;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Bytes of the output of a program that are kept, the last ones.
@@ -20,10 +21,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Time for the rest of the output when the program has ended. One of its children may keep the
 /// pipe open for ever.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
-
-/// Variables with these beginnings can be secrets, or the way to one.
-const SECRET_VARIABLES: [&str; 7] =
-    ["LARDER_PASSWORD", "LARDER_NEW_PASSWORD", "LARDER_KEY_FILE", "LARDER_STORE_PASSWORD", "AWS_", "AZURE_", "GOOGLE_"];
 
 /// A program to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,9 +88,9 @@ pub struct Ended {
     pub output: String,
 }
 
-/// Runs a program to its end. `variables` are added to its environment, and `stdin` is its standard
+/// Runs a program to its end. `added` are variables of its environment, and `stdin` is its standard
 /// input. `is_cancelled` is asked often, and stops it.
-pub fn run(hook: &Hook, variables: &[(&str, String)], stdin: &[u8], is_cancelled: &dyn Fn() -> bool) -> Ended {
+pub fn run(hook: &Hook, added: &[(&str, String)], stdin: &[u8], is_cancelled: &dyn Fn() -> bool) -> Ended {
     let not_started =
         |error: io::Error| Ended { result: Err(HookError::NotStarted(error.to_string())), output: String::new() };
     let (reader, writer) = match io::pipe() {
@@ -112,12 +109,8 @@ pub fn run(hook: &Hook, variables: &[(&str, String)], stdin: &[u8], is_cancelled
             command
         }
     };
-    for (name, _) in std::env::vars_os() {
-        if is_secret(&name.to_string_lossy()) {
-            command.env_remove(name);
-        }
-    }
-    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    variables::remove_from(&mut command, variables::is_credential);
+    command.envs(added.iter().map(|(name, value)| (name, value)));
     let errors = match writer.try_clone() {
         Ok(errors) => errors,
         Err(error) => return not_started(error),
@@ -138,11 +131,6 @@ pub fn run(hook: &Hook, variables: &[(&str, String)], stdin: &[u8], is_cancelled
     let output = keep_end(reader);
     let result = wait(&mut child, hook.timeout, is_cancelled);
     Ended { result, output: output.end() }
-}
-
-/// Whether a variable is kept from programs.
-fn is_secret(name: &str) -> bool {
-    SECRET_VARIABLES.iter().any(|start| name.starts_with(start))
 }
 
 /// The last part of an output, which a thread reads.
@@ -269,15 +257,5 @@ mod tests {
     fn an_interruption_stops_a_program() {
         let hook = Hook { program: Program::Shell("sleep 1000".to_owned()), timeout: LONG, on_error: OnError::Stop };
         assert_eq!(run(&hook, &[], b"", &|| true).result, Err(HookError::Interrupted));
-    }
-
-    #[test]
-    fn secrets_are_no_variables_of_programs() {
-        for name in ["LARDER_PASSWORD", "LARDER_PASSWORD_FILE", "AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_KEY"] {
-            assert!(is_secret(name), "{name}");
-        }
-        for name in ["PATH", "LARDER_PROFILE", "LARDER_REPOSITORY"] {
-            assert!(!is_secret(name), "{name}");
-        }
     }
 }

@@ -1,4 +1,5 @@
 //! Memory for passwords and keys: locked, in no core dump, and overwritten before it is returned.
+//! And the names of environment variables that have them ([`variables`]).
 //!
 //! [`Pages`] are whole pages of their own, because the kernel locks whole pages and counts no
 //! locks: two secrets in one page would unlock one another. [`SecretBytes`] is a byte string in
@@ -9,6 +10,7 @@
 
 mod bytes;
 mod pages;
+pub mod variables;
 
 pub use bytes::SecretBytes;
 pub use pages::Pages;

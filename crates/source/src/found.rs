@@ -6,6 +6,7 @@ use larder_format::entry::{Entry, EntryKind};
 use rustix::fs::FileType;
 
 use crate::directory::Directory;
+use crate::file_system::may_have_other_clock;
 use crate::read_error::ReadError;
 use crate::stat::{Follow, Stat};
 use crate::xattrs::{self, Place, XattrError};
@@ -37,6 +38,11 @@ impl Found {
     /// Whether this is a regular file, also one whose entry is a hard link.
     pub fn is_regular_file(&self) -> bool {
         self.stat.file_type == FileType::RegularFile
+    }
+
+    /// Whether another machine's clock may give this its times: it is on a network file system.
+    pub fn may_have_other_clock(&self) -> bool {
+        may_have_other_clock(&*self.directory)
     }
 
     /// Whether further names of the same file may follow as hard links to this entry.

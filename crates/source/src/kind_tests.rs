@@ -72,6 +72,7 @@ fn a_target_fails_by_what_the_system_says() {
         TargetError::Root { .. } => root(Errno::NOSPC), ErrorKind::Full;
         TargetError::Root { .. } => root(Errno::ACCESS), ErrorKind::Resource;
         TargetError::Root { .. } => root(Errno::NOTDIR), ErrorKind::Resource;
+        TargetError::Scratch(_) => TargetError::Scratch(Errno::IO.into()), ErrorKind::Resource;
         TargetError::Io { .. } => failed(Errno::DQUOT), ErrorKind::Full;
         TargetError::Io { .. } => failed(Errno::ROFS), ErrorKind::Resource;
         TargetError::Io { .. } => failed(Errno::PERM), ErrorKind::Resource;

@@ -23,6 +23,7 @@
 
 mod directory;
 mod extents;
+mod file_system;
 mod glob;
 mod joined;
 mod links;

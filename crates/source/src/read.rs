@@ -21,6 +21,7 @@ use rustix::io::{Errno, pread};
 use thiserror::Error;
 
 use crate::extents::data_extents;
+use crate::file_system::look_after_tick;
 use crate::found::Found;
 use crate::read_error::ReadError;
 use crate::stat::{Follow, Stat};
@@ -162,7 +163,7 @@ impl FileReader {
             other => other,
         };
         let file = opened.map_err(|error| ReadError::open(&path, error))?;
-        let stat = Stat::of(&file).map_err(|error| ReadError::open(&path, error))?;
+        let stat = look_after_tick(&file).map_err(|error| ReadError::open(&path, error))?;
         let is_same = stat.id == found.stat.id;
         if stat.file_type != FileType::RegularFile || (!is_same && found.may_be_linked_to()) {
             return Err(ReadError::Replaced { path });

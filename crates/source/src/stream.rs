@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use larder_format::ErrorKind;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
+use larder_secret::variables;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, getgid, getuid, pidfd_open, pidfd_send_signal};
 use thiserror::Error;
@@ -150,7 +151,8 @@ pub struct CommandStream {
 }
 
 impl CommandStream {
-    /// Starts `command` (program and arguments; no shell is involved). Its standard input is empty.
+    /// Starts `command` (program and arguments; no shell is involved). Its standard input is empty,
+    /// and its environment is without passwords of repositories.
     /// Lines it writes to standard error are handed to `on_stderr`, on another thread, without
     /// their line ends.
     pub fn start(
@@ -159,13 +161,11 @@ impl CommandStream {
     ) -> Result<Self, CommandError> {
         let (program, arguments) = command.split_first().ok_or(CommandError::Empty)?;
         let start_error = |source| CommandError::Start { program: program.clone(), source };
-        let mut child = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(start_error)?;
+        let mut started = Command::new(program);
+        started.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // It may read from a cloud itself, but opens no repository.
+        variables::remove_from(&mut started, variables::is_password);
+        let mut child = started.spawn().map_err(start_error)?;
         let output = child.stdout.take();
         let (send, last_lines) = channel();
         if let Some(stderr) = child.stderr.take() {

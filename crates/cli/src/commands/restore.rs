@@ -37,6 +37,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     target_options.dry_run = args.dry_run || args.estimate;
     target_options.full_directories = if args.delete { FullDirectories::Remove } else { FullDirectories::Keep };
     (target_options.protected, target_options.spared) = (repositories(app)?, own_folders(app));
+    target_options.scratch = app.scratch();
     let target = Target::open(&args.target, target_options)?;
     let options = RestoreOptions {
         subpath: reference.path.clone(),

@@ -252,6 +252,19 @@ fn streams_become_files() {
     assert_eq!(play.larder(["dump", "latest", "out"]).ok().stdout, b"a b---json");
 }
 
+/// A command gets the variables of its caller, but nothing that opens a repository.
+#[test]
+fn a_command_gets_no_password() {
+    let play = Play::with_repository();
+    let mut command = play.command(["backup", "--stdin-from-command", "--", "env"]);
+    for name in ["LARDER_FROM_PASSWORD", "RESTIC_PASSWORD", "RESTIC_FROM_PASSWORD_FILE", "AWS_PROFILE"] {
+        command.env(name, "secret");
+    }
+    run(&mut command).ok();
+    let text = String::from_utf8(play.larder(["dump", "latest:stdin"]).ok().stdout).expect("text");
+    assert!(text.contains("AWS_PROFILE=secret") && !text.contains("PASSWORD"), "{text}");
+}
+
 #[test]
 fn a_failing_command_makes_no_snapshot() {
     let play = Play::with_repository();

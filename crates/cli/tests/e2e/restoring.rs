@@ -75,6 +75,27 @@ fn verifying_reads_everything_again() {
     assert!(ran.stderr.contains("/plain.txt"), "{}", ran.stderr);
 }
 
+/// A cut copy that has the time of the first name is kept, and no link is made to it.
+#[test]
+fn a_link_is_not_made_to_a_file_that_is_not_the_snapshots() {
+    let play = Play::with_repository();
+    play.write("source/a", "right content");
+    std::fs::hard_link(play.path("source/a"), play.path("source/b")).expect("linked");
+    let root = backed_up(&play);
+    let time = std::fs::metadata(play.path("source/a")).and_then(|file| file.modified()).expect("there");
+    let policies: [&[&str]; 4] =
+        [&["--overwrite", "never"], &["--overwrite", "if-newer"], &["--include", "b"], &["--overwrite", "if-changed"]];
+    for policy in policies {
+        let _ = std::fs::remove_dir_all(play.path("back"));
+        play.write("back/a", "short");
+        std::fs::File::open(play.path("back/a")).and_then(|file| file.set_modified(time)).expect("set");
+        play.larder([&["restore", &*root, "--target", "back"], policy].concat()).ok();
+        let read = |name: &str| std::fs::read_to_string(play.path("back").join(name)).expect("there");
+        let kept = if policy.contains(&"if-changed") { "right content" } else { "short" };
+        assert_eq!((read("a").as_str(), read("b").as_str()), (kept, "right content"), "{policy:?}");
+    }
+}
+
 #[test]
 fn the_whole_snapshot_has_its_folders_below_the_target() {
     let play = Play::with_repository();

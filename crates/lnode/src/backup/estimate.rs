@@ -105,18 +105,19 @@ pub fn expected_work(context: &JobContext, walk: Walk, options: &BackupOptions) 
         if context.cancel.is_cancelled() {
             return Err(BackupError::Interrupted);
         }
-        let entry = match item {
-            Item::Found(found) => found.entry,
+        let found = match item {
+            Item::Found(found) => found,
             Item::Skipped { .. } => continue,
             Item::Problem(_) => {
                 work.problems += 1;
                 continue;
             }
         };
+        let entry = &found.entry;
         let is_file = matches!(entry.kind, EntryKind::File { .. });
         work.files += u64::from(is_file);
         work.bytes += entry.size();
-        if matches!(comparison.look_up(&entry), Known::Same(_)) {
+        if matches!(comparison.look_up(entry, || found.may_have_other_clock()), Known::Same(_)) {
             continue;
         }
         work.entries_to_store += 1;

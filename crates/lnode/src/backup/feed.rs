@@ -158,7 +158,7 @@ impl Feeder {
     }
 
     fn found(&mut self, mut found: Found, comparison: &mut Comparison, batch: &mut Batch) -> Result<(), Gone> {
-        let (fate, known) = match comparison.look_up(&found.entry) {
+        let (fate, known) = match comparison.look_up(&found.entry, || found.may_have_other_clock()) {
             Known::Same(known) => {
                 let known = *known;
                 let bytes = known.entry.stored_bytes();

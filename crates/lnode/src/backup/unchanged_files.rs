@@ -4,13 +4,21 @@ use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::ops::Range;
 
-use larder_format::entry::{Entry, EntryKind, path_order};
+use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_reader::{Entries, PlacedEntry};
 
-/// The safety distance of ctimes. A file with a ctime this close to the start of the base's backup,
+/// The safety distance of times. A file with a ctime this close to the start of the base's backup,
 /// or after it, may have changed again with equal times. Kernels stamp files with ticks of up to 10
 /// ms.
 const TICK_MS: i128 = 20;
+
+/// The same for times without fractions of a second: the file system keeps whole seconds, and FAT
+/// even ones.
+const COARSE_TICK_MS: i128 = 2000;
+
+/// The same for times that another machine's clock gave: servers keep their clocks, too, and not
+/// all are exact.
+const OTHER_CLOCK_MS: i128 = 60_000;
 
 /// The base's knowledge of a path.
 #[derive(Debug)]
@@ -67,10 +75,11 @@ impl Comparison {
         }
     }
 
-    /// Looks an entry up. Entries must come in path order.
-    pub(super) fn look_up(&mut self, found: &Entry) -> Known {
+    /// Looks an entry up. Entries must come in path order. `has_other_clock` says whether another
+    /// machine's clock may give the times. It is only asked where that matters.
+    pub(super) fn look_up(&mut self, found: &Entry, has_other_clock: impl FnOnce() -> bool) -> Known {
         match self.find(&found.path) {
-            Some(known) if is_same(found, &known.entry, self.rules) => Known::Same(Box::new(known)),
+            Some(known) if is_same(found, &known.entry, self.rules, has_other_clock) => Known::Same(Box::new(known)),
             Some(known) if same_type(&found.kind, &known.entry.kind) => Known::Changed(known.data_range()),
             _ => Known::New,
         }
@@ -81,28 +90,41 @@ fn same_type(a: &EntryKind, b: &EntryKind) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
-fn is_same(found: &Entry, known: &Entry, rules: Rules) -> bool {
+fn is_same(found: &Entry, known: &Entry, rules: Rules, has_other_clock: impl FnOnce() -> bool) -> bool {
     let same_kind = match (&found.kind, &known.kind) {
         // Holes are unknown before a file is opened.
         (EntryKind::File { size, .. }, EntryKind::File { size: known, .. }) => size == known,
         (found, known) => found == known,
     };
-    let ctime_ms = i128::from(found.ctime.seconds) * 1000 + i128::from(found.ctime.nanos / 1_000_000);
-    let settled = ctime_ms + TICK_MS < i128::from(rules.base_started_ms);
     !rules.force
         && same_kind
         && found.mtime == known.mtime
-        && (rules.ignore_ctime || (found.ctime == known.ctime && settled))
+        && (rules.ignore_ctime || found.ctime == known.ctime)
         && (rules.ignore_inode || found.inode == known.inode)
+        && is_settled(if rules.ignore_ctime { found.mtime } else { found.ctime }, rules, has_other_clock)
+}
+
+/// Whether every later change, since the base read the file, must have given it another time.
+fn is_settled(time: Timestamp, rules: Rules, has_other_clock: impl FnOnce() -> bool) -> bool {
+    let time_ms = i128::from(time.seconds) * 1000 + i128::from(time.nanos / 1_000_000);
+    let before_ms = i128::from(rules.base_started_ms) - time_ms;
+    let tick_ms = if time.nanos == 0 { COARSE_TICK_MS } else { TICK_MS };
+    before_ms > tick_ms && (before_ms > OTHER_CLOCK_MS || !has_other_clock())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_format::entry::Timestamp;
 
     fn entry(size: u64, seconds: i64) -> Entry {
-        let time = Timestamp { seconds, nanos: 0 };
+        at(size, Timestamp { seconds, nanos: 0 })
+    }
+
+    fn is_same(found: &Entry, known: &Entry, rules: Rules) -> bool {
+        super::is_same(found, known, rules, || false)
+    }
+
+    fn at(size: u64, time: Timestamp) -> Entry {
         Entry {
             path: b"a".to_vec(),
             kind: EntryKind::File { size, extents: None },
@@ -136,10 +158,38 @@ mod tests {
 
     #[test]
     fn a_file_changed_while_the_base_was_made_is_read_again() {
-        let known = entry(5, 100);
+        let known = at(5, Timestamp { seconds: 100, nanos: 1 });
         for (started, same) in [(100_000, false), (100_019, false), (99_000, false), (100_021, true)] {
             let rules = Rules { base_started_ms: started, ..Rules::default() };
-            assert_eq!(is_same(&entry(5, 100), &known, rules), same, "{started}");
+            assert_eq!(is_same(&known, &known, rules), same, "{started}");
+            // Without its ctime, the mtime tells as much.
+            let rules = Rules { ignore_ctime: true, ..rules };
+            assert_eq!(is_same(&known, &known, rules), same, "{started}");
         }
+    }
+
+    /// ext4 with small inodes, HFS+, FAT and many servers keep no fractions of seconds.
+    #[test]
+    fn times_in_whole_seconds_are_told_apart_after_two() {
+        let known = entry(5, 100);
+        for (started, same) in [(100_021, false), (101_999, false), (102_000, false), (102_001, true)] {
+            for ignore_ctime in [false, true] {
+                let rules = Rules { base_started_ms: started, ignore_ctime, ..Rules::default() };
+                assert_eq!(is_same(&known, &known, rules), same, "{started}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_of_a_server_may_be_a_minute_off() {
+        let known = at(5, Timestamp { seconds: 100, nanos: 1 });
+        for (started, local, remote) in [(100_019, false, false), (160_000, true, false), (160_001, true, true)] {
+            let rules = Rules { base_started_ms: started, ..Rules::default() };
+            assert_eq!(super::is_same(&known, &known, rules, || false), local, "{started}");
+            assert_eq!(super::is_same(&known, &known, rules, || true), remote, "{started}");
+        }
+        // It is not asked about files that changed long ago.
+        let rules = Rules { base_started_ms: 200_000, ..Rules::default() };
+        assert!(super::is_same(&known, &known, rules, || panic!("asked")));
     }
 }

@@ -97,7 +97,7 @@ impl Target {
     pub fn finish_dirs_with(&self, threads: NonZeroUsize) -> Result<(), TargetError> {
         loop {
             let block = self.inner.pending.lock().unwrap_or_else(PoisonError::into_inner).pop_block();
-            let Some(mut block) = block else { return Ok(()) };
+            let Some(mut block) = block.map_err(TargetError::Scratch)? else { return Ok(()) };
             let depth = |dir: &PendingDir| dir.path.iter().filter(|byte| **byte == b'/').count();
             // The mode of a directory may close it to us, so it has to wait for everything below.
             block.sort_by_cached_key(|dir| Reverse(depth(dir)));

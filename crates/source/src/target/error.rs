@@ -32,6 +32,10 @@ pub enum TargetError {
         /// The folder that has them.
         folder: PathBuf,
     },
+    /// The temporary file with the metadata of folders cannot be read. Some folders may not have
+    /// theirs.
+    #[error("cannot read the temporary file with the metadata of folders")]
+    Scratch(#[source] io::Error),
     /// A step failed on one path.
     #[error("cannot {action} {}", PathText(path))]
     Io {
@@ -125,6 +129,7 @@ impl TargetError {
                 TargetCause::Denied => TargetCause::Denied,
                 _ => TargetCause::Unusable,
             },
+            Self::Scratch(_) => TargetCause::Unusable,
             Self::Io { source, .. } => cause_of(source),
             Self::Protected { .. } | Self::NotBelowFolder { .. } | Self::Swapped { .. } => TargetCause::Unsafe,
             Self::BadEntry { .. } => TargetCause::Damaged,
@@ -133,10 +138,10 @@ impl TargetError {
         }
     }
 
-    /// Path in the version, except for errors of the root.
+    /// Path in the version, except for errors of the root and of the temporary file.
     pub fn path(&self) -> Option<&[u8]> {
         match self {
-            Self::Root { .. } | Self::Protected { .. } => None,
+            Self::Root { .. } | Self::Protected { .. } | Self::Scratch(_) => None,
             Self::Io { path, .. }
             | Self::NotBelowFolder { path }
             | Self::Swapped { path }

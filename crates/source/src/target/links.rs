@@ -1,7 +1,7 @@
 //! Hard links: further names of restored files.
 
 use larder_format::entry::{Entry, EntryKind, is_valid_path};
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::error::TargetError;
@@ -35,7 +35,16 @@ impl Target {
     ///
     /// The modification time tells whether the first name is the version's file and not another one
     /// that was kept there. All names of a group share it.
+    ///
+    /// For callers that have restored the first name in the same run, and let it be overwritten.
+    /// Others have to say its size: [`Self::make_link_of_size`].
     pub fn make_link(&self, entry: &Entry) -> Result<LinkDecision, TargetError> {
+        self.make_link_of_size(entry, None)
+    }
+
+    /// The same for a first name that may have been kept, or may be of an earlier run. It counts as
+    /// the version's file if it has this size, bytes, as well. `None`: no size is asked for.
+    pub fn make_link_of_size(&self, entry: &Entry, size: Option<u64>) -> Result<LinkDecision, TargetError> {
         let inner = &*self.inner;
         let path = &entry.path;
         let EntryKind::HardLink { target } = &entry.kind else {
@@ -54,6 +63,7 @@ impl Target {
             let Some(first) = inner
                 .look(&first_folder, first_name, target)?
                 .filter(|first| is_restored(entry, inner.options.omit.mode(entry), first))
+                .filter(|first| size.is_none_or(|size| first.file_type == FileType::RegularFile && first.size == size))
             else {
                 // In a dry run the first name was not made, but it would have been.
                 return Ok(if inner.options.dry_run { LinkDecision::Linked } else { LinkDecision::NeedsContent });

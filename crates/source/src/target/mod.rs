@@ -106,6 +106,8 @@ pub struct TargetOptions {
     pub spared: Vec<PathBuf>,
     /// Files kept open at once; `None`: a fraction of the limit of the process.
     pub open_files_max: Option<usize>,
+    /// Folder for a temporary file with attributes of folders. Without one, they take memory.
+    pub scratch: Option<PathBuf>,
 }
 
 /// A folder being restored into. Cheap to clone; all clones are the same target.
@@ -158,7 +160,7 @@ impl Target {
         let spared: Vec<_> = options.spared.iter().filter(outside).chain(&options.protected).cloned().collect();
         let spared = Protected::below(root, &spared)?;
         let limits = Limits::of_this_process(options.open_files_max);
-        let sync_files = fd.as_ref().is_some_and(is_network);
+        let sync_files = fd.as_ref().is_some_and(crate::file_system::is_network);
         let inner = Inner {
             folders: fd.map(|fd| Folders::new(fd, limits.folders)),
             protected,
@@ -167,7 +169,7 @@ impl Target {
             owners: OwnerTable::default(),
             rights: Rights::of_this_process(),
             notes: Notes::default(),
-            pending: Mutex::default(),
+            pending: Mutex::new(PendingDirs::new(options.scratch.clone())),
             overwritten: Mutex::default(),
             kept_out: Mutex::default(),
             sync_files,
@@ -301,15 +303,6 @@ impl Inner {
 fn open_root(root: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-}
-
-/// NFS and SMB, by the numbers `statfs` gives them.
-fn is_network(root: &rustix::fd::OwnedFd) -> bool {
-    const NETWORK: [u32; 4] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
-    // The width and sign of the field differ between platforms; the numbers have 32 bits
-    // everywhere.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
-    rustix::fs::fstatfs(root).is_ok_and(|found| NETWORK.contains(&(found.f_type as u32)))
 }
 
 /// How many descriptors this target may hold.

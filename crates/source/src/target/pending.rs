@@ -4,7 +4,13 @@
 //! every directory waits until the end. Records are kept in the order in which the directories were
 //! created. A parent is created before its contents, so reading backwards gives the deepest first.
 //! Paths share their beginnings with the record before, within blocks, as neighbours of a walk do:
-//! about 40 bytes a directory.
+//! about 40 bytes a directory. Access control lists and other attributes can be far larger, so what
+//! exceeds [`HELD_MAX`] goes into a temporary file, if there is a folder for it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use larder_format::entry::{Timestamp, Xattr};
 
@@ -14,6 +20,12 @@ use super::owner::{Ids, OwnerMode};
 
 /// Records of one block: small enough to unpack, large enough for shared beginnings to pay.
 const BLOCK_RECORDS: usize = 256;
+
+/// Bytes at which a block is full, whatever the number of its records.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Bytes of full blocks that stay in memory.
+const HELD_MAX: usize = 8 << 20;
 
 /// Some directory's metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,16 +72,77 @@ impl PendingDir {
 /// The list. See the module header.
 #[derive(Debug, Default)]
 pub(super) struct PendingDirs {
-    blocks: Vec<Box<[u8]>>,
+    blocks: Vec<Block>,
     open: Vec<u8>,
     open_records: usize,
     last_path: Vec<u8>,
+    /// Bytes of the blocks in memory.
+    held: usize,
+    scratch: Scratch,
+}
+
+/// A full block.
+#[derive(Debug)]
+enum Block {
+    Held(Box<[u8]>),
+    /// At this offset of the temporary file, with this length.
+    Spilled(u64, usize),
+}
+
+/// The temporary file, once it is needed. Its last block is read first.
+#[derive(Debug, Default)]
+struct Scratch {
+    /// Where it is made; `None` afterwards, or if there is none.
+    folder: Option<PathBuf>,
+    file: Option<File>,
+    end: u64,
+}
+
+impl Scratch {
+    /// Writes a block, and gives its offset.
+    fn write(&mut self, block: &[u8]) -> Option<u64> {
+        if self.file.is_none() {
+            // If none can be made, more memory is used.
+            let folder = self.folder.take()?;
+            self.file = larder_spill::unnamed(&folder).ok();
+        }
+        // Where there is no space, this block stays in memory.
+        self.file.as_ref()?.write_all_at(block, self.end).ok()?;
+        let at = self.end;
+        self.end += block.len() as u64;
+        Some(at)
+    }
+
+    fn read(&mut self, at: u64, length: usize) -> io::Result<Box<[u8]>> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let mut block = vec![0; length].into_boxed_slice();
+        file.read_exact_at(&mut block, at)?;
+        self.end = at;
+        Ok(block)
+    }
 }
 
 impl PendingDirs {
+    /// An empty list with a folder for its temporary file.
+    pub(super) fn new(folder: Option<PathBuf>) -> Self {
+        Self { scratch: Scratch { folder, ..Scratch::default() }, ..Self::default() }
+    }
+
+    fn keep(&mut self, block: Box<[u8]>) {
+        let spilled = (self.held + block.len() > HELD_MAX).then(|| self.scratch.write(&block)).flatten();
+        self.blocks.push(match spilled {
+            Some(at) => Block::Spilled(at, block.len()),
+            None => {
+                self.held += block.len();
+                Block::Held(block)
+            }
+        });
+    }
+
     pub(super) fn push(&mut self, dir: &PendingDir) {
-        if self.open_records == BLOCK_RECORDS {
-            self.blocks.push(std::mem::take(&mut self.open).into_boxed_slice());
+        if self.open_records == BLOCK_RECORDS || self.open.len() >= BLOCK_BYTES {
+            let block = std::mem::take(&mut self.open).into_boxed_slice();
+            self.keep(block);
             self.open_records = 0;
             self.last_path.clear();
         }
@@ -103,9 +176,19 @@ impl PendingDirs {
     }
 
     /// Takes the last block out, its records last made first.
-    pub(super) fn pop_block(&mut self) -> Option<Vec<PendingDir>> {
+    ///
+    /// # Errors
+    /// The temporary file cannot be read. The block is lost then.
+    pub(super) fn pop_block(&mut self) -> io::Result<Option<Vec<PendingDir>>> {
         let block = match self.open_records {
-            0 => self.blocks.pop()?,
+            0 => match self.blocks.pop() {
+                None => return Ok(None),
+                Some(Block::Held(block)) => {
+                    self.held -= block.len();
+                    block
+                }
+                Some(Block::Spilled(at, length)) => self.scratch.read(at, length)?,
+            },
             _ => std::mem::take(&mut self.open).into_boxed_slice(),
         };
         self.open_records = 0;
@@ -117,13 +200,13 @@ impl PendingDirs {
             dirs.push(dir);
         }
         dirs.reverse();
-        Some(dirs)
+        Ok(Some(dirs))
     }
 
     /// Bytes held.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
-        self.blocks.iter().map(|block| block.len()).sum::<usize>() + self.open.len()
+        self.held + self.open.len()
     }
 }
 

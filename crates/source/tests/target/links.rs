@@ -87,6 +87,11 @@ fn without_its_first_name_a_link_needs_content() {
     set_mtime(&place.path("begun"), THEN);
     needs(hard_link("second", "begun"));
     drop(writer);
+    // A cut copy with its time preserved.
+    std::fs::write(place.path("short"), "cut").expect("written");
+    set_mtime(&place.path("short"), THEN);
+    let link = hard_link("second", "short");
+    assert_eq!(target.make_link_of_size(&link, Some(9)).expect("decided"), LinkDecision::NeedsContent);
     std::fs::create_dir(place.path("folder")).expect("made");
     set_mtime(&place.path("folder"), THEN);
     needs(hard_link("second", "folder"));

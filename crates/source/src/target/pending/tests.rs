@@ -26,13 +26,13 @@ proptest! {
         for dir in &dirs {
             pending.push(dir);
         }
-        let mut found = pending.pop_block().unwrap_or_default();
+        let mut found = pending.pop_block().expect("in memory").unwrap_or_default();
         // Pushing continues after a block was taken.
         for dir in &more {
             pending.push(dir);
         }
         let mut later = Vec::new();
-        while let Some(block) = pending.pop_block() {
+        while let Some(block) = pending.pop_block().expect("in memory") {
             later.extend(block);
         }
         let added: Vec<_> = later.drain(..more.len()).collect();
@@ -54,4 +54,46 @@ fn a_usual_directory_takes_few_bytes() {
         pending.push(&PendingDir { path, mode: 0o755, rest: Some(rest) });
     }
     assert!(pending.held_bytes() < 10_000 * 40, "{}", pending.held_bytes());
+}
+
+/// Folders of a server whose access control lists take kilobytes each.
+#[test]
+fn many_attributes_are_kept_in_a_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |number: u32| {
+        let xattrs = vec![Xattr { name: b"security.NTACL".to_vec(), value: number.to_le_bytes().repeat(500) }];
+        let ids = Ids { uid: 1000, gid: 1000 };
+        let mtime = Timestamp { seconds: 1_700_000_000, nanos: 0 };
+        let rest = Rest { ids, mtime, atime: None, xattrs, attributes: Attributes::Fresh };
+        PendingDir { path: format!("folder/{number}").into_bytes(), mode: 0o755, rest: Some(rest) }
+    };
+    const COUNT: u32 = 10_000;
+    for (scratch, is_bounded) in
+        [(Some(dir.path().join("scratch")), true), (Some("/proc/none".into()), false), (None, false)]
+    {
+        let mut pending = PendingDirs::new(scratch);
+        for number in 0..COUNT {
+            pending.push(&folder(number));
+        }
+        assert_eq!(pending.held_bytes() <= HELD_MAX + BLOCK_BYTES + 4096, is_bounded, "{}", pending.held_bytes());
+        // Some are taken, and others come.
+        let mut next = COUNT;
+        for _ in 0..20 {
+            for dir in pending.pop_block().expect("read").expect("a block") {
+                next -= 1;
+                assert!(dir == folder(next), "{next}");
+            }
+        }
+        for number in next..COUNT {
+            pending.push(&folder(number));
+        }
+        next = COUNT;
+        while let Some(block) = pending.pop_block().expect("read") {
+            for dir in block {
+                next -= 1;
+                assert!(dir == folder(next), "{next}");
+            }
+        }
+        assert_eq!((next, pending.held_bytes()), (0, 0));
+    }
 }
