@@ -132,7 +132,8 @@ impl BorgRepository {
         let mut place = self.location.clone();
         place.push("::");
         place.push(&archive.name);
-        let mut listing = Running::start(borg().args(["list", "--format", "{isomtime} {path}{NUL}"]).arg(&place))?;
+        let mut listing =
+            Running::start(borg().args(["list", "--format", "{health} {isomtime} {path}{NUL}"]).arg(&place))?;
         let export = Running::start(borg().arg("export-tar").arg(&place).arg("-"))?;
         let (stream, ending) = export.split();
         let mut times = Times::new(BufReader::new(&mut listing.stdout));
@@ -175,7 +176,7 @@ fn time(text: &str) -> Option<Timestamp> {
 struct Times<R> {
     lines: R,
     /// Lines that were read and not used.
-    ahead: VecDeque<(Vec<u8>, Timestamp)>,
+    ahead: VecDeque<(Vec<u8>, Timestamp, bool)>,
 }
 
 impl<R: BufRead> Times<R> {
@@ -185,31 +186,36 @@ impl<R: BufRead> Times<R> {
 
     /// The export has the entries in the same order, and leaves some out. An entry that is not
     /// found keeps its time, and nothing is skipped for it.
-    fn correct(&mut self, entry: &mut Entry) {
+    fn correct(&mut self, entry: &mut Entry) -> Option<String> {
         let path = listed(&entry.path);
         for at in 0..AHEAD_MAX {
             if self.ahead.len() <= at {
-                let Some(next) = self.next() else { return };
+                let next = self.next()?;
                 self.ahead.push_back(next);
             }
-            let Some((_, time)) = self.ahead.get(at).filter(|(found, _)| *found == path).cloned() else { continue };
+            let Some((_, time, is_broken)) = self.ahead.get(at).filter(|(found, ..)| *found == path).cloned() else {
+                continue;
+            };
             self.ahead.drain(..=at);
             // Another time would be that of another file with this path.
             if time.seconds == entry.mtime.seconds {
                 (entry.mtime, entry.ctime) = (time, time);
             }
-            return;
+            return is_broken.then(|| "Borg has lost parts of its contents".to_owned());
         }
+        None
     }
 
-    fn next(&mut self) -> Option<(Vec<u8>, Timestamp)> {
+    fn next(&mut self) -> Option<(Vec<u8>, Timestamp, bool)> {
         let mut line = Vec::new();
         self.lines.read_until(0, &mut line).ok()?;
         let line = line.strip_suffix(b"\0")?;
+        let is_broken = line.starts_with(b"broken ");
+        let line = line.splitn(2, |byte| *byte == b' ').nth(1)?;
         let space = line.iter().position(|byte| *byte == b' ')?;
         let time = time(std::str::from_utf8(&line[..space]).ok()?)?;
         let path = line[space + 1..].strip_prefix(b"/").unwrap_or(&line[space + 1..]);
-        Some((path.to_vec(), time))
+        Some((path.to_vec(), time, is_broken))
     }
 }
 
@@ -333,7 +339,7 @@ mod tests {
 
     #[test]
     fn times_are_found_in_their_order_and_names_may_be_odd() {
-        let line = |path: &str, nanos: u32| format!("1970-01-01T00:00:07.{nanos:06} {path}\0");
+        let line = |path: &str, nanos: u32| format!("healthy 1970-01-01T00:00:07.{nanos:06} {path}\0");
         let list = [line("a", 1), line("left out", 2), line("odd?\n", 3), line("b", 4), line("c", 5)].concat();
         let mut times = Times::new(list.as_bytes());
         let mut micros = |path: &[u8], seconds| {

@@ -26,7 +26,7 @@ use larder_format::ids::JobId;
 use larder_job::Cancel;
 use larder_lnode::EntrySource;
 
-use self::contents::{Contents, Keeping, Spool};
+use self::contents::{Contents, Keeping, Spool, stamp};
 use self::entries::ArchiveEntries;
 use self::members::{Members, Next};
 use self::order::{Order, Ordered};
@@ -71,7 +71,7 @@ impl Archive {
     pub fn of_file(file: File, options: &ReadOptions) -> Result<Self, ImportError> {
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let again = file.try_clone().map_err(ImportError::Read)?;
-        Self::read(Box::new(file), is_regular.then_some(again), options, &mut |_| {})
+        Self::read(Box::new(file), is_regular.then_some(again), options, &mut |_| None)
     }
 
     /// Reads a stream. `correct` may change the times of entries, in the order of the stream.
@@ -81,7 +81,7 @@ impl Archive {
     pub fn of_stream(
         stream: Box<dyn Read>,
         options: &ReadOptions,
-        correct: &mut dyn FnMut(&mut Entry),
+        correct: &mut dyn FnMut(&mut Entry) -> Option<String>,
     ) -> Result<Self, ImportError> {
         Self::read(stream, None, options, correct)
     }
@@ -90,8 +90,9 @@ impl Archive {
         input: Box<dyn Read>,
         in_place: Option<File>,
         options: &ReadOptions,
-        correct: &mut dyn FnMut(&mut Entry),
+        correct: &mut dyn FnMut(&mut Entry) -> Option<String>,
     ) -> Result<Self, ImportError> {
+        let stamp_before = in_place.as_ref().map(stamp).transpose().map_err(ImportError::Read)?;
         let mut hasher = blake3::Hasher::new();
         let mut input = Hashing { input, hasher: &mut hasher, cancel: options.cancel.clone() };
         let mut head = [0; 6];
@@ -106,7 +107,10 @@ impl Archive {
         let mut whole = (&head[..filled]).chain(&mut input);
         let in_place = in_place.filter(|_| compression == Compression::None);
         let keeping = match (in_place, &options.scratch) {
-            (Some(file), _) => Keeping::InPlace(file),
+            (Some(file), _) => {
+                let stamp = stamp_before.ok_or(ImportError::NotAnArchive)?;
+                Keeping::InPlace(file, stamp)
+            }
             (None, Some(scratch)) => Keeping::Spool(Spool::new(scratch).map_err(ImportError::Scratch)?),
             (None, None) => return Err(ImportError::NoScratch),
         };
@@ -207,14 +211,15 @@ fn read_members(
     input: &mut dyn Read,
     mut keeping: Keeping,
     options: &ReadOptions,
-    correct: &mut dyn FnMut(&mut Entry),
+    correct: &mut dyn FnMut(&mut Entry) -> Option<String>,
 ) -> Result<(Order, Keeping), ImportError> {
     let mut order = Order::new(options.scratch.clone(), options.memory);
     let mut members = Members::new(io::BufReader::with_capacity(READ_BYTES, input));
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let step = match members.next() {
-            Ok(Next::End) => break,
+            Ok(Next::End) if members.has_begun() => break,
+            Ok(Next::End) => return Err(ImportError::NotAnArchive),
             Err(error) if !members.has_begun() => return Err(not_an_archive(error)),
             Err(error) => {
                 let at = members.position();
@@ -229,13 +234,16 @@ fn read_members(
                 continue;
             }
             Ok(Next::Member(mut member)) => {
-                correct(&mut member.entry);
+                if let Some(why) = correct(&mut member.entry) {
+                    order.problem(&member.entry.path, why).map_err(ImportError::Scratch)?;
+                    continue;
+                }
                 for why in member.problems {
                     order.problem(&member.entry.path, why).map_err(ImportError::Scratch)?;
                 }
                 let is_file = matches!(member.entry.kind, EntryKind::File { .. });
                 let offset = match &keeping {
-                    Keeping::InPlace(_) => members.position(),
+                    Keeping::InPlace(..) => members.position(),
                     Keeping::Spool(spool) => spool.end(),
                 };
                 match if is_file { keep(&mut members, &mut keeping, &mut buffer) } else { Ok(Ok(())) } {
@@ -253,6 +261,25 @@ fn read_members(
         };
         step.map_err(ImportError::Scratch)?;
         break;
+    }
+    // The rest has the checksum of a compressed archive, and should have nothing else.
+    let mut rest = members.into_input();
+    let is_zero = loop {
+        match rest.read(&mut buffer) {
+            Ok(0) => break Ok(true),
+            Ok(got) if buffer[..got].iter().any(|byte| *byte != 0) => break Ok(false),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    let why = match is_zero {
+        Ok(true) => None,
+        Ok(false) => Some("something follows behind the end of the archive; it was not imported".to_owned()),
+        Err(error) => Some(format!("the end cannot be read, so any file may be damaged: {}", reason(&error))),
+    };
+    if let Some(why) = why {
+        io::copy(&mut rest, &mut io::sink()).ok();
+        order.problem(b"", why).map_err(ImportError::Scratch)?;
     }
     Ok((order, keeping))
 }

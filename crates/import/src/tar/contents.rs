@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ const WRITE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) enum Keeping {
     /// They are in this file, which is the archive.
-    InPlace(File),
+    /// It must not change.
+    InPlace(File, Stamp),
     /// They go into this file.
     Spool(Spool),
 }
@@ -53,10 +54,10 @@ impl Keeping {
     /// The contents, to be read at any offset.
     pub(super) fn finish(self) -> io::Result<Contents> {
         match self {
-            Self::InPlace(file) => Ok(Contents(Arc::new(file))),
+            Self::InPlace(file, stamp) => Ok(Contents(Arc::new(file), Some(stamp))),
             Self::Spool(mut spool) => {
                 spool.flush()?;
-                Ok(Contents(Arc::new(spool.file)))
+                Ok(Contents(Arc::new(spool.file), None))
             }
         }
     }
@@ -64,9 +65,28 @@ impl Keeping {
 
 /// See the module header.
 #[derive(Debug, Clone)]
-pub(super) struct Contents(Arc<File>);
+pub(super) struct Contents(Arc<File>, Option<Stamp>);
+
+/// Size and times of a file, as far as they show that it was changed.
+pub(super) type Stamp = (u64, i64, i64, i64, i64);
+
+/// The stamp of a file.
+pub(super) fn stamp(file: &File) -> io::Result<Stamp> {
+    let of = file.metadata()?;
+    Ok((of.size(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()))
+}
 
 impl Contents {
+    /// Fails if the archive was changed since the first reading began.
+    pub(super) fn expect_unchanged(&self) -> io::Result<()> {
+        match &self.1 {
+            Some(before) if stamp(&self.0)? != *before => {
+                Err(io::Error::other("the archive was changed while it was read"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads bytes at this offset; never none before the end of the buffer.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match self.0.read_at(buffer, offset)? {

@@ -49,7 +49,10 @@ impl EntrySource for ArchiveEntries {
     }
 
     fn next_entry(&mut self) -> Result<Option<Supplied>, SourceError> {
-        let Some(record) = self.records.next() else { return Ok(None) };
+        let Some(record) = self.records.next() else {
+            self.contents.expect_unchanged().map_err(|error| self.failed(error))?;
+            return Ok(None);
+        };
         let record = record.map_err(|error| self.failed(error))?;
         match Row::of(&record) {
             Some(Row::Entry(entry, offset)) => {

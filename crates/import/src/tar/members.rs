@@ -81,6 +81,11 @@ impl<R: Read> Members<R> {
         self.has_begun
     }
 
+    /// The input behind the last block that was read.
+    pub(super) fn into_input(self) -> R {
+        self.input
+    }
+
     /// Reads stored bytes of the last member; 0 at their end.
     ///
     /// # Errors
@@ -108,11 +113,17 @@ impl<R: Read> Members<R> {
         loop {
             self.skip()?;
             let Some(block) = self.block()? else {
-                // Some programs write no end.
-                return if self.has_begun { Ok(Next::End) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+                return Err(io::ErrorKind::UnexpectedEof.into());
             };
             if block.iter().all(|byte| *byte == 0) {
-                return Ok(Next::End);
+                return match self.block()? {
+                    Some(second) if second.iter().any(|byte| *byte != 0) => {
+                        self.found = Some(second);
+                        Ok(Next::Damaged(format!("a block of zeros before byte {} is alone", self.at)))
+                    }
+                    Some(_) => Ok(Next::End),
+                    None => Err(io::ErrorKind::UnexpectedEof.into()),
+                };
             }
             let header = Header::from_byte_slice(&block);
             if !is_whole(header) {
@@ -122,7 +133,12 @@ impl<R: Read> Members<R> {
                 return self.find_header();
             }
             self.has_begun = true;
-            let size = header.entry_size()?;
+            let size = match header.entry_size() {
+                Ok(size) => size,
+                // A field without digits.
+                Err(_) if header.as_old().size.iter().all(|byte| matches!(byte, 0 | b' ')) => 0,
+                Err(_) => return self.find_header(),
+            };
             match header.entry_type() {
                 EntryType::XHeader => {
                     let text = self.extension(size)?;

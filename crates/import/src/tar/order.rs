@@ -70,8 +70,8 @@ impl Order {
     /// All members, in order. Folders that are added get the time `made`.
     pub(super) fn finish(self, made: Timestamp) -> io::Result<Ordered> {
         let Self { scratch, memory, rows, problems } = self;
-        let (rows, links, mut problems) = by_path(&rows.finish()?, &scratch, memory, problems, made)?;
-        let turned = turn_links(&rows, &links.finish()?, &scratch, memory)?;
+        let (rows, links, shadowed, mut problems) = by_path(&rows.finish()?, &scratch, memory, problems, made)?;
+        let turned = turn_links(&rows, &links.finish()?, &shadowed, &scratch, memory)?;
         let mut merged = RecordWriter::new(scratch.as_deref())?;
         let mut ordered = Ordered::default();
         merge(&rows, &turned, |record, entry| match entry {
@@ -94,6 +94,14 @@ fn next_entry(records: &mut RecordIter) -> io::Result<Option<(Record, Entry)>> {
     }
 }
 
+/// Where the contents of an entry begin. For others, what comes behind them begins there.
+fn offset_of(record: &Record) -> u64 {
+    match Row::of(record) {
+        Some(Row::Entry(_, offset)) => offset,
+        _ => 0,
+    }
+}
+
 fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a temporary file has changed")
 }
@@ -105,8 +113,9 @@ fn by_path(
     memory: usize,
     mut problems: RecordSorter,
     made: Timestamp,
-) -> io::Result<(SortedRecords, RecordSorter, RecordSorter)> {
+) -> io::Result<(SortedRecords, RecordSorter, SortedRecords, RecordSorter)> {
     let mut ordered = RecordWriter::new(scratch.as_deref())?;
+    let mut shadowed = RecordWriter::new(scratch.as_deref())?;
     let mut links = RecordSorter::new(scratch.clone(), memory / 4);
     let mut records = rows.iter();
     let mut next = next_entry(&mut records)?;
@@ -116,6 +125,7 @@ fn by_path(
     while let Some((record, entry)) = next {
         next = next_entry(&mut records)?;
         if next.as_ref().is_some_and(|(later, _)| later.key == record.key) {
+            shadowed.push(Record { key: record.key, value: Vec::new() })?;
             continue;
         }
         if is_below(&entry.path, &plain) {
@@ -132,14 +142,15 @@ fn by_path(
             EntryKind::Directory => above.push(entry.path),
             kind => {
                 if let EntryKind::HardLink { target } = kind {
-                    links.push(Record { key: key(target), value: record.key.clone() })?;
+                    let value = [&offset_of(&record).to_be_bytes()[..], &record.key].concat();
+                    links.push(Record { key: key(target), value })?;
                 }
                 plain = entry.path;
             }
         }
         ordered.push(record)?;
     }
-    Ok((ordered.finish()?, links, problems))
+    Ok((ordered.finish()?, links, shadowed.finish()?, problems))
 }
 
 /// Whether a path is below a folder.
@@ -176,19 +187,32 @@ fn added_folder(path: Vec<u8>, made: Timestamp) -> Entry {
 fn turn_links(
     rows: &SortedRecords,
     links: &SortedRecords,
+    shadowed: &SortedRecords,
     scratch: &Option<PathBuf>,
     memory: usize,
 ) -> io::Result<SortedRecords> {
     let mut turned = RecordSorter::new(scratch.clone(), memory / 4);
     let mut links = links.iter().peekable();
+    let mut shadowed = shadowed.iter().peekable();
     let mut records = rows.iter();
     while links.peek().is_some() {
         let Some((record, entry)) = next_entry(&mut records)? else { break };
         // Links to paths that are not there stay as they are, and the third pass reports them.
         while links.next_if(|link| link.as_ref().is_ok_and(|link| link.key < record.key)).is_some() {}
         let mut first: Option<Vec<u8>> = None;
+        // Another member had this path before. A link that came earlier names that one, whose
+        // contents are not here.
+        let mut was_replaced = false;
+        while let Some(old) = shadowed.next_if(|old| old.as_ref().map_or(true, |old| old.key <= record.key)) {
+            was_replaced |= old?.key == record.key;
+        }
         while let Some(link) = links.next_if(|link| link.as_ref().map_or(true, |link| link.key == record.key)) {
-            let link = path(&link?.value);
+            let link = link?;
+            let Some((at, link)) = link.value.split_first_chunk() else { continue };
+            if was_replaced && u64::from_be_bytes(*at) <= offset_of(&record) {
+                continue;
+            }
+            let link = path(link);
             match &entry.kind {
                 // No name of theirs can be a link in a version; each gets an entry of its own.
                 EntryKind::Symlink { .. } => push(&mut turned, Entry { path: link, ..entry.clone() }, 0)?,
@@ -243,7 +267,10 @@ fn merge(
             },
             (None, EntryKind::HardLink { target }) => {
                 let target = PathText(target);
-                take(record, Err(format!("it is a link to {target}, which the archive does not have")))?;
+                take(
+                    record,
+                    Err(format!("it is a link to {target}, which the archive does not have, or has several times")),
+                )?;
             }
             (None, _) => take(record, Ok(&entry))?,
         }

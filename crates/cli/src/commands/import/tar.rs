@@ -37,7 +37,7 @@ pub(super) fn run(app: &App, args: &ImportTarArgs) -> Result<Exit, Failure> {
         let options = importing.read_options(time_ms);
         let archive = match file {
             Some(file) => Archive::of_file(file, &options),
-            None => Archive::of_stream(Box::new(std::io::stdin()), &options, &mut |_| {}),
+            None => Archive::of_stream(Box::new(std::io::stdin()), &options, &mut |_| None),
         };
         let archive = archive.map_err(|error| importing.failed(error).while_doing(&path.display().to_string()))?;
         let original = Original {

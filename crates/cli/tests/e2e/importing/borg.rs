@@ -114,7 +114,7 @@ fn archives_come_over_with_their_history() {
         let difference = time(&format!("source/{name}")) - time(&format!("back/source/{name}"));
         assert!(difference.abs() <= 1, "{name}: {difference} µs");
     }
-    let differences = tool(&play, &["rsync", "-rlpoHni", "--checksum", "--specials", "source/", "back/source/"]);
+    let differences = tool(&play, &["rsync", "-rlpoHni", "--checksum", "-D", "source/", "back/source/"]);
     assert_eq!(String::from_utf8_lossy(&differences), "");
     play.larder(["check", "--read-data"]).ok();
 }
