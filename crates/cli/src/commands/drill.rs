@@ -40,8 +40,11 @@ pub(super) fn run(app: &App, args: &DrillArgs) -> Result<Exit, Failure> {
         .unwrap_or_else(|| random(&SystemEntropy).map_or_else(|_| SystemClock.now_ms(), u64::from_le_bytes) & SEED_MAX);
     let scratch = if args.no_write { None } else { Some(scratch(app, args)) };
     let mut meter = Meter::start(MeterKind::Restore, &app.out);
-    let context = app.context(opened.repository.clone(), meter.progress());
-    let store = opened.repository.store();
+    let mut context = app.context(opened.repository.clone(), meter.progress());
+    // A copy in the cache would hide that the object in the store is gone.
+    context.repository = context.repository.through(context.repository.store().without_cache());
+    let repository = context.repository.clone();
+    let store = repository.store();
     let mut report = Report {
         time_ms: SystemClock.now_ms(),
         host: this_host(),

@@ -534,6 +534,23 @@ fn a_restore_never_removes_or_changes_a_repository() {
     }
 }
 
+/// Its path is not known, and the backup left it out as its own repository.
+#[test]
+fn a_restore_from_a_copy_does_not_remove_the_original() {
+    let play = Play::new();
+    play.write("source/file", "content");
+    let source = play.path("source").display().to_string();
+    play.larder(["-r", "source/repo", "init", "--insecure-kdf"]).ok();
+    play.larder(["-r", "source/repo", "backup", &source]).ok();
+    play.larder(["-r", "copy", "init", "--insecure-kdf"]).ok();
+    let password = play.write("password", support::PASSWORD).display().to_string();
+    play.larder(["-r", "copy", "copy", "--from-repo", "source/repo", "--from-password-file", &password]).ok();
+    let ran = play.larder(["-r", "copy", "restore", &format!("latest:{source}"), "--target", "source", "--delete"]);
+    let ran = ran.code(3);
+    assert!(ran.stderr.contains("a repository is in it"), "{}", ran.stderr);
+    play.larder(["-r", "source/repo", "check", "--read-data"]).ok();
+}
+
 #[test]
 fn a_full_folder_is_replaced_only_with_delete() {
     let play = Play::with_repository();

@@ -105,7 +105,7 @@ impl Inner {
                     return Err(error);
                 }
                 self.notes.add(NoteKind::NotDeleted, path, || match errno {
-                    Errno::XDEV | Errno::BUSY => "another file system is mounted there".to_owned(),
+                    Errno::XDEV | Errno::BUSY => "a mounted file system or a repository is in it".to_owned(),
                     _ => metadata::reason(Err(errno)),
                 });
                 Ok(false)

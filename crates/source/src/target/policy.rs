@@ -66,7 +66,7 @@ impl KeptReason {
             Self::Exists => "it exists already",
             Self::Newer => "the existing one is not older",
             Self::DirectoryNotEmpty => "a folder that is not empty is in the way",
-            Self::MountPoint => "a mounted file system is in the way",
+            Self::MountPoint => "a mounted file system or a repository is in the way",
             Self::Protected => "the repository, its cache or its state is there",
             Self::ParentKept => "something else was kept in the place of its folder",
             Self::NotPossible => "it cannot be made here",

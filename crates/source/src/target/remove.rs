@@ -82,10 +82,16 @@ struct Level {
     attempts: u32,
 }
 
+/// Whether a directory looks like a repository. Only those of the configuration are known by their
+/// paths, and a restore from a copy must not remove the original.
+fn is_repository(folder: BorrowedFd<'_>) -> bool {
+    ["config", "keys", "versions"].iter().all(|name| Stat::at(folder, *name, Follow::No).is_ok())
+}
+
 /// Removes the directory `name` of `parent` with everything in it.
 ///
-/// `XDEV`: another file system is mounted in it. `STALE`: another program moved directories
-/// meanwhile.
+/// `XDEV`: another file system is mounted in it. `BUSY`: a repository is in it. `STALE`: another
+/// program moved directories meanwhile.
 pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64) -> Result<(), Errno> {
     let mut levels = vec![Level::open(parent.as_fd(), name, device)?];
     while let Some(level) = levels.last_mut() {
@@ -141,6 +147,9 @@ impl Level {
         let stat = Stat::of(&fd)?;
         if stat.id.device != device {
             return Err(Errno::XDEV);
+        }
+        if is_repository(fd.as_fd()) {
+            return Err(Errno::BUSY);
         }
         if stat.mode & 0o700 != 0o700 && stat.uid == rustix::process::geteuid().as_raw() {
             // Without these its entries cannot be removed. For root they make no difference.
