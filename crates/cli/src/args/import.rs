@@ -102,7 +102,7 @@ pub(crate) struct ImportBorgArgs {
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) series: Option<String>,
 
-    /// Regular expression for names of archives, such as '(?P<host>[^-]+)-'. Its named groups
+    /// Regular expression for names of archives, such as `(?P<host>[^-]+)-`. Its named groups
     /// replace their names in the template; a group `host` is also recorded as the host. Archives
     /// that it does not match are left out
     #[arg(long, value_name = "PATTERN")]
