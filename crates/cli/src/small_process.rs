@@ -32,10 +32,7 @@ const CACHES_MIN: u64 = 2_000_000;
 const CACHES_MAX: u64 = 1 << 30;
 
 /// Bytes of a large file that are read, held and cut.
-const BLOCKS: usize = match ReadBudget::SMALL.bytes() {
-    Some(bytes) => bytes,
-    None => panic!("they have a bound"),
-};
+const BLOCKS: usize = ReadBudget::SMALL_BYTES;
 
 /// The memory for caches and tables within `total` bytes.
 fn caches(total: u64) -> Result<u64, Failure> {

@@ -265,18 +265,18 @@ impl Lifespans {
         let needed = self.needed(retained, named)?;
         let may_go = |id: &ContainerId| !named.contains(id) && may_go(id);
         // A container that stays although it is not needed must not forward to one that goes.
-        let mut led_to = ingest::Numbers::default();
+        let mut targets = ingest::Numbers::default();
         for row in self.table.rows() {
             let row = row?;
             if row.has_forwards() && !needed.contains(row.number) && !may_go(&row.id) {
-                self.table.forwards_of(&row)?.iter().for_each(|forward| led_to.insert(*forward));
+                self.table.forwards_of(&row)?.iter().for_each(|forward| targets.insert(*forward));
             }
         }
         let mut goes = ingest::Numbers::default();
         let mut dropped = Vec::new();
         for row in self.table.rows() {
             let row = row?;
-            if needed.contains(row.number) || led_to.contains(row.number) || !may_go(&row.id) {
+            if needed.contains(row.number) || targets.contains(row.number) || !may_go(&row.id) {
                 continue;
             }
             goes.insert(row.number);

@@ -155,6 +155,8 @@ impl BorgRepository {
 
 fn borg() -> Command {
     let mut command = Command::new("borg");
+    // It and its ssh need their own secrets, and none of ours.
+    larder_secret::variables::remove_from(&mut command, larder_secret::variables::is_credential);
     // Times in lists are of the local zone.
     command.env("TZ", "UTC").arg("--log-json");
     command

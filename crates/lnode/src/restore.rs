@@ -16,6 +16,7 @@ mod compare_existing;
 mod execute;
 mod file_task;
 mod plan;
+mod planned_fetches;
 mod run;
 
 pub use run::{restore, restore_begun};

@@ -1,3 +1,5 @@
+//! Tests of which tasks are due.
+
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use larder_format::fleet::{PlannedHost, PlannedImage};

@@ -16,15 +16,11 @@ const BLOCKS: usize = 3;
 
 impl ReadBudget {
     /// The least memory, for one thread. Some 95 % of all segments fit into the window.
-    pub const SMALL: Self = Self { block: 512 << 10, window: Some(4 << 20) };
-
-    /// The bytes for a window and for the blocks of one thread; `None`: they have no bound.
-    pub const fn bytes(&self) -> Option<usize> {
-        match self.window {
-            Some(window) => Some(window + BLOCKS * self.block),
-            None => None,
-        }
-    }
+    pub const SMALL: Self = Self { block: Self::SMALL_BLOCK, window: Some(Self::SMALL_WINDOW) };
+    const SMALL_BLOCK: usize = 512 << 10;
+    const SMALL_WINDOW: usize = 4 << 20;
+    /// The bytes of [`Self::SMALL`]: for a window and for the blocks of one thread.
+    pub const SMALL_BYTES: usize = Self::SMALL_WINDOW + BLOCKS * Self::SMALL_BLOCK;
 }
 
 impl Default for ReadBudget {

@@ -97,7 +97,7 @@ struct Fetched {
 }
 
 /// Number and id of a container, the ranges to read, and units of memory.
-type FetchTask = (u32, ContainerId, Option<Vec<Range<u32>>>, u32);
+pub(super) type FetchTask = (u32, ContainerId, Option<Vec<Range<u32>>>, u32);
 
 async fn read(
     repository: &Repository,
@@ -203,35 +203,6 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Counts the fetches of a window. The tables of containers that are read in part tell which
-    /// frames are needed, so these are read now, as a run does it.
-    fn count_fetches(&self, window: &Window) -> Result<(), RestoreError> {
-        let spans = spans(window);
-        for (_, id, ranges, _) in self.tasks(window, &spans, u32::MAX) {
-            if self.context.cancel.is_cancelled() {
-                return Err(RestoreError::Interrupted);
-            }
-            let (requests, bytes, is_about) = match ranges {
-                None => (1, self.sizes.measure(&id).object_bytes(), !self.sizes.knows(&id)),
-                Some(ranges) => {
-                    let looked = self.context.repository.frames_to_read(id, &ranges);
-                    match self.context.executor.block_on(looked) {
-                        Ok((requests, bytes)) => (requests, bytes, false),
-                        Err(error) => {
-                            self.expect_damage(error)?;
-                            (0, 0, true)
-                        }
-                    }
-                }
-            };
-            let mut planned = self.counters.planned.lock();
-            planned.requests += requests;
-            planned.bytes += bytes;
-            planned.is_about |= is_about;
-        }
-        Ok(())
-    }
-
     /// `bytes` of the file would be fetched and written. The count needs no fetch.
     pub(super) fn would_write(&self, task: &FileTask, bytes: u64) -> Result<(), RestoreError> {
         let begun = self.writer(task);
@@ -241,7 +212,7 @@ impl Execution<'_> {
     }
 
     /// The ranges to read of the window's containers, in their order, and the memory of each.
-    fn tasks(&self, window: &Window, spans: &[Range<usize>], units_max: u32) -> Vec<FetchTask> {
+    pub(super) fn tasks(&self, window: &Window, spans: &[Range<usize>], units_max: u32) -> Vec<FetchTask> {
         let fetch = |number: usize, id: ContainerId| {
             let runs = &window.runs[spans[number].clone()];
             let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
@@ -602,7 +573,7 @@ struct Opener {
 }
 
 /// The runs of each container.
-fn spans(window: &Window) -> Vec<Range<usize>> {
+pub(super) fn spans(window: &Window) -> Vec<Range<usize>> {
     let mut spans = vec![0..0; window.containers.len()];
     let mut from = 0;
     for runs in window.runs.chunk_by(|a, b| a.container == b.container) {
