@@ -66,6 +66,12 @@ pub struct Exported {
 struct Listing {
     archives: Vec<Listed>,
     repository: ListedRepository,
+    encryption: Option<Encryption>,
+}
+
+#[derive(Deserialize)]
+struct Encryption {
+    mode: String,
 }
 
 #[derive(Deserialize)]
@@ -105,6 +111,9 @@ impl BorgRepository {
         read.map_err(ImportError::Read)?;
         let odd = |what: &str| ImportError::Program { kind: ErrorKind::Precondition, message: what.to_owned() };
         let listing: Listing = serde_json::from_slice(&text).map_err(|error| odd(&format!("its list: {error}")))?;
+        if listing.encryption.is_some_and(|encryption| encryption.mode != "none") && !has_passphrase() {
+            return Err(odd(PASSPHRASE));
+        }
         let id = |text: &str| foreign_id(text).ok_or_else(|| odd(&format!("its list has the id {text:?}")));
         let repository = id(&listing.repository.id)?;
         let mut archives = Vec::new();
@@ -151,6 +160,15 @@ impl BorgRepository {
         listing.end()?;
         Ok(Exported { archive, warnings })
     }
+}
+
+/// Two programs read an archive at once. Both would ask on one terminal, for each archive, and the
+/// second answer would be shown.
+const PASSPHRASE: &str = "it would ask for the passphrase of its key again and again; \
+                          set BORG_PASSCOMMAND or BORG_PASSPHRASE, also for an empty one";
+
+fn has_passphrase() -> bool {
+    ["BORG_PASSPHRASE", "BORG_PASSCOMMAND"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
 fn borg() -> Command {

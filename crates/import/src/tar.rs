@@ -303,8 +303,12 @@ fn keep<R: Read>(
 }
 
 /// A name as a path of messages. It may have any bytes but NUL.
+/// Bytes of a refused name that a message shows.
+const NAME_SHOWN_MAX: usize = 4096;
+
 fn printable(mut name: Vec<u8>) -> Vec<u8> {
     name.retain(|byte| *byte != 0);
+    name.truncate(NAME_SHOWN_MAX);
     name
 }
 

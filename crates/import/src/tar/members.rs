@@ -18,6 +18,12 @@ use super::sparse::Map;
 const BLOCK: u64 = 512;
 /// Names and records that are longer are damaged (bytes).
 const EXTENSION_MAX: u64 = 16 << 20;
+/// Bytes of a path, and folders in it: each folder that the archive lacks gets an entry with its
+/// whole path.
+const PATH_MAX: usize = 32 << 10;
+const DEPTH_MAX: usize = 1024;
+/// Bytes of all records that hold for the rest of the archive, each of whose members looks at them.
+const GLOBAL_MAX: usize = 1 << 20;
 
 /// A member of an archive.
 #[derive(Debug)]
@@ -146,8 +152,12 @@ impl<R: Read> Members<R> {
                 }
                 EntryType::XGlobalHeader => {
                     let text = self.extension(size)?;
-                    if self.global.add(&text).is_none() {
-                        return Ok(Next::Damaged(format!("the global header before byte {} is damaged", self.at)));
+                    if self.global.add(&text).is_none() || self.global.bytes() > GLOBAL_MAX {
+                        self.global = Records::default();
+                        return Ok(Next::Damaged(format!(
+                            "the global header before byte {} is damaged or too large",
+                            self.at
+                        )));
                     }
                 }
                 EntryType::GNULongName => extensions.name = Some(until_nul(self.extension(size)?)),
@@ -402,6 +412,9 @@ fn place(name: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     if name.contains(&0) {
         return Err("its name has a NUL");
     }
+    if name.len() > PATH_MAX || parts.len() > DEPTH_MAX {
+        return Err("its name is longer than 32 KiB, or has more than 1024 folders");
+    }
     Ok((!parts.is_empty()).then(|| parts.join(&b'/')))
 }
 
@@ -501,4 +514,17 @@ fn unescaped(name: &[u8]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_bounded() {
+        assert_eq!(place(b"/a/./b//c"), Ok(Some(b"a/b/c".to_vec())));
+        assert_eq!(place(b"./"), Ok(None));
+        assert!(place(&b"a/".repeat(DEPTH_MAX)).is_ok() && place(&b"a/".repeat(DEPTH_MAX + 1)).is_err());
+        assert!(place(&vec![b'a'; PATH_MAX]).is_ok() && place(&vec![b'a'; PATH_MAX + 1]).is_err());
+    }
 }

@@ -20,6 +20,11 @@ impl Records {
         Some(())
     }
 
+    /// The bytes of all keys and values.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
+
     /// These records behind those of the whole archive.
     pub(super) fn behind(&self, global: &Self) -> Self {
         Self(global.0.iter().chain(&self.0).cloned().collect())
