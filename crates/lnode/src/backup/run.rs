@@ -66,6 +66,9 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
             (announced.0, announced.1, Some(announced.2))
         }
     };
+    if bases.first().is_some_and(|base| is_of_the_future(&base.version, options, started_ms)) {
+        context.progress.note(CLOCK_BEHIND);
+    }
     let announced = AnnouncedJob { bases, adopts, before, merge_before, policy, since_full, keeper };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a failed job stays open, because it tells the next run the place of its uploads.
@@ -74,6 +77,17 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
         keeper.end(result.as_ref().map_or(Ending::Ended, |(_, ending)| ending.clone()));
     }
     result.map(|(report, _)| report)
+}
+
+/// How far the newest version of a series may be ahead of a new one, milliseconds: clocks differ.
+const AHEAD_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The advice if it is further ahead.
+const CLOCK_BEHIND: &str = "the newest snapshot of the series is of a later time than now: the clock of this machine is \
+     behind, or one was ahead. Policies take the new snapshot for an old one; `larder rewrite --new-time` corrects it";
+
+fn is_of_the_future(newest: &Version, options: &BackupOptions, now_ms: u64) -> bool {
+    newest.summary.series == options.series && newest.id().unix_ms() > now_ms.saturating_add(AHEAD_MAX_MS)
 }
 
 /// The bases of the job: checked to be there *after* the lease that pins them was written.

@@ -120,3 +120,42 @@ fn a_stream_comes_back_byte_for_byte() {
         assert!(read == bytes, "{name} differs");
     }
 }
+
+/// Policies would take the new version for the oldest one.
+#[test]
+fn a_clock_that_is_behind_the_newest_version_is_told() {
+    #[derive(Debug)]
+    struct At(u64);
+    impl larder_job::Clock for At {
+        fn now_ms(&self) -> u64 {
+            self.0
+        }
+    }
+    #[derive(Default)]
+    struct Notes(parking_lot::Mutex<Vec<String>>);
+    impl larder_job::Progress for Notes {
+        fn note(&self, text: &str) {
+            self.0.lock().push(text.to_owned());
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("a"), "content").unwrap();
+    let runtime = runtime();
+    let context = context(&runtime, init(&runtime, local(&dir.path().join("repository"))));
+    let notes = std::sync::Arc::new(Notes::default());
+    const NOON: u64 = 4_100_000_000_000;
+    const DAY: u64 = 24 * 60 * 60 * 1000;
+    let at = |now_ms| larder_job::JobContext {
+        clock: std::sync::Arc::new(At(now_ms)),
+        progress: notes.clone(),
+        ..context.clone()
+    };
+    for (now_ms, told) in [(NOON, 0), (NOON - DAY, 0), (NOON - DAY - 1, 1), (NOON - 400 * DAY, 2)] {
+        backup(&at(now_ms), &source).unwrap();
+        let notes = notes.0.lock();
+        let about_clocks = notes.iter().filter(|note| note.contains("the clock of this machine is behind"));
+        assert_eq!(about_clocks.count(), told, "{now_ms}: {notes:?}");
+    }
+}
