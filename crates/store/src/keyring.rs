@@ -186,7 +186,8 @@ impl Repository {
             return refuse("there is no such key");
         }
         // One answer about a key, or about the others, is asked for once more by name.
-        if listed.is_some_and(KeyInfo::is_full) || self.is_full_key(id).await? {
+        let is_full = listed.is_some_and(KeyInfo::is_full) || self.is_full_key(id).await?;
+        if is_full {
             let mut is_other_left = false;
             for other in list.keys.iter().filter(|key| key.id != id && key.is_full()) {
                 is_other_left = is_other_left || self.is_full_key(other.id).await?;
@@ -195,7 +196,31 @@ impl Repository {
                 return refuse("it is the only key with the role all; nobody could make keys any more");
             }
         }
-        Ok(self.store.delete(&names::key(id)).await?)
+        let name = names::key(id);
+        let removed = if is_full { read_key(&self.store.without_cache(), id).await? } else { None };
+        let deleted = self.store.delete(&name).await;
+        let Some(removed) = removed else { return Ok(deleted?) };
+        // The holder of the other key may have removed it meanwhile, because this one was there.
+        // Of two that do so at once, the later one finds no key any more.
+        let is_left = self.is_full_key_left().await;
+        if matches!(is_left, Ok(true)) {
+            return Ok(deleted?);
+        }
+        self.store.create(&name, removed).await?;
+        is_left?;
+        refuse("the other keys with the role all were removed at the same time, so it was put back")
+    }
+
+    /// Whether there is a genuine key with the role `all`, past all caches.
+    async fn is_full_key_left(&self) -> Result<bool, RepositoryError> {
+        for object in self.store.without_cache().list(names::KEYS).await? {
+            if let Some(id) = names::parse_key(&object.name)
+                && self.is_full_key(id).await?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a genuine key with the role `all` has this id.

@@ -153,6 +153,33 @@ async fn a_lost_init_removes_its_key_or_leaves_a_foreign_one() {
     }
 }
 
+/// Two operators remove each other's key: both see the other one, and then both are deleted. A key is left all the same.
+#[tokio::test]
+async fn two_that_remove_each_others_key_leave_one() {
+    let memory = Memory::new();
+    let first = repository(store_of(&memory)).await;
+    first.add_key(Unlock::Password(b"another"), key_fields()).await.expect("added");
+    let keys = [PASSWORD, b"another"];
+    let mut ids = Vec::new();
+    for password in keys {
+        ids.push(first.key_of(password).await.expect("asked").expect("there"));
+    }
+    let (store, faults) = FaultStore::new(memory.store());
+    faults.add(When::kind(OpKind::Delete), Fault::Delay(Duration::from_millis(300)), Times::Always);
+    let store = Store::from_object_store(store, "", &StoreOptions::default()).expect("opens");
+    let open = |password| Repository::open(store.clone(), password, Arc::new(larder_testkit::entropy()));
+    let (a, b) = (open(keys[0]).await.expect("opens"), open(keys[1]).await.expect("opens"));
+    let (a, b) = tokio::join!(a.remove_key(ids[1]), b.remove_key(ids[0]));
+    let refused = [a, b].into_iter().filter_map(Result::err);
+    let refused: Vec<_> = refused.map(|error| matches!(error, RepositoryError::CannotRemoveKey { .. })).collect();
+    assert!(!refused.is_empty() && refused.iter().all(|is_refused| *is_refused));
+    let mut opened = 0;
+    for password in keys {
+        opened += usize::from(crate::config::open(&memory, password).await.is_ok());
+    }
+    assert_eq!(opened, refused.len());
+}
+
 /// Names of people and machines are as long as they are.
 #[tokio::test]
 async fn a_copy_of_config_leaves_room_for_names() {
