@@ -101,8 +101,9 @@ pub struct PlannedFetches {
     pub requests: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Some of it is not exact: the manifest does not tell the sizes of containers to which chunks
-    /// were moved, or one cannot be read.
+    /// Requests for sizes, which a run does not take.
+    pub looks: u64,
+    /// A run takes more: passes have moved chunks out of a container, or one cannot be read.
     pub is_about: bool,
 }
 

@@ -71,10 +71,10 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     if args.estimate {
         let mut requests = opened.repository.store().stats();
         requests.reads += report.planned.requests;
+        requests.sizes = requests.sizes.saturating_sub(report.planned.looks);
         requests.bytes_down += report.planned.bytes;
         let is_exact = !report.planned.is_about && report.errors == 0;
         Estimate { is_exact, ..Estimate::exactly(requests) }.show(&app.out, app.prices().as_ref())?;
-        return Ok(Exit::Done);
     }
     let ended = Ended {
         args,
@@ -84,7 +84,9 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         meter: &meter,
         requests: opened.repository.store().stats(),
     };
-    if app.out.is_json() {
+    if args.estimate {
+        // Shown above; damage that it met counts.
+    } else if app.out.is_json() {
         app.out.json(&ended.json())?
     } else {
         ended.print(&app.out)?

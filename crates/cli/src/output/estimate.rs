@@ -77,6 +77,9 @@ impl Estimate {
             count(|stats| stats.lists),
             count(|stats| stats.deletes)
         ))?;
+        if !self.is_exact && self.low == self.high {
+            out.line("a run takes more: passes have moved data of the snapshot, or something cannot be read")?;
+        }
         let (down, up) = (size(self.low.bytes_down, self.high.bytes_down), size(self.low.bytes_up, self.high.bytes_up));
         out.line(format!("traffic: {down} fetched, {up} sent"))?;
         if self.stored.1 > 0 {

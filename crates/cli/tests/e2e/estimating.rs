@@ -67,6 +67,36 @@ fn a_restore_takes_what_its_estimate_says() {
     assert!(text.contains("requests: ") && text.contains("prices of this storage are not known"), "{text}");
 }
 
+/// Passes move what old snapshots need, and an estimate that does not know where to says so.
+#[test]
+fn an_estimate_is_exact_or_says_that_it_is_not() {
+    let play = Play::with_repository();
+    for version in 0..6 {
+        for file in 0..120 {
+            if version == 0 || file % 6 == version {
+                play.write(format!("source/{file}"), tree::noise(version * 1000 + file, 40_000));
+            }
+        }
+        play.settle();
+        play.backup(["source"]);
+    }
+    play.larder(["forget", "latest~1", "latest~3"]).ok();
+    play.larder(["optimize", "--max-unused", "0", "--min-age", "0"]).ok();
+    let mut exact = Vec::new();
+    for number in 0..4 {
+        let (snapshot, target) = (format!("latest~{number}"), format!("target{number}"));
+        let args = ["restore", &snapshot, "--target", &target];
+        let planned = estimate(&play, &args);
+        let taken = taken(&play, &args);
+        exact.push(planned["exact"] == true);
+        match planned["exact"] == true {
+            true => assert_eq!(bounds(&planned, 0), taken, "{snapshot}: {planned}"),
+            false => assert!(bounds(&planned, 0)[0] <= taken[0], "{snapshot}: {planned}, {taken:?}"),
+        }
+    }
+    assert!(exact[0] && exact.contains(&false), "{exact:?}");
+}
+
 /// Goal: a backup takes no less than the lower and no more than the upper bounds of its estimate, and stores nothing for it.
 #[test]
 fn a_backup_stays_within_its_estimate() {

@@ -1,12 +1,15 @@
 //! What a dry run with an estimate would fetch.
 
+use larder_store::StoreErrorKind;
+
 use super::RestoreError;
 use super::execute::{Execution, spans};
 use super::plan::Window;
 
 impl Execution<'_> {
     /// Counts the fetches of a window. The tables of containers that are read in part tell which
-    /// frames are needed, so these are read now, as a run does it.
+    /// frames are needed, so these are read now, as a run does it. Of the others the size is asked
+    /// for: a pass may have moved everything out of them, and a run looks for it elsewhere.
     pub(super) fn count_fetches(&self, window: &Window) -> Result<(), RestoreError> {
         let spans = spans(window);
         for (_, id, ranges, _) in self.tasks(window, &spans, u32::MAX) {
@@ -14,7 +17,19 @@ impl Execution<'_> {
                 return Err(RestoreError::Interrupted);
             }
             let (requests, bytes, is_about) = match ranges {
-                None => (1, self.sizes.measure(&id).object_bytes(), !self.sizes.knows(&id)),
+                None => {
+                    let name = larder_format::names::container(id);
+                    self.counters.planned.lock().looks += 1;
+                    let asked = self.context.repository.store().size(&name);
+                    match self.context.executor.block_on(asked) {
+                        Ok(size) => (1, size, false),
+                        Err(error) if error.kind == StoreErrorKind::NotFound => (1, 0, true),
+                        Err(error) => {
+                            self.expect_damage(error.into())?;
+                            (0, 0, true)
+                        }
+                    }
+                }
                 Some(ranges) => {
                     let looked = self.context.repository.frames_to_read(id, &ranges);
                     match self.context.executor.block_on(looked) {
