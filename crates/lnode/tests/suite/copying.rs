@@ -25,6 +25,16 @@ use larder_store::catalog::Version;
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Memory, Stop, data};
 
+fn copy_options() -> CopyOptions {
+    CopyOptions {
+        program: "test".to_owned(),
+        compression: Compression::DEFAULT,
+        layout: None,
+        index_memory: 8 << 20,
+        scratch: None,
+    }
+}
+
 fn store_options() -> StoreOptions {
     let soon = Duration::from_millis(1);
     StoreOptions { retry_deadline: soon, first_deadline: soon, ..StoreOptions::default() }
@@ -99,13 +109,7 @@ fn copy_all(source: &JobContext, destination: &JobContext) -> Result<Vec<BackupR
     let none = HashSet::new();
     let from = source.repository.config().repository;
     let mut selection = Selection::new(destination, from, &of_source, here, &none);
-    let options = CopyOptions {
-        program: "test".to_owned(),
-        compression: Compression::DEFAULT,
-        layout: None,
-        index_memory: 8 << 20,
-        scratch: None,
-    };
+    let options = copy_options();
     let mut reports = Vec::new();
     for (version, choice) in selection.choose(&of_source, |_| false, false) {
         if choice != Choice::Copy {
@@ -230,13 +234,7 @@ fn what_was_forgotten_meanwhile_is_told_apart_from_damage() {
     let listed = versions(&context);
     let mark = Forgotten { time_ms: 0, host: String::new(), reason: "test".to_owned() };
     scene.runtime.block_on(context.repository.forget(&listed[0], &mark)).unwrap();
-    let options = CopyOptions {
-        program: "test".to_owned(),
-        compression: Compression::DEFAULT,
-        layout: None,
-        index_memory: 8 << 20,
-        scratch: None,
-    };
+    let options = copy_options();
     let result = copy(&context, &listed[0], &scene.context(&destination), None, &options);
     assert!(matches!(result, Err(CopyError::Read(ReadError::Forgotten { .. }))), "{result:?}");
     assert!(versions(&scene.context(&destination)).is_empty());
@@ -386,13 +384,7 @@ fn a_copy_that_was_forgotten_meanwhile_is_not_followed() {
     assert!(before.is_some());
     let mark = Forgotten { time_ms: 0, host: String::new(), reason: "test".to_owned() };
     pair.scene.runtime.block_on(pair.destination.repository.forget(&pair.copy, &mark)).unwrap();
-    let options = CopyOptions {
-        program: "test".to_owned(),
-        compression: Compression::DEFAULT,
-        layout: None,
-        index_memory: 8 << 20,
-        scratch: None,
-    };
+    let options = copy_options();
     let report = copy(&pair.source, &of_source[1], &pair.destination, before.as_ref(), &options).unwrap();
     assert_eq!(report.statistics.read_bytes, report.statistics.stream_bytes);
     let target = tempfile::tempdir_in(pair.scene.dir.path()).unwrap();
