@@ -177,6 +177,11 @@ impl Versions {
         self.all().into_iter().chain(self.refused.iter().cloned()).collect()
     }
 
+    /// Snapshots whose manifests cannot be read.
+    pub(crate) fn damaged(&self) -> &[DamagedVersion] {
+        &self.damaged
+    }
+
     /// Whether any snapshot cannot be read, with or without a match of the filter.
     pub(crate) fn has_unreadable(&self) -> bool {
         self.has_unreadable

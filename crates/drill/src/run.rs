@@ -13,6 +13,7 @@ use larder_reader::{FetchOptions, PlacedEntry, Reach, Reading, VersionReader, is
 use larder_source::target::{Target, TargetOptions};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::repository::random;
 use parking_lot::Mutex;
 
 use crate::compare::{Comparison, note_live};
@@ -150,8 +151,9 @@ impl Drill<'_> {
         report: &mut SnapshotReport,
     ) -> Result<(), DrillError> {
         let items = chosen.files.files + chosen.others;
-        let process = self.context.identity.process;
-        let scratch = Scratch::new(above, self.version.id(), process, items, chosen.files.bytes)?;
+        let entropy = self.context.repository.entropy();
+        let random = || Ok(random(entropy)?);
+        let scratch = Scratch::new(above, self.version.id(), random, items, chosen.files.bytes)?;
         let target = Target::open(scratch.path(), TargetOptions::default()).map_err(RestoreError::from)?;
         let watch = Arc::new(Watch { inner: self.context.progress.clone(), problems: Mutex::default() });
         let context = JobContext { progress: watch.clone(), ..self.context.clone() };
@@ -172,7 +174,12 @@ impl Drill<'_> {
             },
         );
         drop(target);
-        compared.and(scratch.remove())
+        if let Err(error) = scratch.remove() {
+            // The result stands all the same.
+            let why = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+            self.context.progress.note(&format!("{error}: remove what the drill left there ({why})"));
+        }
+        compared
     }
 
     /// Runs the part whose time and requests count.

@@ -54,6 +54,16 @@ pub(in crate::commands) struct Acceptor {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What is done with a connection when all are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum WhenFull {
+    /// It is closed.
+    Refuse,
+    /// The oldest one is closed in its place. For requests that take no time to answer: a client
+    /// that connects and says nothing must not keep others away.
+    CloseOldest,
+}
+
 /// What serves one connection.
 pub(in crate::commands) type Serve = Arc<dyn Fn(&mut Connection) + Send + Sync>;
 
@@ -259,12 +269,17 @@ impl Write for Connection {
 }
 
 impl Acceptor {
-    /// Serves connections, at most `most` at once. Further ones are closed.
-    pub(in crate::commands) fn start(door: Door, name: &str, most: usize, serve: Serve) -> io::Result<Self> {
+    /// Serves connections, at most `most` at once.
+    pub(in crate::commands) fn start(
+        door: Door,
+        name: &str,
+        (most, when_full): (usize, WhenFull),
+        serve: Serve,
+    ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let thread_name = name.to_owned();
         let thread = thread::Builder::new().name(name.to_owned());
-        let thread = thread.spawn(move || accept(&door, &stopped, &thread_name, most, &serve))?;
+        let thread = thread.spawn(move || accept(&door, &stopped, &thread_name, (most, when_full), &serve))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -279,7 +294,7 @@ impl Drop for Acceptor {
     }
 }
 
-fn accept(door: &Door, stopped: &UnixStream, name: &str, most: usize, serve: &Serve) {
+fn accept(door: &Door, stopped: &UnixStream, name: &str, (most, when_full): (usize, WhenFull), serve: &Serve) {
     let mut running: Vec<(Connection, JoinHandle<()>)> = Vec::new();
     loop {
         let accepted = door.accept(stopped);
@@ -294,7 +309,15 @@ fn accept(door: &Door, stopped: &UnixStream, name: &str, most: usize, serve: &Se
             }
         };
         if running.len() >= most {
-            continue;
+            match when_full {
+                WhenFull::Refuse => continue,
+                WhenFull::CloseOldest => {
+                    let (oldest, thread) = running.remove(0);
+                    oldest.close();
+                    // Its read or write ends at once.
+                    drop(thread.join());
+                }
+            }
         }
         let serve = serve.clone();
         let spawned = connection.again().and_then(|again| {
@@ -342,7 +365,7 @@ mod tests {
         fs::create_dir(&deep).expect("a folder");
         let door = Door::unix(&deep, "door").expect("a door");
         assert_eq!(fs::metadata(deep.join("door")).expect("a file").mode() & 0o777, 0o600);
-        let acceptor = Acceptor::start(door, "test", 2, echo()).expect("it starts");
+        let acceptor = Acceptor::start(door, "test", (2, WhenFull::Refuse), echo()).expect("it starts");
         let connect = || within(&deep, "door", |path| UnixStream::connect(path)).expect("it listens");
         let mut first = connect();
         first.write_all(b"hello\n").expect("sent");

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::commands::acceptor::{Acceptor, Connection, Door};
+use crate::commands::acceptor::{Acceptor, Connection, Door, WhenFull};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -48,7 +48,7 @@ impl MetricsServer {
                 tracing::debug!("a request for metrics failed: {error}");
             }
         });
-        let acceptor = Acceptor::start(door, "metrics", CONNECTIONS, serve).map_err(failed)?;
+        let acceptor = Acceptor::start(door, "metrics", (CONNECTIONS, WhenFull::CloseOldest), serve).map_err(failed)?;
         Ok(Self { _acceptor: acceptor, address })
     }
 }
@@ -109,5 +109,18 @@ mod tests {
         assert!(ask(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         assert!(ask(b"\0\xff\r\n\r\n").starts_with("HTTP/1.1 400 "));
         assert_eq!(ask(&[b'x'; 10 << 10]), "");
+    }
+
+    #[test]
+    fn silent_clients_do_not_keep_others_away() {
+        let render: Render = Arc::new(|| "larder_test 1\n".to_owned());
+        let server = MetricsServer::start("127.0.0.1:0".parse().expect("an address"), render).expect("it starts");
+        let connect = || TcpStream::connect(server.address).expect("it listens");
+        let _silent: Vec<_> = (0..3 * CONNECTIONS).map(|_| connect()).collect();
+        let mut stream = connect();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     }
 }

@@ -35,10 +35,8 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     target_options.owners = owners(args);
     target_options.omit = omitted(args)?;
     target_options.dry_run = args.dry_run || args.estimate;
-    target_options.full_directories = if args.delete { FullDirectories::Remove } else { FullDirectories::Keep };
     (target_options.protected, target_options.spared) = (repositories(app)?, own_folders(app));
     target_options.scratch = app.scratch();
-    let target = Target::open(&args.target, target_options)?;
     let options = RestoreOptions {
         subpath: reference.path.clone(),
         selection: selection.map(|wanted| Arc::new(wanted) as Arc<dyn Selection>),
@@ -57,6 +55,17 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     let context = app.context(opened.repository.clone(), meter.progress());
     let begun = refs::begin(app, &context, version, &args.filter, &reference.snapshot);
     let (version, reading, manifest) = begun.inspect_err(|_| meter.stop())?;
+    // Nothing is deleted for a snapshot with unread items, and that includes folders in the way.
+    let deletes = args.delete && (args.force || manifest.summary.statistics.errors == 0);
+    target_options.full_directories = if deletes { FullDirectories::Remove } else { FullDirectories::Keep };
+    let target = match Target::open(&args.target, target_options) {
+        Ok(target) => target,
+        Err(error) => {
+            meter.stop();
+            reading.end();
+            return Err(error.into());
+        }
+    };
     let result = restore_begun(&context, reading, manifest, &target, &options);
     meter.stop();
     let result = result.map_err(|error| match error {

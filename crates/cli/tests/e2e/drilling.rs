@@ -154,3 +154,62 @@ fn a_run_drills_when_it_is_due() {
     let again = it.larder(&["run", "home"]).ok();
     assert!(!again.text().contains("the drill passed"), "{}", again.text());
 }
+
+/// Goal: a lost or damaged newest manifest fails the drill, also in a report that is mailed; an older snapshot does not stand in
+/// for it. One machine remembers the snapshot, another one reads the index.
+#[test]
+fn a_lost_newest_snapshot_is_not_replaced_by_an_older_one() {
+    for (is_lost, has_state) in [(true, true), (true, false), (false, false)] {
+        let play = Play::with_repository();
+        play.write("source/a", "first");
+        play.backup(["source", "--series", "s"]);
+        play.write("source/b", "second");
+        let newest = play.backup(["source", "--series", "s"]);
+        if !has_state {
+            play.larder(["optimize"]).ok();
+            std::fs::remove_dir_all(play.path("state")).expect("removed");
+        }
+        for name in damage::named(&play.repository(), "versions/").into_iter().filter(|name| name.contains(&newest)) {
+            match is_lost {
+                true => damage::remove(&play.repository(), &name),
+                false => damage::flip(&play.repository(), &name, 100),
+            }
+        }
+        let found = drill(&play, 13, &["--report", "report.html"]);
+        assert_eq!(
+            (&found["result"], &found["unreadable_snapshots"][0]["id"]),
+            (&"failed".into(), &newest.as_str().into())
+        );
+        assert_eq!(found["unreadable_snapshots"][0]["series"], "s", "{found}");
+        let html = std::fs::read_to_string(play.path("report.html")).expect("read");
+        assert!(html.contains("<span class=\"failed\">failed</span>") && html.contains("cannot be read"), "{html}");
+        let older = play.larder(["snapshots", "--json"]).json()[0]["id"].as_str().expect("an id").to_owned();
+        if is_lost {
+            drill(&play, 0, &["--snapshot", &older]);
+        }
+    }
+}
+
+/// Goal: damage that was found is told, whatever happens after it.
+#[test]
+fn damage_is_told_though_the_next_snapshot_does_not_fit() {
+    let play = two_series();
+    play.larder(["drill", "--no-write", "--report", "no/such/report.html"]).code(1).says("cannot write the report");
+    let id = play.larder(["snapshots", "--json", "--series", "two"]).ok().json();
+    let id = id[0]["id"].as_str().expect("an id").to_owned();
+    // The older one is drilled first.
+    let odd = play.larder(["snapshots", "--json", "--series", "odd"]).ok().json();
+    let odd = odd[0]["id"].as_str().expect("an id").to_owned();
+    for name in damage::named(&play.repository(), "meta/").into_iter().filter(|name| name.contains(&odd)) {
+        damage::remove(&play.repository(), &name);
+    }
+    let script = "mkdir -p scratch; mount -t tmpfs -o size=1m none scratch; \
+                  $1 drill --json --scratch scratch --sample 100% || echo ended with $?";
+    let Some(ran) = crate::restoring::with_mounts(&play, script) else { return };
+    assert!(ran.text().contains("ended with 13"), "{} {}", ran.text(), ran.stderr);
+    let lines = ran.lines();
+    let line = lines.iter().find(|line| line.contains("\"summary\"")).expect("a summary");
+    let found: Value = serde_json::from_str(line).expect("JSON");
+    schema::check("drill_summary", &found);
+    assert_eq!(found["unfinished_snapshots"][0]["id"], id.as_str(), "{found}");
+}

@@ -581,3 +581,113 @@ fn nothing_is_deleted_for_an_incomplete_snapshot() {
     play.larder(["restore", &root, "--target", "source", "--delete", "--force"]).ok();
     assert!(!play.path("source/missing").exists());
 }
+
+/// The snapshot has a file in the place of a full folder: that is no reason either.
+#[test]
+fn a_full_folder_stays_for_an_incomplete_snapshot() {
+    let play = Play::with_repository();
+    play.write("source/name", "a file");
+    let missing = play.path("source/missing").display().to_string();
+    play.larder(["backup", "source", &missing]).code(3);
+    let root = format!("latest:{}", play.path("source").display());
+    play.write("back/name/precious", "in no snapshot");
+    let ran = play.larder(["restore", &root, "--target", "back", "--delete"]).code(3);
+    assert!(ran.stderr.contains("nothing is deleted: the backup could not read 1 item,"), "{}", ran.stderr);
+    assert!(play.path("back/name/precious").exists(), "{}", ran.stderr);
+    play.larder(["restore", &root, "--target", "back", "--delete", "--force"]).ok();
+    assert!(!play.path("back/name/precious").exists());
+}
+
+/// Runs a script that may mount, `$1` being the binary. `None`: this user may not.
+pub(crate) fn with_mounts(play: &Play, script: &str) -> Option<support::Ran> {
+    let may_mount = std::process::Command::new("unshare").args(["-m", "true"]).output();
+    if !may_mount.is_ok_and(|ran| ran.status.success()) {
+        return None;
+    }
+    let args = ["-m", "sh", "-ec", script, "sh", env!("CARGO_BIN_EXE_larder")];
+    Some(support::run(&mut play.command_of(std::path::Path::new("unshare"), args)))
+}
+
+/// Usual in rescue systems and containers: the target is the whole host, and the repository another path.
+#[test]
+fn a_bind_mount_does_not_hide_a_repository() {
+    let spared = "left in place, because backups leave such things out";
+    let cases = [
+        ("whole/source", "whole/source/repo", "mnt/source", 0, spared),
+        ("source", "whole", "mnt/data", 1, "is a repository"),
+        ("source", "whole", "mnt/new/below", 1, "is a repository"),
+    ];
+    for (source, repository, target, code, words) in cases {
+        let play = Play::new();
+        play.write(format!("{source}/file"), "content");
+        std::fs::create_dir_all(play.path("whole")).expect("made");
+        std::fs::create_dir(play.path("mnt")).expect("made");
+        let (repository, above) =
+            (play.path(repository).display().to_string(), play.path(source).display().to_string());
+        play.larder(["-r", &repository, "init", "--insecure-kdf"]).ok();
+        play.larder(["-r", &repository, "backup", &above]).ok();
+        let script = format!(
+            "mount --bind whole mnt; $1 -r {repository} restore latest:{above} --target {target} --delete; \
+             test -e {repository}/config"
+        );
+        let Some(ran) = with_mounts(&play, &script) else { return };
+        assert!(ran.code(code).stderr.contains(words), "{target}");
+        play.larder(["-r", &repository, "check", "--read-data"]).ok();
+        assert!(!play.path("whole/new").exists());
+    }
+}
+
+/// Kernels and sandboxes without `openat2` cannot open a folder only if it is on the same mount.
+const WITHOUT_OPENAT2: &str = r"
+import ctypes, os, struct, sys
+code = struct.pack('HBBI' * 4, 0x20, 0, 0, 0, 0x15, 0, 1, 437, 0x06, 0, 0, 0x00050026, 0x06, 0, 0, 0x7fff0000)
+text = ctypes.create_string_buffer(code)
+program = struct.pack('HxxxxxxP', 4, ctypes.addressof(text))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn a_mounted_file_system_stays_without_openat2() {
+    let play = Play::with_repository();
+    play.write("source/file", "content");
+    let root = backed_up(&play);
+    play.write("filter.py", WITHOUT_OPENAT2);
+    let script = format!(
+        "mkdir -p source/mnt source/deep/mnt; mount -t tmpfs none source/mnt; mount --bind source/mnt source/deep/mnt; \
+         echo kept > source/mnt/precious; \
+         python3 filter.py $1 restore {root} --target source --delete || echo ended with $?; ls source/mnt source/deep/mnt"
+    );
+    let Some(ran) = with_mounts(&play, &script) else { return };
+    let ran = ran.ok();
+    assert!(ran.text().contains("ended with 3"), "{} {}", ran.text(), ran.stderr);
+    assert_eq!(ran.text().matches("precious").count(), 2, "{} {}", ran.text(), ran.stderr);
+    assert!(ran.stderr.contains("a mounted file system or a repository is in it"), "{}", ran.stderr);
+}
+
+/// A file under a mount point, such as the usual mark that nothing is mounted, is not the mounted file system.
+#[test]
+fn a_file_under_a_mount_point_does_not_empty_what_is_mounted() {
+    let play = Play::with_repository();
+    play.write("source/file", "content");
+    play.write("source/nas/NOT_MOUNTED", "");
+    play.write("source/nas/sub/stray", "");
+    let root = backed_up(&play);
+    let restore = format!("$1 restore {root} --target source --delete; find source/nas -type f | sort");
+    let script = format!(
+        "mount -t tmpfs none source/nas; mkdir -p source/nas/sub; touch source/nas/precious source/nas/sub/more; {restore}"
+    );
+    let Some(ran) = with_mounts(&play, &script) else { return };
+    let ran = ran.ok();
+    for name in ["source/nas/precious", "source/nas/sub/more"] {
+        assert!(ran.text().contains(name), "{} {}", ran.text(), ran.stderr);
+    }
+    assert!(ran.stderr.contains("another file system is mounted there than"), "{}", ran.stderr);
+    // One that was mounted during the backup, too, is restored as any folder.
+    let backup = format!(
+        "mount -t tmpfs none source/nas; touch source/nas/known; $1 backup source; touch source/nas/new; {restore}"
+    );
+    let ran = with_mounts(&play, &backup).expect("as before").ok();
+    assert!(ran.text().contains("source/nas/known") && !ran.text().contains("source/nas/new"), "{}", ran.text());
+}

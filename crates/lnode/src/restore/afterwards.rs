@@ -18,12 +18,14 @@ impl Restore<'_> {
     /// version has the whole directory. Folders above the backed-up paths contain other entries.
     pub(super) fn delete(&self) -> Result<u64, RestoreError> {
         if self.has_gaps {
-            self.execution().problem(b"", "nothing is deleted: damaged metadata hides what the version has");
+            let why = "what the snapshot lacks is not deleted: damaged metadata hides what it has";
+            self.execution().problem(b"", why);
             return Ok(0);
         }
         let unread = self.reader.manifest().summary.statistics.errors;
         if unread > 0 && !self.options.delete_incomplete {
-            let why = format!("nothing is deleted: the backup could not read {unread} items, which the snapshot lacks");
+            let items = if unread == 1 { "1 item".to_owned() } else { format!("{unread} items") };
+            let why = format!("nothing is deleted: the backup could not read {items}, which the snapshot lacks");
             self.execution().problem(b"", &why);
             return Ok(0);
         }
@@ -33,6 +35,7 @@ impl Restore<'_> {
             version_path: root.clone(),
             whole: self.root.is_directory() && self.is_whole(root),
             reached: self.options.selection.is_none(),
+            is_mounted_over: false,
             names: Vec::new(),
         }];
         let mut deleted = 0;
@@ -53,7 +56,16 @@ impl Restore<'_> {
             }
             if entry.kind == EntryKind::Directory {
                 let whole = self.is_whole(&entry.path);
-                open.push(OpenDir { path, version_path: entry.path, whole, reached: wanted, names: Vec::new() });
+                let is_mounted_over = open.last().is_some_and(|above| above.is_mounted_over)
+                    || whole && self.target.is_mounted_over(&path, entry.inode)?;
+                open.push(OpenDir {
+                    path,
+                    version_path: entry.path,
+                    whole,
+                    reached: wanted,
+                    is_mounted_over,
+                    names: Vec::new(),
+                });
             }
         }
         while let Some(last) = open.pop() {
@@ -69,6 +81,10 @@ impl Restore<'_> {
             parent.reached |= dir.reached;
         }
         if !dir.whole || !dir.reached {
+            return Ok(0);
+        }
+        if dir.is_mounted_over {
+            self.target.spare_extra(&dir.path, &dir.names)?;
             return Ok(0);
         }
         let is_selected = |name: &[u8]| {
@@ -142,5 +158,8 @@ struct OpenDir {
     whole: bool,
     /// Whether the selection wants it, or any entry of the version in it.
     reached: bool,
+    /// It is in a file system that the version does not know. The version may have files that were
+    /// in the folder before something was mounted on it.
+    is_mounted_over: bool,
     names: Vec<Vec<u8>>,
 }

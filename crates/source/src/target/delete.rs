@@ -1,16 +1,18 @@
 //! Removes entries that the version does not have from restored directories.
 
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use larder_format::entry::is_valid_path;
+use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::error::{TargetCause, TargetError};
-use super::folders::{Folder, Missing};
+use super::folders::{Folder, Missing, split};
 use super::metadata;
 use super::notes::NoteKind;
-use super::remove::remove_tree;
+use super::remove::{OF_REPOSITORIES, Repositories, is_repository, remove_tree};
 use super::{Inner, Target};
 use crate::stat::{Follow, Stat};
 
@@ -20,9 +22,9 @@ impl Target {
     ///
     /// `directory`: a path of the version, or empty for the root. A removed directory counts as one
     /// path, with all its contents. A dry run only reports. An entry that may not be removed is
-    /// noted; links are removed, never followed; mounted file systems and protected folders stay.
-    /// So does everything in a mounted file system of which the version has nothing: a backup that
-    /// stays on one file system has its place as an empty directory. Does nothing when no such
+    /// noted; links are removed, never followed; mounted file systems, repositories and protected
+    /// folders stay. So does everything in a file system of which the version has nothing: a backup
+    /// that stays on one file system has its place as an empty directory. Does nothing when no such
     /// directory is in the target.
     pub fn delete_extra<N: AsRef<[u8]>>(
         &self,
@@ -42,22 +44,15 @@ impl Target {
         mut report: impl FnMut(&[u8]),
     ) -> Result<u64, TargetError> {
         let inner = &*self.inner;
-        if !directory.is_empty() && !is_valid_path(directory) {
-            let problem = "its path could leave the target";
-            return Err(TargetError::BadEntry { path: directory.to_vec(), problem });
-        }
-        let Some(folders) = &inner.folders else { return Ok(0) };
-        if inner.spared.contains(directory) {
+        let Some((folder, extra)) = inner.extra(directory, keep)? else { return Ok(0) };
+        if keep.is_empty() && !extra.is_empty() && inner.begins_file_system(directory, &folder) {
+            inner.spare(directory, "another file system is mounted there");
             return Ok(0);
         }
-        let folder = match folders.get(directory, Missing::Fail) {
-            Ok(folder) => folder,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(0),
-            Err(errno) => return Err(TargetError::step("open the folder", directory)(errno)),
-        };
-        let extra = extra_names(&folder, keep).map_err(TargetError::step("list the folder", directory))?;
-        if keep.is_empty() && !extra.is_empty() && !directory.is_empty() && folder.is_mount_point() {
-            inner.notes.add(NoteKind::Spared, directory, || "another file system is mounted there".to_owned());
+        // The version may have a repository as any other folder. Then it has these names.
+        let is_of_version = OF_REPOSITORIES.iter().all(|name| has(keep, name.as_bytes()));
+        if !extra.is_empty() && !is_of_version && is_repository(folder.as_fd()) {
+            inner.spare(directory, "it is a repository");
             return Ok(0);
         }
         let mut deleted = 0;
@@ -73,13 +68,73 @@ impl Target {
         }
         Ok(deleted)
     }
+
+    /// Whether a file system begins at a directory of the target, and it is not the one of which
+    /// the version has that directory: `inode` is the number that the version has. The root of the
+    /// target never counts.
+    pub fn is_mounted_over(&self, directory: &[u8], inode: u64) -> Result<bool, TargetError> {
+        let Some(folder) = self.inner.folder(directory)? else { return Ok(false) };
+        if !self.inner.begins_file_system(directory, &folder) {
+            return Ok(false);
+        }
+        let found = Stat::of(&*folder).map_err(TargetError::step("look at", directory))?;
+        Ok(found.id.inode != inode)
+    }
+
+    /// Notes that nothing is deleted in a directory, if it has names that are not in `keep` (sorted
+    /// by bytes): the version does not know the file system there.
+    pub fn spare_extra<N: AsRef<[u8]>>(&self, directory: &[u8], keep: &[N]) -> Result<(), TargetError> {
+        if let Some((_, extra)) = self.inner.extra(directory, keep)?
+            && !extra.is_empty()
+        {
+            self.inner.spare(directory, "another file system is mounted there than when it was backed up");
+        }
+        Ok(())
+    }
 }
 
 impl Inner {
+    /// An existing directory. `None`: there is no such one.
+    fn folder(&self, directory: &[u8]) -> Result<Option<Arc<Folder>>, TargetError> {
+        if !directory.is_empty() && !is_valid_path(directory) {
+            let problem = "its path could leave the target";
+            return Err(TargetError::BadEntry { path: directory.to_vec(), problem });
+        }
+        let Some(folders) = &self.folders else { return Ok(None) };
+        match folders.get(directory, Missing::Fail) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(errno) => Err(TargetError::step("open the folder", directory)(errno)),
+        }
+    }
+
+    /// A directory in which things may be deleted, and the names in it that are not in `keep`.
+    fn extra<N: AsRef<[u8]>>(&self, directory: &[u8], keep: &[N]) -> Result<Option<Extra>, TargetError> {
+        let Some(folder) = self.folder(directory)?.filter(|_| !self.spared.contains(directory)) else {
+            return Ok(None);
+        };
+        let names = extra_names(&folder, keep).map_err(TargetError::step("list the folder", directory))?;
+        Ok(Some((folder, names)))
+    }
+
+    /// Whether a file system begins at a directory below the root. Btrfs has such ones that are no
+    /// mounts, and a backup of one file system leaves them out too.
+    fn begins_file_system(&self, directory: &[u8], folder: &Folder) -> bool {
+        if directory.is_empty() {
+            return false;
+        }
+        let is_other = |above: Option<Arc<Folder>>| above.is_none_or(|above| above.device != folder.device);
+        folder.is_mount_point() || self.folder(split(directory).0).map_or(true, is_other)
+    }
+
+    fn spare(&self, directory: &[u8], why: &str) {
+        self.notes.add(NoteKind::Spared, directory, || why.to_owned());
+    }
+
     /// Whether it was removed, or would have been.
     fn delete(&self, folder: &Folder, name: &[u8], path: &[u8]) -> Result<bool, TargetError> {
         if self.spared.touches(path) {
-            self.notes.add(NoteKind::Spared, path, || "the repository, its cache or its state is in it".to_owned());
+            self.spare(path, "the repository, its cache or its state is in it");
             return Ok(false);
         }
         if self.options.dry_run {
@@ -92,7 +147,7 @@ impl Inner {
                 if let Some(folders) = &self.folders {
                     folders.forget(path);
                 }
-                remove_tree(folder, name, stat.id.device)
+                remove_tree(folder.as_fd(), name, Repositories::Stay)
             }
             Ok(_) => rustix::fs::unlinkat(folder, name, AtFlags::empty()),
         };
@@ -114,6 +169,13 @@ impl Inner {
     }
 }
 
+/// An open directory, and names in it.
+type Extra = (Arc<Folder>, Vec<Vec<u8>>);
+
+fn has<N: AsRef<[u8]>>(keep: &[N], name: &[u8]) -> bool {
+    keep.binary_search_by(|kept| kept.as_ref().cmp(name)).is_ok()
+}
+
 /// Names in a directory that are not to be kept.
 fn extra_names<N: AsRef<[u8]>>(folder: &Folder, keep: &[N]) -> Result<Vec<Vec<u8>>, Errno> {
     // A descriptor of its own: the position in the list belongs to the descriptor, and other
@@ -126,7 +188,7 @@ fn extra_names<N: AsRef<[u8]>>(folder: &Folder, keep: &[N]) -> Result<Vec<Vec<u8
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if matches!(name, b"." | b"..") || keep.binary_search_by(|kept| kept.as_ref().cmp(name)).is_ok() {
+        if matches!(name, b"." | b"..") || has(keep, name) {
             continue;
         }
         // A socket that is in use says nothing to a backup, so its absence in the version means

@@ -25,7 +25,7 @@ pub(super) struct Folder {
     /// New files get an access control list from this directory, which must go when their entry has
     /// none.
     pub(super) gives_acl: bool,
-    device: u64,
+    pub(super) device: u64,
 }
 
 impl Folder {

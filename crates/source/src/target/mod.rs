@@ -39,6 +39,7 @@ mod files;
 mod folders;
 mod links;
 mod metadata;
+mod mounts;
 mod node;
 mod notes;
 mod omit;
@@ -80,6 +81,7 @@ pub use notes::{EXAMPLES_PER_KIND, Example, NoteKind, NoteSummary, Notes};
 pub use omit::{Omit, XattrFilter};
 pub use owner::OwnerMode;
 pub use policy::{FullDirectories, KeptReason, Overwrite};
+pub use remove::remove_folder;
 pub use verify::{Difference, Verification};
 
 /// Choices of one restore.
@@ -146,6 +148,8 @@ impl Target {
         if root.as_os_str().as_bytes().is_empty() {
             return Err(failed(Errno::NOENT.into()));
         }
+        // Before it is made.
+        Protected::below(root, &options.protected)?;
         let fd = match open_root(root) {
             Err(Errno::NOENT) if options.dry_run => None,
             Err(Errno::NOENT) => {

@@ -90,7 +90,7 @@ impl NoteKind {
             Self::Node => "not made: device nodes need more rights",
             Self::HardLink => "as copies instead of hard links",
             Self::Directory => "without their metadata: the folder could not be opened again",
-            Self::NotDeleted => "not deleted",
+            Self::NotDeleted => "not deleted, or not with everything in them",
             Self::Spared => "left in place, because backups leave such things out",
             Self::OmittedSetId => "without set-user-id, set-group-id or file capabilities, as the options ask",
             Self::OmittedDevice => "not made: the options leave out devices",

@@ -1,11 +1,15 @@
-//! Removes entries that are in the way or not in the version, without ever leaving the given place.
+//! Removes entries that are in the way or not in the version, and scratch folders, without ever
+//! leaving the given place.
 //!
 //! Directories are descended by descriptors only, links are removed and not followed, and mounted
 //! file systems are left alone. Depth is bounded by disk, not by descriptors: ancestors beyond a
 //! few are closed and opened again through `..`. It is checked that this finds the very same
 //! directory, so moved directories cannot divert the removal.
 
+use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
@@ -58,7 +62,7 @@ impl Inner {
         if self.options.full_directories == FullDirectories::Keep {
             return Ok(Some(KeptReason::DirectoryNotEmpty));
         }
-        match remove_tree(folder, name, found.id.device) {
+        match remove_tree(folder.as_fd(), name, Repositories::Stay) {
             Ok(()) => {
                 self.notes.add(NoteKind::Replaced, path, || "a folder and everything in it".to_owned());
                 Ok(None)
@@ -82,25 +86,54 @@ struct Level {
     attempts: u32,
 }
 
+/// Names that every repository has.
+pub(super) const OF_REPOSITORIES: [&str; 3] = ["config", "keys", "versions"];
+
 /// Whether a directory looks like a repository. Only those of the configuration are known by their
 /// paths, and a restore from a copy must not remove the original.
-fn is_repository(folder: BorrowedFd<'_>) -> bool {
-    ["config", "keys", "versions"].iter().all(|name| Stat::at(folder, *name, Follow::No).is_ok())
+pub(super) fn is_repository(folder: BorrowedFd<'_>) -> bool {
+    OF_REPOSITORIES.iter().all(|name| Stat::at(folder, *name, Follow::No).is_ok())
+}
+
+/// Whether a folder that looks like a repository is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repositories {
+    Stay,
+    Go,
+}
+
+/// Removes a folder that this program made, with everything in it, as deep as it may be. Mounted
+/// file systems stay, and so does the folder then. A link in the last component is not followed.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = rustix::fs::open(above, flags, Mode::empty())?;
+    Ok(remove_tree(above.as_fd(), name.as_bytes(), Repositories::Go)?)
 }
 
 /// Removes the directory `name` of `parent` with everything in it.
 ///
-/// `XDEV`: another file system is mounted in it. `BUSY`: a repository is in it. `STALE`: another
-/// program moved directories meanwhile.
-pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64) -> Result<(), Errno> {
-    let mut levels = vec![Level::open(parent.as_fd(), name, device)?];
+/// `XDEV`: another file system begins in it. `BUSY`: a file system is mounted in it, or a
+/// repository is. `STALE`: another program moved directories meanwhile.
+pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], repositories: Repositories) -> Result<(), Errno> {
+    // Every kernel refuses this for a mount point, also where it cannot be told in another way.
+    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+        result => return result,
+    }
+    let device = Stat::of(parent)?.id.device;
+    let open = |parent: BorrowedFd<'_>, name: &[u8]| Level::open(parent, name, device, repositories);
+    let mut levels = vec![open(parent, name)?];
     while let Some(level) = levels.last_mut() {
         let fd = level.fd.as_ref().ok_or(Errno::STALE)?;
         if level.below.is_empty() {
             level.below = empty_files(fd)?;
         }
         if let Some(subdirectory) = level.below.pop() {
-            match Level::open(fd.as_fd(), &subdirectory, device) {
+            match open(fd.as_fd(), &subdirectory) {
                 Ok(below) => levels.push(below),
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
@@ -113,7 +146,7 @@ pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64) -> Result<(
         }
         let Some(done) = levels.pop() else { break };
         let above = match levels.last_mut() {
-            None => parent.as_fd(),
+            None => parent,
             Some(above) => {
                 if above.fd.is_none() {
                     above.fd = Some(above.reopen(&done)?);
@@ -133,7 +166,7 @@ pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64) -> Result<(
 }
 
 impl Level {
-    fn open(parent: BorrowedFd<'_>, name: &[u8], device: u64) -> Result<Self, Errno> {
+    fn open(parent: BorrowedFd<'_>, name: &[u8], device: u64, repositories: Repositories) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || open_on_same_mount(parent, name, flags);
         let fd = match open() {
@@ -148,7 +181,7 @@ impl Level {
         if stat.id.device != device {
             return Err(Errno::XDEV);
         }
-        if is_repository(fd.as_fd()) {
+        if repositories == Repositories::Stay && is_repository(fd.as_fd()) {
             return Err(Errno::BUSY);
         }
         if stat.mode & 0o700 != 0o700 && stat.uid == rustix::process::geteuid().as_raw() {

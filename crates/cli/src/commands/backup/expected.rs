@@ -24,6 +24,11 @@ const FIXED_REQUESTS: u64 = 64;
 /// Bytes that finding duplicates may read: filters and rows of the index, heads of manifests.
 const LOOK_UPS_BYTES: u64 = 64 << 20;
 
+/// A run counts for an estimate if it read at least this part of the present work.
+const LIKE_SHARE: u64 = 100;
+/// Stored metadata of an entry as usual.
+const LIKELY_ENTRY_BYTES: u64 = 200;
+
 pub(super) fn run(app: &App, repository: &Repository, input: Input, options: &BackupOptions) -> Result<Exit, Failure> {
     let Input::Tree(walk) = input else {
         return Err(Failure::usage("only a backup of files can be estimated: other input has to be read"));
@@ -56,12 +61,16 @@ fn bounds(work: &ExpectedWork, taken: &StoreStats) -> Estimate {
         bytes_down: 2 * taken.bytes_down + 2 * work.base_metadata_bytes + LOOK_UPS_BYTES,
         ..StoreStats::default()
     };
-    let likely = work.earlier.iter().filter(|run| run.read_bytes > 0).map(|run| {
+    // A run that read little says little about one that reads much.
+    let like = work.earlier.iter().filter(|run| run.read_bytes >= work.bytes_to_read / LIKE_SHARE);
+    let metadata = work.entries_to_store * LIKELY_ENTRY_BYTES;
+    let likely = like.clone().filter(|run| run.read_bytes > 0).map(|run| {
         let share = run.stored_bytes as f64 / run.read_bytes as f64;
-        ((work.bytes_to_read as f64 * share) as u64).min(most_new)
+        ((work.bytes_to_read as f64 * share) as u64 + metadata).min(most_new)
     });
-    let likely: Vec<u64> = likely.collect();
-    let seconds = work.earlier.iter().map(|run| {
+    // One run is no range.
+    let likely: Vec<u64> = Some(likely.collect()).filter(|runs: &Vec<u64>| runs.len() > 1).unwrap_or_default();
+    let seconds = like.map(|run| {
         let (took, times) = (run.took_ms as f64 / 1000.0, work.bytes_to_read as f64 / run.read_bytes.max(1) as f64);
         (took * times.min(1.0), took * times.max(1.0))
     });

@@ -37,13 +37,17 @@ pub(super) fn render(report: &Report) -> String {
         let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escaped(&value));
     }
     page.push_str("</table>\n");
-    for (snapshot, failure) in &report.failed {
-        let (series, id) = (escaped(&snapshot.series), snapshot.id.short());
-        let _ = writeln!(
-            page,
-            "<h2>{series}</h2>\n<p class=\"failed\">Snapshot {id} cannot be read: {}</p>",
-            escaped(&failure.message)
-        );
+    for (list, class, what) in
+        [(&report.failed, "failed", "cannot be read"), (&report.unfinished, "incomplete", "was not finished")]
+    {
+        for (snapshot, failure) in list {
+            let (series, id) = (escaped(&snapshot.series), snapshot.id.short());
+            let _ = writeln!(
+                page,
+                "<h2>{series}</h2>\n<p class=\"{class}\">Snapshot {id} {what}: {}</p>",
+                escaped(&failure.message)
+            );
+        }
     }
     report.snapshots.iter().for_each(|drilled| snapshot(drilled, &mut page));
     page.push_str("</body>\n</html>\n");

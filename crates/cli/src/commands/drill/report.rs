@@ -51,6 +51,8 @@ pub(super) struct Report {
     pub(super) snapshots: Vec<Drilled>,
     /// Snapshots of which nothing can be read.
     pub(super) failed: Vec<(Named, Failure)>,
+    /// Snapshots whose drill stopped for another reason than damage.
+    pub(super) unfinished: Vec<(Named, Failure)>,
     /// All requests of the command.
     pub(super) requests: StoreStats,
     pub(super) seconds: f64,
@@ -63,6 +65,8 @@ impl Report {
             |of: fn(&SnapshotReport) -> u64| self.snapshots.iter().map(|drilled| of(&drilled.report)).sum::<u64>();
         if !self.failed.is_empty() || count(|report| report.mismatches) > 0 {
             Exit::Damage
+        } else if let Some((_, failure)) = self.unfinished.first() {
+            failure.exit
         } else if count(|report| report.failures) > 0 {
             Exit::Partly
         } else {
@@ -70,12 +74,17 @@ impl Report {
         }
     }
 
+    /// Whether anything is known about any snapshot.
+    pub(super) fn has_anything(&self) -> bool {
+        !self.snapshots.is_empty() || !self.failed.is_empty() || !self.unfinished.is_empty()
+    }
+
     /// One word for the result.
     pub(super) fn result(&self) -> &'static str {
         match self.exit() {
             Exit::Done => "passed",
-            Exit::Partly => "incomplete",
-            _ => "failed",
+            Exit::Damage => "failed",
+            _ => "incomplete",
         }
     }
 
@@ -106,10 +115,12 @@ impl Report {
         put("written", json!(self.writes));
         put("source_compared", json!(self.compares));
         put("snapshots", self.snapshots.iter().map(snapshot_json).collect());
-        let failed = self.failed.iter().map(|(snapshot, failure)| {
-            json!({ "id": snapshot.id.to_string(), "series": snapshot.series, "error": failure.message })
-        });
-        put("unreadable_snapshots", failed.collect());
+        let listed = |list: &[(Named, Failure)]| {
+            let of = |(snapshot, failure): &(Named, Failure)| json!({ "id": snapshot.id.to_string(), "series": snapshot.series, "error": failure.message });
+            list.iter().map(of).collect()
+        };
+        put("unreadable_snapshots", listed(&self.failed));
+        put("unfinished_snapshots", listed(&self.unfinished));
         put("total_duration", json!(self.seconds));
         put("cost", cost_json(self.cost(), self.prices.as_ref()));
         summary::put_requests(&mut object, &self.requests);
@@ -136,8 +147,8 @@ impl Report {
         ))?;
         match self.exit() {
             Exit::Done => out.info("the drill passed"),
-            Exit::Partly => out.info("the drill is incomplete: see the messages above"),
-            _ => out.info("THE DRILL FAILED: see the messages above, and run `larder check --read-data`"),
+            Exit::Damage => out.info("THE DRILL FAILED: see the messages above, and run `larder check --read-data`"),
+            _ => out.info("the drill is incomplete: see the messages above"),
         }
     }
 }
@@ -295,6 +306,7 @@ mod tests {
             compares: true,
             snapshots: vec![Drilled { snapshot: snapshot.clone(), report: drilled }],
             failed: vec![(snapshot, failure)],
+            unfinished: Vec::new(),
             requests: StoreStats { reads: 12, creates: 4, lists: 2, bytes_down: 2_000_000, ..StoreStats::default() },
             seconds: 3.5,
             prices: "reads=1,creates=10,currency=EUR".parse().ok(),
@@ -329,5 +341,10 @@ mod tests {
         assert_eq!((report.exit(), report.result()), (Exit::Done, "passed"));
         report.snapshots[0].report.failures = 1;
         assert_eq!((report.exit(), report.result()), (Exit::Partly, "incomplete"));
+        let snapshot = report.snapshots[0].snapshot.clone();
+        report.unfinished.push((snapshot, Failure::new(Exit::Full, "no room")));
+        assert_eq!((report.exit(), report.result()), (Exit::Full, "incomplete"));
+        report.snapshots[0].report.mismatches = 1;
+        assert_eq!(report.exit(), Exit::Damage, "what was found stays found");
     }
 }

@@ -15,7 +15,7 @@ use larder_nbd::client;
 use serde_json::{Value, json};
 
 use super::request::{Parts, Reply, Request};
-use crate::commands::acceptor::{Acceptor, Connection, Door, within};
+use crate::commands::acceptor::{Acceptor, Connection, Door, WhenFull, within};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -48,7 +48,7 @@ pub(super) fn listen(store: &Path, answer: Answer, attach: Attach) -> Result<Acc
             tracing::debug!("a client of the control socket ended: {error}");
         }
     });
-    Acceptor::start(door, "control", CLIENTS, serve).map_err(failed)
+    Acceptor::start(door, "control", (CLIENTS, WhenFull::Refuse), serve).map_err(failed)
 }
 
 fn converse(connection: &mut Connection, answer: &Answer, attach: &Attach) -> io::Result<()> {
