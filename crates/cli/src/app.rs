@@ -159,6 +159,12 @@ impl App {
 
     /// The store at a location, as the options say.
     pub(crate) fn store_at(&self, location: &Location) -> Result<Store, Failure> {
+        if let Location::Local(path) = location
+            && std::fs::metadata(path).is_ok_and(|found| !found.is_dir())
+        {
+            let why = format!("there is no Larder repository at {}: it is not a folder", path.display());
+            return Err(Failure::new(Exit::NoRepository, why).advise(format!("check {}", self.repository_option())));
+        }
         let mut options = self.store_options();
         // Copies on this machine help only where requests are slow.
         if !matches!(location, Location::Local(_) | Location::Memory) {
@@ -204,6 +210,20 @@ impl App {
         Prices::listed(&self.location().ok()?, variables.s3_endpoint())
     }
 
+    /// The option that names the repository.
+    fn repository_option(&self) -> &'static str {
+        if self.global.is_source { "--from-repo" } else { "-r/--repo" }
+    }
+
+    /// The names of the repositories in the configuration, if a location looks like one and is
+    /// none.
+    pub(crate) fn like_a_name(&self, location: &Location) -> Option<String> {
+        let names = self.configured.config.as_ref().map(|config| config.repository_names())?;
+        let Location::Local(path) = location else { return None };
+        let is_word = path.is_relative() && !path.as_os_str().as_encoded_bytes().contains(&b'/');
+        (is_word && !names.is_empty() && self.configured.repository.is_none()).then_some(names)
+    }
+
     /// The store of the repository.
     pub(crate) fn store(&self) -> Result<Store, Failure> {
         self.store_at(&self.location()?)
@@ -228,7 +248,12 @@ impl App {
         let source = PasswordSource::of(&self.global);
         for attempt in 1.. {
             let known = if source.is_prompt() { self.configured.secret.lock().take() } else { None };
-            let password = known.map_or_else(|| source.get_of(self.configured.repository.as_deref()), Ok)?;
+            let name = self.configured.repository.as_deref();
+            let get = || match (self.global.is_source, name) {
+                (true, name) => source.get_of_source(name.unwrap_or("to copy from")),
+                (false, name) => source.get_of(name),
+            };
+            let password = known.map_or_else(get, Ok)?;
             let open = Repository::open_knowing(store.clone(), &password, &found, hints, Arc::new(SystemEntropy));
             match self.block_on(open) {
                 Err(RepositoryError::WrongPassword { .. }) if source.is_prompt() && attempt < PROMPTS => {
@@ -279,6 +304,11 @@ impl App {
         let failure = Failure::from(error);
         let Ok(location) = environment::location(&self.global) else { return failure };
         match failure.exit {
+            Exit::NoRepository if self.global.is_source => failure.advise("check --from-repo"),
+            Exit::NoRepository => match self.like_a_name(&location) {
+                Some(names) => failure.advise(format!("it is no name in the configuration, which has {names}")),
+                None => failure,
+            },
             Exit::Unreachable if is_place => failure
                 .while_doing(&format!("cannot open the repository at {location}"))
                 .advise("check -r/--repo, the network, and the credentials and what they may do"),

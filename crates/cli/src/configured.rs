@@ -6,6 +6,7 @@
 //! precedence: typed arguments, the profile, the profiles that it inherits from, the repository,
 //! `[defaults]`. Variables come before `[defaults]` only. Lists add up.
 
+pub(crate) mod address_file;
 mod check;
 mod compose;
 mod definitions;
@@ -30,7 +31,7 @@ use crate::failure::Failure;
 use crate::password::Password;
 
 pub(crate) use check::{check_all, repositories};
-pub(crate) use compose::{Wanted, step};
+pub(crate) use compose::{Wanted, command_line, has_input, step};
 pub(crate) use definitions::{Definitions, Shape, shape};
 pub(crate) use layers::{chosen, layers};
 pub(crate) use second::second;

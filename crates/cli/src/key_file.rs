@@ -114,14 +114,15 @@ pub(crate) fn add(path: &Path, key: &MachineKey, about: &About<'_>) -> Result<()
             std::fs::rename(&beside, path)
         }
     };
-    write().map_err(|error| {
-        Failure::of(Exit::Failed, &error).while_doing(&format!("cannot write the key file {}", path.display()))
-    })
+    write()
+        .map_err(|error| Failure::of_file(&error).while_doing(&format!("cannot write the key file {}", path.display())))
 }
 
 /// Creates a file that only its owner can read, and never overwrites one.
 pub(crate) fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text)?;
-    file.sync_all()
+    file.write_all(text).and_then(|()| file.sync_all()).inspect_err(|_| {
+        // A file without the secret must not pass for one that has it.
+        drop(std::fs::remove_file(path));
+    })
 }

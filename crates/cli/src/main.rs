@@ -130,9 +130,11 @@ fn refuse(error: &clap::Error) -> Exit {
     let wants_json = wants_json();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let failure = error.print().err().map(output::output_failed);
             // A reader that closed the pipe needs no more.
-            drop(error.print());
-            return Exit::Done;
+            let Some(failure) = failure.filter(|failure| failure.exit != Exit::OutputClosed) else { return Exit::Done };
+            Output::new(wants_json, false, 0).failure(&failure);
+            return failure.exit;
         }
         ErrorKind::InvalidSubcommand if let Some(failure) = stranger(error) => {
             Output::new(wants_json, false, 0).failure(&failure);
@@ -142,9 +144,29 @@ fn refuse(error: &clap::Error) -> Exit {
             let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
             Output::new(true, false, 0).failure(&Failure::usage(first));
         }
-        _ => drop(error.print()),
+        _ => {
+            drop(error.print());
+            if let Some(name) = variable(error) {
+                Output::new(false, false, 0).warn(&format!("the value is that of the variable {name}"));
+            }
+        }
     }
     Exit::Usage
+}
+
+/// The variable that has the value which an option refuses.
+fn variable(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    let long = option.strip_prefix("--")?.split([' ', '=']).next()?;
+    let command = args::command();
+    let arg = command.get_arguments().find(|arg| arg.get_long() == Some(long))?;
+    let name = arg.get_env().filter(|name| std::env::var_os(name).is_some_and(|set| set == *value))?;
+    let is_typed = std::env::args_os().any(|word| word.to_string_lossy().starts_with(&format!("--{long}")));
+    (!is_typed).then(|| name.to_string_lossy().into_owned())
 }
 
 /// The failure for a verb of another program.

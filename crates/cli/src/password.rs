@@ -119,6 +119,14 @@ impl PasswordSource {
         }
     }
 
+    /// The same for the repository that a command copies from.
+    pub(crate) fn get_of_source(&self, name: &str) -> Result<Password, Failure> {
+        match self {
+            Self::Prompt => refuse_empty(prompt(&format!("password of the repository {name}: "), SOURCE)?),
+            _ => self.get_without_person(),
+        }
+    }
+
     /// The same for a store of volumes.
     pub(crate) fn get_of_store(&self) -> Result<Password, Failure> {
         match self {
@@ -185,6 +193,10 @@ impl PasswordSource {
 type Wanted = (&'static str, &'static str);
 const OLD: Wanted =
     ("no password was given", "use --password-file, --password-command, LARDER_PASSWORD_FILE or LARDER_PASSWORD");
+const SOURCE: Wanted = (
+    "no password was given",
+    "use --from-password-file, --from-password-command, LARDER_FROM_PASSWORD_FILE or LARDER_FROM_PASSWORD",
+);
 const NEW: Wanted = (
     "no new password was given",
     "use --new-password-file, --new-password-command, LARDER_NEW_PASSWORD_FILE or LARDER_NEW_PASSWORD",

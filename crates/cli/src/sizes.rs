@@ -7,6 +7,9 @@
 fn parse(text: &str, plain_unit: u64) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    if end == 0 {
+        return Err(format!("{text:?} is not a size such as 500, 10MiB or 1.5G"));
+    }
     let (number, unit) = text.split_at(end);
     let factor = match unit.trim().to_ascii_lowercase().as_str() {
         "" => plain_unit,

@@ -153,7 +153,7 @@ impl Fields {
                 let like = nearest(&key, KEYS.into_iter().chain([SHARED]))
                     .map(|like| format!("; is {like} meant?"))
                     .unwrap_or_default();
-                return Err(ConfigError::at(&place, format!("an image has no {key}{like}")));
+                return Err(ConfigError::at(&place, format!("unknown key \"{key}\"{like}")));
             };
             match node.value {
                 Value::Text(text) if !text.is_empty() => fields.0.insert(known, (node.place, text)),
@@ -193,7 +193,7 @@ fn expand(place: &Place, fields: Fields) -> Result<Vec<Listed>, ConfigError> {
         None => ("", source.as_str()),
     };
     let found = parse_list(b"", pattern.as_bytes(), ListFormat::Patterns, b".")
-        .map_err(|_| ConfigError::at(source_place, format!("{pattern} names no file, or is no pattern")))?;
+        .map_err(|_| ConfigError::at(source_place, format!("{pattern} matches no file, or is not a pattern")))?;
     let mut images = Vec::new();
     for path in found.paths {
         let path = String::from_utf8(path)
@@ -201,7 +201,7 @@ fn expand(place: &Place, fields: Fields) -> Result<Vec<Listed>, ConfigError> {
         images.push(listed(place, &fields, format!("{prefix}{path}"))?);
     }
     match images.is_empty() {
-        true => Err(ConfigError::at(source_place, format!("{pattern} names no file"))),
+        true => Err(ConfigError::at(source_place, format!("{pattern} matches no file"))),
         false => Ok(images),
     }
 }
@@ -267,7 +267,7 @@ mod tests {
         let names: Vec<_> = all.iter().map(|listed| &*listed.name).collect();
         assert_eq!(names, ["a", "b"]);
         let nothing = format!("[[image]]\nsource = \"{}/*.img\"\n", folder.path().display());
-        assert!(refused(&nothing).contains("names no file"));
+        assert!(refused(&nothing).contains("matches no file"));
         let named = format!("[[image]]\nname = \"x\"\nsource = \"{}/*.raw\"\n", folder.path().display());
         assert!(refused(&named).contains("cannot have one name"));
     }

@@ -37,6 +37,12 @@ pub const CLOSED: &str = "closed/";
 /// Prefix of what fleet batches leave for their own tasks.
 pub const FLEET: &str = "fleet/";
 
+/// Whether a name is that of an entry in the folder of a repository.
+pub fn is_first_level(name: &str) -> bool {
+    let folders = [KEYS, JOBS, VERSIONS, FORGOTTEN, PINS, SETTINGS, DATA, META, INDEX, INDEXED, CLOSED, FLEET];
+    name == CONFIG || folders.iter().any(|folder| folder.strip_suffix('/') == Some(name))
+}
+
 /// `keys/<key-id>`
 pub fn key(id: KeyId) -> String {
     format!("{KEYS}{id}")

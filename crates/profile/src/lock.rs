@@ -47,7 +47,7 @@ impl RunLock {
     /// Takes a lock in a folder, if no other run has it.
     ///
     /// # Errors
-    /// The file cannot be made or written.
+    /// The file cannot be made or locked.
     pub fn take(folder: &Path, what: Locked<'_>, now_ms: u64) -> io::Result<Attempt> {
         let path = folder.join(match what {
             Locked::Profile(name) => format!("profile-{name}.lock"),
@@ -67,9 +67,9 @@ impl RunLock {
             }
             Err(error) => return Err(error.into()),
         }
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{} {now_ms}", std::process::id())?;
+        // The lock counts. The text is for messages, and a full disk prevents no backup.
+        let written = file.set_len(0).and_then(|()| file.rewind());
+        drop(written.and_then(|()| writeln!(file, "{} {now_ms}", std::process::id())));
         Ok(Attempt::Locked(Self { _file: file }))
     }
 }

@@ -12,7 +12,7 @@ use russh_sftp::protocol::{
 use russh_sftp::server::Handler;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use crate::Rules;
 use crate::folder::{Below, ENTRY, Folder};
@@ -37,8 +37,8 @@ pub(crate) struct Session {
     staged: HashMap<Below, String>,
     /// Bytes of all files; `None`: not counted yet.
     used: Option<u64>,
-    /// Dropped with the session, which tells its end.
-    _ended: oneshot::Sender<()>,
+    /// Sent at the greeting of a client. Dropped with the session, which tells its end.
+    greeted: mpsc::Sender<()>,
 }
 
 /// An open file or folder.
@@ -68,11 +68,11 @@ fn done(id: u32) -> Status {
 }
 
 impl Session {
-    /// A session, and what is answered at its end.
-    pub(crate) fn new(folder: Folder, rules: Rules) -> (Self, oneshot::Receiver<()>) {
-        let (sender, ended) = oneshot::channel();
+    /// A session, and the greetings of its client, which end with it.
+    pub(crate) fn new(folder: Folder, rules: Rules) -> (Self, mpsc::Receiver<()>) {
+        let (greeted, greetings) = mpsc::channel(1);
         let (open, staged) = (HashMap::new(), HashMap::new());
-        (Self { folder, rules, open, next: 0, staged, used: None, _ended: sender }, ended)
+        (Self { folder, rules, open, next: 0, staged, used: None, greeted }, greetings)
     }
 
     fn opened(&mut self, id: u32, open: Open) -> Handle {
@@ -255,6 +255,8 @@ impl Handler for Session {
             (extensions::STATVFS, "2"),
         ];
         version.extensions = known.map(|(name, number)| (name.to_owned(), number.to_owned())).into();
+        // One greeting is enough.
+        let _ = self.greeted.try_send(());
         Ok(version)
     }
 

@@ -52,16 +52,21 @@ pub struct Rules {
     pub max_size: Option<u64>,
 }
 
-/// Serves one session until its stream ends. The folder is made if it is missing.
-pub async fn serve<S>(root: &Path, rules: Rules, stream: S) -> io::Result<()>
+/// Serves one session until its stream ends, and says whether a client spoke SFTP. The folder is made
+/// if it is missing.
+///
+/// # Errors
+/// The folder cannot be made or opened.
+pub async fn serve<S>(root: &Path, rules: Rules, stream: S) -> io::Result<bool>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let folder = Folder::open(root)?;
-    let (session, ended) = Session::new(folder, rules);
+    let (session, mut greetings) = Session::new(folder, rules);
     let config = russh_sftp::server::Config { max_client_packet_len: packets::PACKET_MAX };
     russh_sftp::server::run_with_config(stream, session, config).await;
+    let was_greeted = greetings.recv().await.is_some();
     // The session is dropped with its stream.
-    let _ = ended.await;
-    Ok(())
+    while greetings.recv().await.is_some() {}
+    Ok(was_greeted)
 }

@@ -77,7 +77,9 @@ impl TimeLayout {
         let name = layout.try_show(0).map_err(|error| bad(error.to_string()))?;
         match name.as_str() {
             "" | "." | ".." => Err(bad("it gives no name".to_owned())),
-            name if name.contains(['/', '\0']) => Err(bad("a name cannot have a slash".to_owned())),
+            name if name.contains(['/', '\0']) => {
+                Err(bad(format!("it gives {name:?}, and a name cannot have a slash")))
+            }
             _ => Ok(layout),
         }
     }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use larder_gnode::retention::GroupBy;
 
-use super::ImageArgs;
+use super::ignored::named;
+use super::{Global, ImageArgs};
 use crate::{sizes, time};
 
 /// Back up files, folders, a stream or a device as a new snapshot.
@@ -122,8 +123,8 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Snapshot metadata")]
     pub(crate) with_atime: bool,
 
-    /// Compare with this snapshot instead of the newest of the series (lifecycle: one of the same
-    /// series). It is trusted, also if another machine made it
+    /// Compare with this snapshot instead of the newest of the series, and trust it, also if
+    /// another machine made it. In the layout lifecycle it must be of the same series
     #[arg(long, value_name = "SNAPSHOT", help_heading = "Change detection")]
     pub(crate) parent: Option<OsString>,
 
@@ -172,8 +173,9 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_inode: bool,
 
-    /// Stay small as a whole process, from 35M on: one thread, small containers; in the place of
-    /// --memory and --threads
+    /// Limit the memory of the whole process, at least 35M. Uses one thread and small containers,
+    /// and replaces --memory and --threads. With a password, a second process needs 64 MiB for a
+    /// moment; a key file needs none
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) total_memory: Option<u64>,
 
@@ -181,7 +183,7 @@ pub(crate) struct BackupArgs {
     #[arg(long)]
     pub(crate) no_scan: bool,
 
-    /// Do not create a snapshot if nothing changed
+    /// Do not create a snapshot if no file or folder changed; without effect on streams and images
     #[arg(long)]
     pub(crate) skip_if_unchanged: bool,
 
@@ -195,5 +197,31 @@ fn parse_backup_group(text: &str) -> Result<GroupBy, String> {
     match super::forget::parse_group_by(text)? {
         GroupBy { series: true, .. } => Err("series are named after host, paths and tags".to_owned()),
         by => Ok(by),
+    }
+}
+
+impl BackupArgs {
+    /// The given options that have no effect, as they are written.
+    pub(super) fn without_effect(&self, global: &Global) -> Vec<String> {
+        let mut found = named(&[(self.read_concurrency.is_some(), "--read-concurrency")]);
+        if self.total_memory.is_some() {
+            found.extend(named(&[(global.memory.is_some(), "--memory"), (global.threads.is_some(), "--threads")]));
+        }
+        if self.image.image.is_some() || self.stdin || self.stdin_from_command {
+            found.extend(named(&[
+                (!self.exclude.is_empty(), "--exclude"),
+                (!self.iexclude.is_empty(), "--iexclude"),
+                (!self.exclude_file.is_empty(), "--exclude-file"),
+                (!self.iexclude_file.is_empty(), "--iexclude-file"),
+                (self.exclude_caches, "--exclude-caches"),
+                (!self.exclude_if_present.is_empty(), "--exclude-if-present"),
+                (self.exclude_larger_than.is_some(), "--exclude-larger-than"),
+                (self.one_file_system, "--one-file-system"),
+                (self.with_atime, "--with-atime"),
+                (self.no_scan, "--no-scan"),
+                (self.skip_if_unchanged, "--skip-if-unchanged"),
+            ]));
+        }
+        found
     }
 }

@@ -23,7 +23,8 @@ use super::{FilterArgs, Global};
 /// snapshots of several writers.
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// Snapshots of the other repository (latest, latest~2, or an id prefix)
+    /// Snapshots of the other repository (latest, latest~2, or an id prefix) [default: all that the
+    /// filters admit]
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
@@ -75,7 +76,8 @@ pub(crate) struct FromRepositoryArgs {
     #[arg(long, value_name = "FILE", group = "from_password")]
     pub(crate) from_key_file: Option<PathBuf>,
 
-    /// File that contains its password [env: LARDER_FROM_PASSWORD_FILE]
+    /// File that contains its password; the password of --repo is not tried [env:
+    /// LARDER_FROM_PASSWORD_FILE]
     #[arg(long, value_name = "FILE", group = "from_password")]
     pub(crate) from_password_file: Option<PathBuf>,
 

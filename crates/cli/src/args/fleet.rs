@@ -28,11 +28,12 @@ pub(crate) struct FleetArgs {
 pub(crate) enum FleetCommand {
     /// Back up the images of an inventory
     ///
-    /// The inventory is a TOML file with `[[image]]` for each image. It has a source, and if
-    /// wanted a name, a series, a host and a map of changes. A source is what
-    /// `larder backup --image` takes; patterns such as /images/*.raw name several files. An image
-    /// that fails leaves the others: they are saved, and the exit code is 3. At the end, a pass
-    /// adds the batch to the index, so that the next batch finds its data.
+    /// The inventory is a TOML file with a table `[[image]]` for each image: `source =
+    /// "/images/web.raw"`. A source is what `larder backup --image` takes; a pattern such as
+    /// /images/*.raw names several files. Further keys are `name`, `series`, `host`, and for maps
+    /// of changes `map` or `context`, and `since`. An image that fails leaves the others: they are
+    /// saved, and the exit code is 3. At the end, a pass adds the batch to the index, so that the
+    /// next batch finds its data.
     Run(Box<FleetRunArgs>),
     /// Show what a batch would take: rounds, hours, bytes, requests and money
     ///
@@ -63,7 +64,7 @@ pub(crate) enum FleetCommand {
     Retry(FleetRetryArgs),
     /// End a batch: images that have no snapshot yet get none
     Abort(FleetBatchArgs),
-    /// Remove what batches have left for their own tasks; snapshots do not need it
+    /// Delete temporary objects of batches that have ended
     Clean,
 }
 
@@ -82,8 +83,8 @@ pub(crate) struct FleetRunArgs {
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
 
-    /// Compare all that a map leaves out in every Nth snapshot, and samples in the others; 0:
-    /// samples only
+    /// In every Nth snapshot, compare everything outside the map with the stored data; in the
+    /// others, and with 0 in all, compare samples only
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) verify_every: u32,
 

@@ -189,7 +189,7 @@ pub(crate) struct UnpinArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct TagArgs {
-    /// Snapshots (latest, latest~2, or an id prefix)
+    /// Snapshots (latest, latest~2, or an id prefix) [default: all that the filters admit]
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 

@@ -66,7 +66,7 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Print only errors and results
+    /// Print only errors, and what was asked for, such as lists
     #[arg(short = 'q', long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
@@ -145,7 +145,8 @@ pub(crate) struct Global {
         value_name = "N",
         global = true,
         env = "LARDER_THREADS",
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = parse_threads
     )]
     pub(crate) threads: Option<NonZeroUsize>,
 
@@ -236,6 +237,11 @@ impl Global {
     pub(crate) fn compression(&self) -> Compression {
         self.compression.unwrap_or(Compression::DEFAULT)
     }
+}
+
+/// Reads a number of threads.
+fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    text.trim().parse().map_err(|_| "use a whole number, at least 1".to_owned())
 }
 
 /// Reads an amount of memory that suffices for every command.

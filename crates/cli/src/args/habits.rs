@@ -11,10 +11,15 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
     let mut found = cli.global.ignored.given();
     found.extend(match &cli.command {
         Command::Init(args) => named(&[(args.repository_version.is_some(), "--repository-version")]),
-        Command::Backup(args) => named(&[(args.read_concurrency.is_some(), "--read-concurrency")]),
+        Command::Backup(args) => args.without_effect(&cli.global),
+        Command::Ls(args) => named(&[(args.human_readable && !args.long, "--human-readable without --long")]),
+        Command::Restore(args) => named(&[(args.verify && args.dry_run, "--verify with --dry-run")]),
         Command::Check(args) => named(&[(args.with_cache, "--with-cache")]),
         Command::Stats(args) => named(&[(args.mode.is_some() && !is_restic, "--mode")]),
-        Command::Forget(args) => args.pass.ignored.given(),
+        Command::Forget(args) => {
+            let of_pass = if args.prune { Vec::new() } else { args.pass.given() };
+            of_pass.into_iter().map(|name| format!("{name} without --prune")).chain(args.pass.ignored.given()).collect()
+        }
         Command::Optimize(args) => args.pass.ignored.given(),
         _ => Vec::new(),
     });
@@ -22,11 +27,11 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
     found
 }
 
-/// `--verbose=N`, as restic has it, in the words of this program: N times `--verbose`.
+/// `--verbose=N` and `-v=N`, as restic has them, in the words of this program: N times `--verbose`.
 pub(crate) fn spell_levels(argv: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut is_over = false;
     let level = |word: &OsStr| {
-        let level = word.to_str()?.strip_prefix("--verbose=")?;
+        let level = ["--verbose=", "-v="].into_iter().find_map(|option| word.to_str()?.strip_prefix(option))?;
         level.parse::<usize>().ok().filter(|level| *level <= 3)
     };
     let words = argv.into_iter().flat_map(|word| {
@@ -68,6 +73,7 @@ mod tests {
         };
         assert_eq!(of("larder --verbose=2 ls"), "larder --verbose --verbose ls");
         assert_eq!(of("larder ls --verbose=0"), "larder ls");
+        assert_eq!(of("larder -v=1 ls"), "larder --verbose ls");
         assert_eq!(of("larder ls --verbose=9 --verbose=x"), "larder ls --verbose=9 --verbose=x");
         assert_eq!(of("larder backup -- --verbose=2"), "larder backup -- --verbose=2");
     }

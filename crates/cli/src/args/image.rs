@@ -42,8 +42,8 @@ pub(crate) struct ImageArgs {
     #[arg(long, value_name = "FOLDER", requires = "image", help_heading = "Disk images")]
     pub(crate) image_scratch: Option<PathBuf>,
 
-    /// Compare all that a map leaves out in every Nth backup, and samples in the others; 0: samples
-    /// only
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "image", help_heading = "Disk images")]
-    pub(crate) verify_every: u32,
+    /// In every Nth backup, compare everything outside the map with the stored data; in the others,
+    /// and with 0 in all, compare samples only [default: 10]
+    #[arg(long, value_name = "N", requires = "image", help_heading = "Disk images")]
+    pub(crate) verify_every: Option<u32>,
 }

@@ -31,6 +31,13 @@ pub(crate) struct FilterArgs {
     pub(crate) series: Vec<String>,
 }
 
+impl FilterArgs {
+    /// Whether all snapshots are admitted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.host.is_empty() && self.tag.is_empty() && self.path.is_empty() && self.series.is_empty()
+    }
+}
+
 /// List the snapshots.
 ///
 /// SIZE is the size of the restored files. ADDED is the size of new data, and STORED its compressed
@@ -50,7 +57,7 @@ pub(crate) struct SnapshotsArgs {
     #[arg(short = 'c', long)]
     pub(crate) compact: bool,
 
-    /// Do not compute FREE, which reads every manifest
+    /// Do not show FREE: computing it reads every manifest
     #[arg(long)]
     pub(crate) no_free: bool,
 
@@ -310,8 +317,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "PART", value_parser = parse_subset)]
     pub(crate) read_data_subset: Option<ReadData>,
 
-    /// Do not compare the index with snapshots and containers, which reads every container table
-    /// once more
+    /// Do not compare the index with snapshots and containers: the comparison reads every container
+    /// table once more
     ///
     /// The index is compared only if no snapshots are named.
     #[arg(long)]

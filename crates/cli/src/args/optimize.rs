@@ -10,7 +10,7 @@ use larder_gnode::reclaim::ReclaimOptions;
 use larder_lifecycle::arrange::ArrangeOptions;
 
 use super::Global;
-use super::ignored::IgnoredByPasses;
+use super::ignored::{IgnoredByPasses, named};
 use crate::{sizes, time};
 
 /// What a pass does.
@@ -55,10 +55,10 @@ pub(crate) struct PassArgs {
     #[arg(long, hide = true)]
     pub(crate) list_all: bool,
 
-    /// Retire containers, the worst first, until at most this share of the data is unused (5 or 5%;
-    /// 0 leaves none). This reads all recipes, and also rewrites newest snapshots, without a
-    /// budget; what a newest and an older snapshot both use stays. By default, a container is
-    /// retired if a fifth of it is unused
+    /// Retire containers until at most this share of the data is unused (5 or 5%; 0 leaves none).
+    /// This reads all recipes, has no budget, and also rewrites the newest snapshots. Data that
+    /// both a newest and an older snapshot use stays. By default, a container is retired if a fifth
+    /// of it is unused
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) max_unused: Option<f64>,
 
@@ -107,8 +107,9 @@ pub(crate) struct OptimizeArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Copy only what is worth its cost yet, and say why. A pass after every backup then costs
-    /// little; the newest snapshots may hold half as much again in between
+    /// Rewrite a snapshot only when that has become worth its cost, and say why. A pass after every
+    /// backup then costs little. Between rewrites, the containers of a newest snapshot may take up
+    /// to one and a half times its size
     #[arg(long, conflicts_with_all = ["task", "max_unused"])]
     pub(crate) auto: bool,
 
@@ -132,7 +133,8 @@ pub(crate) struct GnodeArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) poll: Duration,
 
-    /// Copy only what is worth its cost yet, and say why, as `larder optimize --auto` does
+    /// Rewrite a snapshot only when that has become worth its cost, as `larder optimize --auto`
+    /// does
     #[arg(long, conflicts_with_all = ["task", "max_unused"])]
     pub(crate) auto: bool,
 
@@ -147,6 +149,19 @@ pub(crate) struct GnodeArgs {
 }
 
 impl PassArgs {
+    /// The names of the options that were given, for those who have no pass. Defaults, and what a
+    /// variable says, do not count.
+    pub(super) fn given(&self) -> Vec<String> {
+        named(&[
+            (!self.task.is_empty(), "--task"),
+            (self.max_duration.is_some(), "--max-duration"),
+            (self.max_rewrite.is_some(), "--max-rewrite"),
+            (self.max_unused.is_some(), "--max-unused"),
+            (self.accept_state, "--accept-state"),
+            (self.own_index_only, "--own-index-only"),
+        ])
+    }
+
     /// The options of a round of maintenance.
     pub(crate) fn options(&self, global: &Global, dry_run: bool) -> MaintenanceOptions {
         let (defaults, compression) = (PassOptions::default(), global.compression());

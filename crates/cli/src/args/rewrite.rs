@@ -19,7 +19,7 @@ use crate::time;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct RewriteArgs {
-    /// Snapshots (latest, latest~2, or an id prefix)
+    /// Snapshots (latest, latest~2, or an id prefix) [default: all that the filters admit]
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
@@ -43,11 +43,12 @@ pub(crate) struct RewriteArgs {
     #[arg(long, value_name = "NAME", help_heading = "Snapshot metadata", group = "change")]
     pub(crate) new_host: Option<String>,
 
-    /// Record this time
+    /// Record this time; needs names or filters if there are several snapshots
     #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "Snapshot metadata", group = "change")]
     pub(crate) new_time: Option<u64>,
 
-    /// Put the new snapshots into this series
+    /// Put the new snapshots into this series; needs names or filters if there are several
+    /// snapshots
     #[arg(long, value_name = "NAME", help_heading = "Snapshot metadata", group = "change")]
     pub(crate) new_series: Option<String>,
 

@@ -9,11 +9,11 @@ use crate::sizes;
 /// Serve a folder for repositories to an SSH client.
 #[derive(Debug, Args)]
 pub(crate) struct ServeSftpArgs {
-    /// Folder that clients see as their root; it is made if it is missing
+    /// Folder that clients see as their root; it is made if it is missing, its parent is not
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
 
-    /// Clients delete nothing, and change nothing that is stored
+    /// Let clients delete nothing
     #[arg(long)]
     pub(crate) append_only: bool,
 

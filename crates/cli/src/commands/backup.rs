@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use self::image::Wanted;
 use self::input::Source;
+pub(super) use self::input::check;
 pub(super) use self::naming::default_series;
 use self::scan::Scan;
 use crate::app::App;

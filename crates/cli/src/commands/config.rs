@@ -1,5 +1,7 @@
 //! `larder config`: checks and shows the configuration file.
 
+mod as_run;
+
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -9,10 +11,13 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::args::{ConfigArgs, ConfigCommand, ShowConfigArgs};
-use crate::configured::{self, Definitions, Shape, check_all, chosen, layers, no_file, schema::schema, shape};
+use crate::configured::{self, Definitions, Shape, chosen, layers, no_file, schema::schema, shape};
+use crate::configured::{address_file, environment_file};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::sizes;
+
+pub(super) use as_run::{is_template, mistakes, no_repository};
 
 pub(super) fn run(app: &App, args: &ConfigArgs) -> Result<Exit, Failure> {
     let definitions = Definitions::new();
@@ -34,7 +39,8 @@ pub(super) fn of(app: &App) -> Result<&Arc<Config>, Failure> {
 
 fn check(app: &App, definitions: &Definitions) -> Result<Exit, Failure> {
     let config = of(app)?;
-    let mistakes = check_all(definitions, config);
+    let mistakes = mistakes(definitions, config);
+    warn_of_files(app, config);
     let Some((last, others)) = mistakes.split_last() else {
         if app.out.is_json() {
             let files: Vec<_> = config.files.iter().map(|file| file.display().to_string()).collect();
@@ -56,6 +62,20 @@ fn check(app: &App, definitions: &Definitions) -> Result<Exit, Failure> {
         app.out.item_error("", "config", mistake);
     }
     Err(Failure::usage(last))
+}
+
+/// Files that are read when they are needed. They are no mistakes of the configuration: a message
+/// that cannot be sent prevents no backup.
+fn warn_of_files(app: &App, config: &Config) {
+    let addresses = config.notify.iter().filter_map(|notify| {
+        let failure = address_file::read(&notify.url_file.as_ref()?.value).err()?;
+        Some(format!("{}: the notification {} cannot be sent: {}", notify.place, notify.name, failure.message))
+    });
+    let variables = config.repositories.iter().filter_map(|repository| {
+        let failure = environment_file::read(&repository.environment_file.as_ref()?.value).err()?;
+        Some(format!("{}: {}", repository.place, failure.message))
+    });
+    addresses.chain(variables).for_each(|warning| app.out.warn(&warning));
 }
 
 fn show(app: &App, definitions: &Definitions, args: &ShowConfigArgs) -> Result<Exit, Failure> {

@@ -31,9 +31,12 @@ use crate::output::{Meter, MeterKind};
 use crate::refs::{self, Versions, shown};
 
 pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
+    if args.latest == Some(0) {
+        return Err(Failure::usage("--latest is at least 1"));
+    }
     let other = source::source(app, args)?;
     let opened = app.open()?;
-    opened.repository.require(Roles::BACKUP, "to copy snapshots here")?;
+    opened.repository.require(Roles::BACKUP, "copying snapshots here")?;
     if args.delete {
         opened.repository.require(Roles::OPERATE, "--delete")?;
     }

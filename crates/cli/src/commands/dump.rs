@@ -66,7 +66,7 @@ fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> R
             if target.cancel.is_cancelled() {
                 return Err(Failure::new(Exit::Interrupted, "the dump was interrupted"));
             }
-            dumped?;
+            dumped.map_err(|failure| target.target.failure().unwrap_or(failure))?;
             target.target.finish()?;
         }
     }

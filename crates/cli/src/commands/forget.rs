@@ -8,7 +8,7 @@ use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_format::roles::Roles;
 use larder_gnode::exclusive_bytes::SharesBudget;
-use larder_gnode::forget::{Judged, JudgedGroup, Question, create_decided, decide};
+use larder_gnode::forget::{Judged, JudgedGroup, Question, create_decided, decide, pin_of};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
 use larder_job::JobContext;
 use larder_store::catalog::Version;
@@ -31,7 +31,7 @@ use crate::{sizes, time};
 pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let filter = FilterArgs::from(&args.filter);
     let opened = app.open()?;
-    opened.repository.require(Roles::OPERATE, "to forget a snapshot")?;
+    opened.repository.require(Roles::OPERATE, "forgetting a snapshot")?;
     let (versions, _) = Versions::load_tagged(app, &opened.repository, &filter)?;
     let policy = policy(app, args, &versions)?;
     let mut context = app.reading(opened.repository.clone());
@@ -40,6 +40,10 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     context.repository = context.repository.through(context.repository.store().without_cache());
     let chosen = if args.ids.is_empty() {
         refuse_without_rules(args, &policy)?;
+        if versions.admitted.is_empty() && !filter.is_empty() {
+            // A typing error would never be noticed otherwise.
+            app.out.warn(&versions.nothing_fits().message);
+        }
         by_policy(app, args, &versions, &policy, &context)?
     } else {
         if !policy.is_empty() {
@@ -50,7 +54,8 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
         by_name(app, args, &versions)?
     };
     let free = if args.dry_run { chosen.free(app, &context, &versions)? } else { None };
-    let mut refused = Refused::new();
+    // A policy keeps pinned snapshots; names may be those of some.
+    let mut refused = if args.dry_run && chosen.is_by_name { chosen.pinned(app, &context)? } else { Refused::new() };
     if app.out.is_json() {
         // The output reports the result, so the marks are made first.
         if !args.dry_run {
@@ -58,7 +63,7 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
         }
         chosen.write_json(app, args, free.as_deref(), &refused)?;
     } else {
-        chosen.show(app, args, free.as_deref())?;
+        chosen.show(app, args, free.as_deref(), &refused)?;
         if !args.dry_run {
             refused = chosen.apply(app, &context)?;
         }
@@ -75,6 +80,9 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// Advice about a pinned snapshot.
+const UNPIN: &str = "`larder unpin` lets it be forgotten";
+
 /// Versions that could not be forgotten, with the reasons.
 type Refused = BTreeMap<JobId, Failure>;
 
@@ -87,9 +95,18 @@ struct Selection {
     is_by_name: bool,
 }
 
+/// Whether the options say what to keep. A rule that keeps 0 snapshots says nothing.
+pub(super) fn has_rules(args: &ForgetArgs) -> bool {
+    !args.keep_id.is_empty() || !rules(args, Vec::new()).is_empty()
+}
+
 fn policy(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Policy, Failure> {
     let ids: Result<Vec<JobId>, Failure> = args.keep_id.iter().map(|text| Ok(versions.find(app, text)?.id())).collect();
-    Ok(Policy {
+    Ok(rules(args, ids?))
+}
+
+fn rules(args: &ForgetArgs, ids: Vec<JobId>) -> Policy {
+    Policy {
         last: args.keep_last.unwrap_or_default(),
         hourly: args.keep_hourly.unwrap_or_default(),
         daily: args.keep_daily.unwrap_or_default(),
@@ -103,15 +120,13 @@ fn policy(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Policy, F
         within_monthly: args.keep_within_monthly,
         within_yearly: args.keep_within_yearly,
         tags: args.keep_tag.iter().map(|tags| split_tags(tags)).filter(|tags| !tags.is_empty()).collect(),
-        ids: ids?,
+        ids,
         size: args.keep_size.map(ByteCount),
-    })
+    }
 }
 
 fn refuse_without_rules(args: &ForgetArgs, policy: &Policy) -> Result<(), Failure> {
-    let filter = FilterArgs::from(&args.filter);
-    let is_filtered =
-        !(filter.host.is_empty() && filter.tag.is_empty() && filter.path.is_empty() && filter.series.is_empty());
+    let is_filtered = !FilterArgs::from(&args.filter).is_empty();
     match (policy.is_empty(), args.unsafe_allow_remove_all, is_filtered) {
         (false, ..) | (true, true, true) => Ok(()),
         (true, true, false) => Err(Failure::usage("--unsafe-allow-remove-all needs --host, --tag, --path or --series")
@@ -196,7 +211,7 @@ impl Selection {
         app.out.json(&groups.collect::<Vec<_>>())
     }
 
-    fn show(&self, app: &App, args: &ForgetArgs, free: Option<&[u64]>) -> Result<(), Failure> {
+    fn show(&self, app: &App, args: &ForgetArgs, free: Option<&[u64]>, refused: &Refused) -> Result<(), Failure> {
         if !self.is_by_name {
             for group in &self.groups {
                 let (kept, gone): (Vec<_>, Vec<_>) = group.versions.iter().partition(|judged| judged.is_kept());
@@ -216,7 +231,10 @@ impl Selection {
                 || "what that frees cannot be known".to_owned(),
                 |free| format!("which frees {}", sizes::show(*free)),
             );
-            app.out.info(format!("{} would be forgotten, {free}", sizes::count(self.count(), "snapshot")))?;
+            app.out.info(format!(
+                "{} would be forgotten, {free}",
+                sizes::count(self.count() - refused.len() as u64, "snapshot")
+            ))?;
         }
         Ok(())
     }
@@ -238,6 +256,18 @@ impl Selection {
     fn count(&self) -> u64 {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
         (gone.count() + self.unreadable.len()) as u64
+    }
+
+    /// Those that are pinned, with the failures that a real run would have.
+    fn pinned(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
+        let pinned: BTreeMap<Pin, PinLine> = app.block_on(context.repository.pinned())?;
+        let named = self.groups.iter().flat_map(|group| &group.versions).map(|judged| pin_of(&judged.version));
+        let is_pinned = named.filter(|pin| pinned.get(pin).is_some_and(PinLine::forbids_forgetting));
+        let failure = |pin: Pin| {
+            Failure::new(Exit::Failed, format!("snapshot {} would not be forgotten: it is pinned", pin.job.short()))
+                .advise(UNPIN)
+        };
+        Ok(is_pinned.map(|pin| (pin.job, failure(pin))).collect())
     }
 
     /// Makes the marks. A failure of one does not stop the others.
@@ -269,7 +299,8 @@ impl Selection {
         let first = if refused.len() as u64 == self.count() { refused.pop_first() } else { None };
         let is_whole = refused.is_empty();
         for (id, failure) in refused {
-            app.out.item_error(&id.short(), "forget", &failure.message);
+            let advice = failure.advice.map_or_else(String::new, |advice| format!("; {advice}"));
+            app.out.item_error(&id.short(), "forget", &format!("{}{advice}", failure.message));
         }
         match first {
             Some((_, failure)) => Err(failure),

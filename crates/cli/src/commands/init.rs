@@ -7,11 +7,12 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::names;
 use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
 use larder_store::config::{find_config, read_config};
 use larder_store::repository::{SystemEntropy, random};
-use larder_store::{Repository, RepositoryError};
+use larder_store::{Location, Repository, RepositoryError};
 use serde_json::json;
 
 use crate::app::App;
@@ -21,10 +22,12 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::password::PasswordSource;
 use crate::sizes;
+use crate::text::safe;
 
 pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     let location = app.location()?;
     let store = app.store_at(&location)?;
+    expect_own_folder(app, &location)?;
     let (chunker, page_cuts) = match &args.from_repo {
         Some(from) => cuts_of(app, args, from)?,
         None => (chunker(args)?, !args.no_page_cuts),
@@ -67,6 +70,34 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
         })?;
     }
     Ok(Exit::Done)
+}
+
+/// Refuses a folder of other files: a repository between them is hard to get rid of. Refuses a name
+/// that the configuration does not have, too: it would be a folder here.
+fn expect_own_folder(app: &App, location: &Location) -> Result<(), Failure> {
+    let Location::Local(path) = location else { return Ok(()) };
+    if let Some(names) = app.like_a_name(location) {
+        let why = format!("the configuration has no repository {}; it has {names}", path.display());
+        return Err(Failure::usage(why).advise(format!("for a folder of this name, use -r ./{}", path.display())));
+    }
+    // What cannot be listed is for the storage to report.
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let is_foreign = |name: &OsString| !names::is_first_level(&name.to_string_lossy()) && !is_of_system(name);
+    match entries.into_iter().find(is_foreign) {
+        None => Ok(()),
+        Some(name) => {
+            let (shown, name) = (path.display(), safe(&name.to_string_lossy()));
+            let why = format!("{shown} has other files, such as {name}; no repository was created");
+            Err(Failure::usage(why)
+                .advise(format!("use a folder of its own, such as {}", path.join("larder").display())))
+        }
+    }
+}
+
+/// Whether an empty folder may have an entry: file systems and file servers make these.
+fn is_of_system(name: &OsString) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b".") || matches!(name, b"lost+found" | b"@eaDir" | b"#recycle" | b"System Volume Information")
 }
 
 /// How another repository cuts data.

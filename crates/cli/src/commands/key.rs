@@ -113,7 +113,7 @@ fn list(app: &App) -> Result<(), Failure> {
 fn add(app: &App, roles: Roles, domain: Option<&str>, file: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
     let location = app.location()?;
     let opened = app.open()?;
-    opened.repository.require(Roles::ALL, "to make a key")?;
+    opened.repository.require(Roles::ALL, "making a key")?;
     let mut fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
     // A key that may do everything belongs to no machine.
     let domain = match (domain, roles.holds(Roles::BACKUP) && !roles.is_all()) {
@@ -170,7 +170,7 @@ fn remove(app: &App, text: &str, close: Option<&str>) -> Result<(), Failure> {
 
 /// Closes the domain of a key, unless another key works in it.
 fn close_domain(app: &App, repository: &Repository, list: &KeyList, id: KeyId, reason: &str) -> Result<(), Failure> {
-    repository.require(Roles::OPERATE, "to close a domain")?;
+    repository.require(Roles::OPERATE, "closing a domain")?;
     let refuse = |message: String| Failure::new(Exit::Failed, message + "; nothing was changed");
     let Some(key) = list.keys.iter().find(|key| key.id == id && key.is_genuine) else {
         return Err(refuse(format!("{id} is no key of this repository, so it has no domain")));
@@ -251,8 +251,12 @@ fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
         None => app.out.raw(text_of(&sheet)?),
         Some(path) => {
             write_new(path, &sheet).map_err(|error| {
-                Failure::of(Exit::Failed, &error)
-                    .while_doing(&format!("cannot write the paper key to {}", path.display()))
+                let failure =
+                    Failure::of_file(&error).while_doing(&format!("cannot write the paper key to {}", path.display()));
+                match error.kind() {
+                    io::ErrorKind::AlreadyExists => failure.advise("nothing was changed; name another file"),
+                    _ => failure.advise("there is no paper key in it"),
+                }
             })?;
             app.out.info(format!("paper key written to {}; keep it apart from the repository", path.display()))
         }
@@ -314,8 +318,9 @@ fn read_paper(app: &App, path: Option<&Path>) -> Result<SecretBytes, Failure> {
             input.and_then(|input| SecretBytes::read(std::fs::File::from(input), PAPER_MAX))
         }
     };
+    let from = path.map_or_else(String::new, |path| format!(" from {}", path.display()));
     read.and_then(|text| without_comments(&text))
-        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot read the paper key"))
+        .map_err(|error| Failure::of(Exit::Failed, &error).while_doing(&format!("cannot read the paper key{from}")))
 }
 
 /// The lines that do not begin with `#`.

@@ -75,7 +75,12 @@ impl Address {
 
     /// Starts to listen.
     pub(in crate::commands) fn listen(self, server: &Server, tls: Option<&Path>) -> Result<Place, Failure> {
-        let failed = |error: std::io::Error| Failure::of(Exit::Failed, &error).while_doing("cannot listen");
+        let at = match &self {
+            Self::Private => "a private socket".to_owned(),
+            Self::Unix(socket) => socket.display().to_string(),
+            Self::Tcp(address) => address.to_string(),
+        };
+        let failed = |error: std::io::Error| Failure::of_file(&error).while_doing(&format!("cannot listen on {at}"));
         match self {
             Self::Private => {
                 let folder = private_folder()?;

@@ -14,13 +14,16 @@ use crate::failure::Failure;
 
 pub(super) fn run(app: &App, args: &ManArgs) -> Result<Exit, Failure> {
     let pages = pages();
-    let failed = |error: io::Error| Failure::of(Exit::Failed, &error).while_doing("cannot write the manual pages");
+    let failed = |error: io::Error| Failure::of_file(&error).while_doing("cannot write the manual pages");
     match &args.dir {
         None => {
             let main = pages.iter().find(|page| page.path.is_empty()).map_or(Ok(Vec::new()), Page::render);
             app.out.raw(&String::from_utf8_lossy(&main.map_err(failed)?))?;
         }
         Some(dir) => {
+            if dir.is_file() {
+                return Err(Failure::usage(format!("{} is not a folder", dir.display())));
+            }
             write_all(&pages, dir).map_err(failed)?;
             let count = crate::sizes::count(pages.len() as u64, "manual page");
             app.out.info(format!("{count} written to {}", dir.display()))?;

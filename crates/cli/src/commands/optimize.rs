@@ -51,7 +51,7 @@ pub(super) fn allowed(
     repository: &Repository,
     options: MaintenanceOptions,
 ) -> Result<MaintenanceOptions, Failure> {
-    let needs = repository.require(Roles::RESTORE, "to move chunks");
+    let needs = repository.require(Roles::RESTORE, "moving chunks");
     let Err(error) = needs else { return Ok(options) };
     let options = options.without_contents().ok_or(error)?;
     app.out.remark("this key reads no contents: nothing is moved, and only unused objects are deleted");

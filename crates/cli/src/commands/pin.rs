@@ -32,7 +32,7 @@ enum Change {
 
 fn change(app: &App, ids: &[String], filter: &FilterArgs, change: Change, reason: &str) -> Result<Exit, Failure> {
     let opened = app.open()?;
-    opened.repository.require(Roles::OPERATE, "to pin a snapshot")?;
+    opened.repository.require(Roles::OPERATE, "pinning a snapshot")?;
     let versions = Versions::load(app, &opened.repository, filter)?;
     let found = versions.find_all(app, ids)?;
     let context = app.reading(opened.repository);

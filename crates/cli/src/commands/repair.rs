@@ -43,5 +43,11 @@ fn read_data(args: &ReadDataArgs) -> ReadData {
     }
 }
 
-/// The limit of a repair that first checks the structure alone.
-const UNSEEN: &str = "without --read-data only what is missing, cut short or unreadable in its tables is found";
+/// What a repair that found no damage did not look at, for the end of its sentence.
+fn unseen(args: &ReadDataArgs) -> &'static str {
+    match read_data(args) {
+        ReadData::All => "",
+        ReadData::None => "; without --read-data only what is missing, cut short or unreadable in its tables is found",
+        _ => "; --read-data reads everything, and this was a part",
+    }
+}

@@ -27,7 +27,7 @@ use crate::machine;
 use crate::output::{Meter, MeterKind, safe, summary};
 use crate::patterns::Patterns;
 use crate::refs::{Versions, shown, split_tags};
-use crate::sizes;
+use crate::{sizes, time};
 
 /// When the contents of files that were left out are gone.
 const UNTIL: &str = "the contents that were left out leave the storage with the next `larder optimize --max-unused 0`, \
@@ -48,6 +48,9 @@ pub(super) fn run(app: &App, args: &RewriteArgs) -> Result<Exit, Failure> {
     if args.new_series.as_ref().is_some_and(String::is_empty) {
         return Err(Failure::usage("a series needs a name"));
     }
+    if args.new_host.as_ref().is_some_and(String::is_empty) {
+        return Err(Failure::usage("a host needs a name"));
+    }
     let options = ChangeOptions {
         excludes: Excludes { patterns: patterns.matchers()?, ..Excludes::default() },
         host: args.new_host.clone(),
@@ -59,11 +62,23 @@ pub(super) fn run(app: &App, args: &RewriteArgs) -> Result<Exit, Failure> {
         compression: app.compression(),
     };
     let opened = app.open()?;
-    opened.repository.require(Roles::OPERATE, "to rewrite snapshots")?;
+    opened.repository.require(Roles::OPERATE, "rewriting snapshots")?;
     let (versions, pins) = Versions::load_tagged(app, &opened.repository, &args.filter)?;
     let found = versions.find_all(app, &args.ids)?;
     if found.is_empty() {
         return Err(versions.nothing_fits());
+    }
+    let moves = [(args.new_time.is_some(), "--new-time"), (args.new_series.is_some(), "--new-series")];
+    if let Some((_, option)) = moves.iter().find(|(is_given, _)| *is_given)
+        && found.len() > 1
+        && args.ids.is_empty()
+        && args.filter.is_empty()
+    {
+        let why = format!(
+            "{option} would be that of all {}; nothing was rewritten",
+            sizes::count(found.len() as u64, "snapshot")
+        );
+        return Err(Failure::usage(why).advise("name the snapshots, or use --host, --tag, --path or --series"));
     }
     if args.forget
         && let Some(pinned) =
@@ -208,7 +223,7 @@ impl Rewriting<'_> {
         }
         for (version, changed) in &self.rewritten {
             let (id, series) = (version.id().short(), safe(&version.summary.series));
-            if let Some(outcome) = text_of(changed) {
+            if let Some(outcome) = text_of(self.args, changed) {
                 out.line(format!("snapshot {id} ({series}): {outcome}"))?;
             }
         }
@@ -220,8 +235,12 @@ impl Rewriting<'_> {
         if !self.forgotten.is_empty() {
             out.info(format!("forgot {}", sizes::count(self.forgotten.len() as u64, "snapshot")))?;
         }
+        let is_made = |(_, changed): &(Version, ChangedVersion)| {
+            matches!(changed.outcome, ChangeOutcome::Made(_) | ChangeOutcome::MadeBefore(_) | ChangeOutcome::Planned)
+        };
         match self.left_out().entries {
             0 => {}
+            _ if !self.rewritten.iter().any(is_made) => {}
             _ if self.args.dry_run => {}
             _ if self.args.forget && !self.failures.is_empty() => {
                 out.info("some old snapshots stay, and with them what was left out")?;
@@ -254,13 +273,23 @@ impl Rewriting<'_> {
     }
 }
 
-fn text_of(changed: &ChangedVersion) -> Option<String> {
+fn text_of(args: &RewriteArgs, changed: &ChangedVersion) -> Option<String> {
     let LeftOut { entries, bytes } = changed.left_out;
-    let (entries, bytes) = (sizes::count(entries, "item"), sizes::show(bytes));
+    let mut how = Vec::new();
+    if entries > 0 {
+        how.push(format!("without {} ({})", sizes::count(entries, "item"), sizes::show(bytes)));
+    }
+    how.extend(args.new_host.as_ref().map(|host| format!("host {}", safe(host))));
+    how.extend(args.new_time.map(|at| format!("time {}", time::show(at))));
+    how.extend(args.new_series.as_ref().map(|series| format!("series {}", safe(series))));
+    if !args.new_tag.is_empty() {
+        how.push(format!("more tags: {}", safe(&args.new_tag.join(","))));
+    }
+    let how = how.join(", ");
     Some(match changed.outcome {
-        ChangeOutcome::Made(new) => format!("rewritten as {}, without {entries} ({bytes})", new.short()),
+        ChangeOutcome::Made(new) => format!("rewritten as {}, {how}", new.short()),
         ChangeOutcome::MadeBefore(new) => format!("was rewritten as {} before", new.short()),
-        ChangeOutcome::Planned => format!("would be rewritten without {entries} ({bytes})"),
+        ChangeOutcome::Planned => format!("would be rewritten: {how}"),
         ChangeOutcome::NothingLeft => "nothing of it would be left; `larder forget` removes it".to_owned(),
         // It is an error, or needs no word.
         ChangeOutcome::Unusable(_) | ChangeOutcome::Same => return None,

@@ -26,7 +26,7 @@ use larder_profile::lock::{Attempt, Holder, Locked, RunLock};
 use super::config;
 use crate::app::App;
 use crate::args::RunArgs;
-use crate::configured::{self, Definitions, check_all, repositories};
+use crate::configured::{self, Definitions, repositories};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -54,10 +54,18 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
         failure
     };
     let mistake = app.configured.mistake.clone();
-    if let Some(mistake) = mistake.or_else(|| check_all(&definitions, config).into_iter().next()) {
+    if let Some(mistake) = mistake.or_else(|| config::mistakes(&definitions, config).into_iter().next()) {
         return Err(told(Failure::usage(mistake).advise("`larder config check` shows all mistakes")));
     }
-    let chosen = chosen(app, args, config, &before, now_ms)?;
+    if config.profiles.is_empty() && (args.all || args.due) {
+        // Perhaps the file was cut: a success would hide that nothing is backed up any more.
+        let failure = Failure::usage(format!("{} has no profiles, so nothing was backed up", files(config)));
+        return Err(told(failure.advise("add [profiles.NAME]")));
+    }
+    let mut chosen = chosen(app, args, config, &before, now_ms)?;
+    if args.all {
+        chosen.retain(|profile| !config::is_template(&definitions, config, profile));
+    }
     for profile in &chosen {
         // A wrong --repo is a wrong command, and no mistake of the file.
         let is_typed = app.configured.repository.is_some() || app.global.repo.is_some();
@@ -86,7 +94,7 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
         profiles.retain(|profile| is_due(profile, &before, now_ms, &zone));
     }
     if profiles.is_empty() {
-        app.out.info(if args.due { "no profile is due" } else { "the configuration has no profiles" })?;
+        app.out.info("no profile is due")?;
     }
     let mut runner = Runner::new(app, config, &definitions, args.dry_run, &journal, &before);
     let exit = runner.run(&profiles);
@@ -95,6 +103,11 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
     }
     drop(locks);
     exit
+}
+
+/// The configuration files, for messages.
+fn files(config: &Config) -> String {
+    config.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// A file that cannot be written is no reason to call a backup failed.
@@ -117,7 +130,7 @@ fn folder(app: &App) -> Result<PathBuf, Failure> {
     let made =
         std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).recursive(true).create(&folder);
     made.map_err(|error| {
-        Failure::of(Exit::Failed, &error).while_doing(&format!("cannot create the folder {}", folder.display()))
+        Failure::of_file(&error).while_doing(&format!("cannot create the folder {}", folder.display()))
     })?;
     Ok(folder)
 }
@@ -198,7 +211,7 @@ fn has_repository(app: &App, config: &Config, profile: &Profile) -> Result<(), F
         _ if !all.is_empty() => return Ok(()),
         _ => {}
     }
-    let why = format!("{}: the profile {} names no repository", profile.place, profile.name);
+    let why = format!("{}: {}", profile.place, config::no_repository(profile));
     Err(Failure::usage(why).advise("add repositories = [\"NAME\"]"))
 }
 
@@ -207,7 +220,7 @@ fn lock(app: &App, folder: &std::path::Path, profile: &Profile, wait: Option<Dur
     let started = Instant::now();
     loop {
         let attempt = RunLock::take(folder, Locked::Profile(&profile.name), SystemClock.now_ms()).map_err(|error| {
-            Failure::of(Exit::Failed, &error).while_doing(&format!("cannot lock the profile {}", profile.name))
+            Failure::of_file(&error).while_doing(&format!("cannot lock the profile {}", profile.name))
         })?;
         match attempt {
             Attempt::Locked(lock) => return Ok(lock),

@@ -12,7 +12,7 @@ use larder_profile::config::{Config, Profile};
 use super::config;
 use crate::app::App;
 use crate::args::{InstallArgs, RemoveArgs, ScheduleArgs, ScheduleCommand, StarterName, WhereArgs};
-use crate::configured::{self, Definitions, check_all, chosen as chosen_options, layers, repositories};
+use crate::configured::{self, Definitions, chosen as chosen_options, layers, repositories};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::safe;
@@ -41,7 +41,7 @@ fn starter(place: &WhereArgs) -> StarterName {
 
 fn install(app: &App, args: &InstallArgs) -> Result<(), Failure> {
     let config = config::of(app)?;
-    if let Some(mistake) = check_all(&Definitions::new(), config).into_iter().next() {
+    if let Some(mistake) = config::mistakes(&Definitions::new(), config).into_iter().next() {
         return Err(Failure::usage(mistake).advise("`larder config check` shows all mistakes"));
     }
     let profiles = chosen(config, &args.profiles)?;
@@ -100,7 +100,8 @@ fn asks_nobody(config: &Config, profile: &Profile) -> Result<(), Failure> {
             chosen_options(&definitions, &layers(config, Some(profile), Some(repository)), &["backup".to_owned()]);
         let has_secret =
             chosen.is_ok_and(|chosen| chosen.iter().any(|option| SECRETS.contains(&option.arg.get_id().as_str())));
-        if !has_secret {
+        // A credential that asks is reported below.
+        if !has_secret && config.credential_of(repository).is_none() {
             let why = format!(
                 "{}: the repository {} has no credential, and runs of the profile {} on schedule cannot ask for a password",
                 repository.place, repository.name, profile.name

@@ -35,7 +35,7 @@ pub(super) fn run(app: &App, args: &SeriesArgs) -> Result<Exit, Failure> {
 
 fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
-    opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to convert a series")?;
+    opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "converting a series")?;
     let mut meter = Meter::start(MeterKind::Repair, &app.out);
     let repository = of_domain(app, &opened.repository, args.domain.as_deref())?;
     let context = app.context(repository, meter.progress());
@@ -305,7 +305,7 @@ fn list(app: &App) -> Result<(), Failure> {
             app.out.table(table)?;
         }
         let Settings { layout, holes_percent, arrange_every } = Settings::of(&SeriesSettings::default(), &default);
-        let arranged = format!("holes up to {holes_percent} %, arranged after every {arrange_every}");
+        let arranged = format!("holes up to {holes_percent} %, arranged after every {}", snapshots(arrange_every));
         app.out.info(format!("new series: layout {layout}, {arranged}"))?;
     }
     versions.warn_of_damage(app);
@@ -403,7 +403,7 @@ fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
         return Err(Failure::usage("no setting was given").advise("use --layout"));
     }
     let opened = app.open()?;
-    opened.repository.require(Roles::OPERATE, "to change settings")?;
+    opened.repository.require(Roles::OPERATE, "changing settings")?;
     let repository = &of_domain(app, &opened.repository, args.domain.as_deref())?;
     let series = args.which.series.as_deref();
     if series == Some("") {
@@ -424,10 +424,18 @@ fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
     let what = [
         set.layout.map(|layout| format!("layout {layout}")),
         set.holes_percent.map(|percent| format!("holes up to {percent} %")),
-        set.arrange_every.map(|versions| format!("arranged after every {versions}")),
+        set.arrange_every.map(|versions| format!("arranged after every {}", snapshots(versions))),
     ];
     let what: Vec<String> = what.into_iter().flatten().collect();
     let of =
         series.map_or_else(|| "all series without settings".to_owned(), |series| format!("series {}", safe(series)));
     app.out.info(format!("set for {of}: {}", what.join(", ")))
+}
+
+/// `snapshot` or `3 snapshots`, after "every".
+fn snapshots(count: impl Into<u64>) -> String {
+    match count.into() {
+        1 => "snapshot".to_owned(),
+        count => sizes::count(count, "snapshot"),
+    }
 }

@@ -22,8 +22,11 @@ pub(super) fn run(app: &App, args: &TagArgs) -> Result<Exit, Failure> {
         false => TagChange::Set(all(&args.set)),
         true => TagChange::AddRemove { add: all(&args.add), remove: all(&args.remove) },
     };
+    if change == (TagChange::AddRemove { add: Vec::new(), remove: Vec::new() }) {
+        return Err(Failure::usage("no tag was given").advise("--set '' removes all tags"));
+    }
     let opened = app.open()?;
-    opened.repository.require(Roles::OPERATE, "to tag a snapshot")?;
+    opened.repository.require(Roles::OPERATE, "tagging a snapshot")?;
     let (versions, _) = Versions::load_tagged(app, &opened.repository, &args.filter)?;
     let found = versions.find_all(app, &args.ids)?;
     if found.is_empty() {

@@ -23,9 +23,9 @@ const OF_THE_FILE: [&str; 3] = ["run", "schedule", "config"];
 /// Verbs whose `latest` means the newest snapshot of the profile.
 const FILTERED: [&str; 8] = ["snapshots", "ls", "find", "diff", "restore", "dump", "mount", "forget"];
 
-/// Options that say what a backup reads, in the place of `sources`.
-const INPUTS: [&str; 6] =
-    ["paths", "stdin", "stdin_from_command", "files_from", "files_from_verbatim", "files_from_raw"];
+/// Options that say what a backup reads, instead of `sources`.
+const INPUTS: [&str; 7] =
+    ["paths", "stdin", "stdin_from_command", "files_from", "files_from_verbatim", "files_from_raw", "image"];
 
 /// A command line as it was typed.
 pub(crate) struct Typed {
@@ -317,6 +317,14 @@ pub(super) fn sources(profile: &Profile, is_command: bool) -> Result<Vec<OsStrin
     }
 }
 
+/// Whether a profile says what to back up. One that others inherit from need not.
+pub(crate) fn has_input(definitions: &Definitions, config: &Config, profile: &Profile) -> bool {
+    let layers = layers(config, Some(profile), None);
+    let chosen = chosen(definitions, &layers, &["backup".to_owned()]);
+    let is_input = |it: &Chosen<'_>| INPUTS.contains(&it.arg.get_id().as_str()) && !it.arguments.is_empty();
+    !profile.sources.is_empty() || chosen.is_ok_and(|chosen| chosen.iter().any(is_input))
+}
+
 /// A command of `larder run`: a verb with the options of the file and `more`.
 pub(crate) fn step(
     definitions: &Definitions,
@@ -325,6 +333,19 @@ pub(crate) fn step(
     verb: &str,
     more: &[OsString],
 ) -> Result<(Cli, Configured), Failure> {
+    let mut cli = command_line(definitions, config, wanted, verb, more)?;
+    let configured = wanted.configured(config, &mut cli.global)?;
+    Ok((cli, configured))
+}
+
+/// The command line of [`step`].
+pub(crate) fn command_line(
+    definitions: &Definitions,
+    config: &Config,
+    wanted: Wanted<'_>,
+    verb: &str,
+    more: &[OsString],
+) -> Result<Cli, Failure> {
     let line = ["larder".into(), verb.into()].into_iter().chain(more.iter().cloned());
     let line: Vec<OsString> = line.collect();
     let refused = |error: clap::Error| {
@@ -335,9 +356,7 @@ pub(crate) fn step(
     let typed = Typed::of(definitions, &matches, &line);
     let arguments = arguments(definitions, config, &wanted, &typed, &[]);
     let arguments = arguments.map_err(|error| Failure::usage(error.to_string()))?;
-    let mut cli = strict(&arguments).map_err(refused)?;
-    let configured = wanted.configured(config, &mut cli.global)?;
-    Ok((cli, configured))
+    strict(&arguments).map_err(refused)
 }
 
 /// The options for all verbs that were typed, as arguments for the steps of a run.

@@ -16,6 +16,13 @@ use crate::args;
 const NEVER: [&str; 8] =
     ["help", "version", "config", "profile", "repo", "repository-file", "password-fd", "total-memory"];
 
+/// Options of verbs that are typed only, with the reason. A run that has one of them saves nothing,
+/// or nothing that a policy can judge, and succeeds.
+const TYPED_ONLY: [(&str, &str); 2] = [
+    ("dry-run", "every run would change nothing, and report success"),
+    ("time", "every snapshot would have the same time, and a policy would keep one of them"),
+];
+
 /// The definitions of all verbs.
 pub(crate) struct Definitions {
     larder: Command,
@@ -87,6 +94,11 @@ impl Definitions {
         self.options(verb).find(is_called)
     }
 
+    /// Why an option is typed only; `None` if the file can have it.
+    pub(super) fn why_typed_only(key: &str) -> Option<&'static str> {
+        TYPED_ONLY.iter().find(|(long, _)| *long == key).map(|(_, why)| *why)
+    }
+
     /// Whether all tables and options of the configuration exist. Values are checked when they are
     /// used, and by `larder config check`.
     pub(crate) fn check_names(&self, config: &Config) -> Result<(), ConfigError> {
@@ -114,6 +126,10 @@ impl Definitions {
                 return Err(ConfigError::at(&of_verb.place, why));
             }
             for entry in &of_verb.entries {
+                if let Some(why) = Self::why_typed_only(&entry.key) {
+                    let why = format!("[{}] cannot have {}: {why}", of_verb.table, entry.key);
+                    return Err(ConfigError::at(&entry.place, why));
+                }
                 if self.option(&of_verb.verb, &entry.key).is_none() {
                     return Err(self.unknown(&of_verb.verb, &of_verb.table, &entry.key, entry, &[]));
                 }

@@ -91,7 +91,8 @@ fn top_verbs(definitions: &Definitions) -> impl Iterator<Item = &str> {
 /// The options of a verb and of those below it. `more` are further keys of verbs.
 fn options(definitions: &Definitions, verb: &[String], more: &[(&str, &str, Value)]) -> Map<String, Value> {
     let mut properties = Map::new();
-    for arg in definitions.options(verb) {
+    let is_of_file = |arg: &&Arg| arg.get_long().is_some_and(|long| Definitions::why_typed_only(long).is_none());
+    for arg in definitions.options(verb).filter(is_of_file) {
         properties.insert(arg.get_long().unwrap_or_default().to_owned(), property(arg));
     }
     for below in definitions.verb(verb).into_iter().flat_map(Command::get_subcommands) {

@@ -10,6 +10,7 @@ mod store;
 mod volume;
 
 use std::error::Error;
+use std::io;
 
 use crate::exit::Exit;
 
@@ -38,6 +39,12 @@ impl Failure {
     /// A failure with the message of an error and its sources.
     pub(crate) fn of(exit: impl Into<Exit>, error: &(dyn Error + 'static)) -> Self {
         Self::new(exit, chain(error))
+    }
+
+    /// A failure of a local file: a full disk has a code of its own.
+    pub(crate) fn of_file(error: &io::Error) -> Self {
+        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        Self::of(if is_full { Exit::Full } else { Exit::Failed }, error)
     }
 
     /// Adds advice.

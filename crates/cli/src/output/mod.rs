@@ -321,10 +321,7 @@ impl Write for StdoutBytes<'_> {
 pub(crate) fn output_failed(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(Exit::OutputClosed, "nobody reads the output"),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Failure::of(Exit::Full, &error).while_doing("cannot write to standard output")
-        }
-        _ => Failure::of(Exit::Failed, &error).while_doing("cannot write to standard output"),
+        _ => Failure::of_file(&error).while_doing("cannot write to standard output"),
     }
 }
 

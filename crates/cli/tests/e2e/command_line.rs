@@ -189,6 +189,68 @@ fn a_full_disk_behind_standard_output_is_16() {
     crate::support::Ran::from(child.wait_with_output().expect("it ends"))
         .code(16)
         .says("cannot write to standard output");
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let child = play.command(["--help"]).stdout(full).stderr(Stdio::piped()).spawn().expect("starts");
+    crate::support::Ran::from(child.wait_with_output().expect("it ends")).code(16);
+    let play = Play::with_repository();
+    play.write("source/a", "one");
+    play.backup(["source"]);
+    let place = format!("latest:{}", play.path("source/a").display());
+    play.larder(["dump", &place, "--target", "/dev/full"]).code(16).says("cannot write to /dev/full");
+}
+
+/// A file without the key must not pass for one that has it, and not be in the way of the next try.
+#[test]
+fn a_key_that_cannot_be_written_leaves_no_file() {
+    let play = Play::with_repository();
+    std::fs::create_dir(play.path("tiny")).expect("made");
+    let larder = env!("CARGO_BIN_EXE_larder");
+    let script = format!(
+        "mount -t tmpfs -o size=4k none tiny && head -c 4096 /dev/zero > tiny/x && \
+         {larder} key export --output tiny/key; code=$?; test ! -e tiny/key || code=99; exit $code"
+    );
+    let mut command = play.command_of(std::path::Path::new("unshare"), ["--mount", "sh", "-c", &script]);
+    let ran = crate::support::run(&mut command);
+    if !rustix::process::geteuid().is_root() || ran.stderr.contains("unshare") || ran.stderr.contains("mount:") {
+        return;
+    }
+    ran.code(16).says("cannot write the paper key to tiny/key");
+    play.write("taken", "");
+    play.larder(["key", "export", "--output", "taken"]).code(1).says("name another file");
+}
+
+#[test]
+fn what_others_type_is_understood_or_refused_with_a_reason() {
+    let play = Play::with_repository();
+    play.write("source/a", "one");
+    play.write("map", "0 1\n");
+    play.larder(["-v=1", "snapshots"]).ok();
+    play.larder(["serve"]).code(2).says("larder serve-sftp");
+    play.larder(["create", "::monday", "source"]).code(2).says("snapshots have no names").in_two_lines();
+    play.larder(["create", "repository::monday", "source"]).code(2).says("snapshots have no names");
+    play.larder(["backup", "source", "--changed-map", "map"]).code(2).says("--changed-map needs --image");
+    play.larder(["backup", "source", "--host", ""]).code(2).says("a host needs a name");
+    assert_eq!(play.larder(["snapshots", "--json"]).ok().json(), serde_json::json!([]));
+    play.write("names/x::y", "a file of this name is one");
+    play.larder(["backup", "names/x::y"]).ok();
+    play.larder(["tag", "--add", ""]).code(2).says("no tag was given");
+    play.larder(["--threads", "0", "snapshots"]).code(2).says("at least 1");
+    let ran = crate::support::run(play.command(["snapshots"]).env("LARDER_MEMORY", "foo"));
+    ran.code(2).says("the variable LARDER_MEMORY");
+    play.larder(["snapshots", "--limit-upload=-5"]).code(2).says("is not a size");
+}
+
+#[test]
+fn options_without_effect_are_named() {
+    let play = Play::with_repository();
+    play.write("source/a", "one");
+    let stream = ["backup", "--stdin", "-e", "x", "-x", "--skip-if-unchanged"];
+    let ran = play.larder_with_stdin(stream, b"one").ok();
+    ran.says("without effect here: --exclude, --one-file-system, --skip-if-unchanged");
+    play.larder(["backup", "--read-special", "source"]).ok().says("without effect here: --read-special");
+    play.larder(["ls", "latest", "--human-readable"]).ok().says("--human-readable without --long");
+    let ran = play.larder(["backup", "source"]).ok();
+    assert!(!ran.stderr.contains("without effect"), "{}", ran.stderr);
 }
 
 #[test]

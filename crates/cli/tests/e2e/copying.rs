@@ -181,6 +181,10 @@ fn what_cannot_be_copied_is_said() {
     let second = Second::of(&play);
     run(second.command(["copy"]).env_remove("LARDER_FROM_REPOSITORY")).code(2).says("--from-repo");
     run(second.command(["copy"]).env("LARDER_FROM_PASSWORD", "wrong")).code(12).says("the repository to copy from");
+    // The password of the own repository does not help, nor does advice about it.
+    run(second.command(["copy"]).env_remove("LARDER_FROM_PASSWORD")).code(12).says("use --from-password-file");
+    second.larder(["copy", "--from-repo", "/none"]).code(10).says("check --from-repo").in_two_lines();
+    second.larder(["copy", "--latest", "0"]).code(2).says("at least 1");
     let text = play.path("text");
     std::fs::write(&text, PASSWORD).expect("written");
     let from = ["copy", "--from-repo", "repository", "--from-password-file", "text", "-n"];

@@ -172,7 +172,7 @@ fn inventories_and_series_without_a_meaning_are_refused() {
     };
     refused("", 2, "names no image");
     refused("[[image]]\nsource = \"a.raw\"\n[[image]]\nsource = \"a.raw\"\n", 2, "two images have");
-    refused("[[image]]\nsource = \"*.img\"\n", 2, "names no file");
+    refused("[[image]]\nsource = \"*.img\"\n", 2, "matches no file");
     refused("[[image]]\nsource = \"a.raw\"\nseries = \"larder:fleet\"\n", 2, "belong to the program");
     refused("[[image]]\nsource = \"qemu:disk\"\n", 2, "image");
     play.larder(["fleet", "run", "absent.toml"]).code(2).says("cannot read absent.toml");

@@ -165,6 +165,13 @@ fn pinned_snapshots_stay() {
     assert_eq!(groups[0]["reasons"][0]["matches"], serde_json::json!(["pinned"]));
     let ran = play.larder(["forget", &ids[0]]).code(1).says("is pinned").says("audit");
     ran.says("larder unpin").in_two_lines();
+    // A dry run says what the real one would refuse.
+    play.larder(["forget", &ids[0], "-n"]).code(1).says("is pinned").says("larder unpin").in_two_lines();
+    let ran = play.larder(["forget", &ids[0], &ids[4], "-n"]).code(3).says("is pinned; `larder unpin`");
+    assert!(ran.text().contains("1 snapshot would be forgotten"), "{}", ran.text());
+    play.larder(["forget", "--series", "nosuch", "--keep-last", "1"]).ok().says("no snapshot fits --series nosuch");
+    let unused = ["forget", "--keep-last", "9", "-n", "--max-unused", "5"];
+    play.larder(unused).ok().says("without effect here: --max-unused without --prune");
     assert_eq!(left(&play), [&*ids[0], &ids[2], &ids[4]]);
     play.larder(["unpin", &ids[0]]).ok();
     play.larder(["forget", &ids[0]]).ok();

@@ -5,6 +5,7 @@ mod backing_up;
 mod closed_domain;
 mod collecting;
 mod command_line;
+mod configuring;
 mod copying;
 mod damaged;
 mod drilling;

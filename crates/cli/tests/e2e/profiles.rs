@@ -109,11 +109,12 @@ fn repositories_and_profiles_have_names() {
 
 #[test]
 fn flags_of_the_file_can_be_turned_off() {
-    let it = simple("[profiles.home.backup]\ndry-run = true\nexclude-caches = true\n");
+    let it = simple("[profiles.home.backup]\nskip-if-unchanged = true\nexclude-caches = true\n");
     it.larder(&["-P", "home", "backup"]).ok();
-    assert_eq!(it.larder(&["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(0));
-    it.larder(&["-P", "home", "backup", "--dry-run=false", "--exclude-caches=true"]).ok();
+    it.larder(&["-P", "home", "backup"]).ok();
     assert_eq!(it.larder(&["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(1));
+    it.larder(&["-P", "home", "backup", "--skip-if-unchanged=false", "--exclude-caches=true"]).ok();
+    assert_eq!(it.larder(&["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(2));
     it.larder(&["-P", "home", "backup", "--exclude=false", "--no-such=false"]).code(2);
 }
 
@@ -158,7 +159,7 @@ fn mistakes_of_the_configuration_are_named() {
         assert!(ran.stderr.contains(says), "{says:?} is not in {}", ran.stderr);
     }
     // Two profiles in one series would forget snapshots of each other.
-    let two = "[profiles.home.backup]\nseries = \"testhost:two\"\n[profiles.two]\nrepositories = [\"nas\"]\n";
+    let two = "[profiles.home.backup]\nseries = \"testhost:two\"\n[profiles.two]\nsources = [\"@/source\"]\nrepositories = [\"nas\"]\n";
     it.rewrite(&format!("{SIMPLE}{two}"));
     it.larder(&["config", "check"]).ok();
     let two = format!("{two}[profiles.two.forget]\nkeep-last = 1\n");
@@ -300,13 +301,16 @@ fn a_failing_hook_stops_the_profile() {
     let ran = it.larder(&["run", "home", "--json"]).code(1);
     let run_summary = summary(&ran);
     assert_eq!(run_summary["steps"].as_array().map(Vec::len), Some(1), "{run_summary}");
-    assert_eq!(it.text("failed"), "hook \"echo\" ended with code 7\n");
-    it.larder(&["run", "home"]).code(1).says("hook \"echo\" ended with code 7").says("no disk");
+    assert_eq!(it.text("failed"), "profile home: the before hook \"echo\" ended with code 7\n");
+    it.larder(&["run", "home"])
+        .code(1)
+        .says("profile home: the before hook \"echo\" ended with code 7")
+        .says("no disk");
     assert_eq!(it.larder(&["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(0));
     // A warning stops nothing.
     let hook = "[profiles.home.hooks]\nbefore = { run = \"exit 7\", on-error = \"warn\" }\n";
     it.rewrite(&format!("{SIMPLE}{hook}"));
-    it.larder(&["run", "home"]).ok().says("warning: hook \"exit\" ended with code 7");
+    it.larder(&["run", "home"]).ok().says("hook \"exit\" ended with code 7");
     // One that hangs is stopped.
     let hook = "[profiles.home.hooks]\nafter = { run = [\"sleep\", \"1000\"], timeout = \"1s\" }\n";
     it.rewrite(&format!("{SIMPLE}{hook}"));

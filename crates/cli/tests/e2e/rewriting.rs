@@ -236,3 +236,28 @@ fn rewriting_gives_no_trust_and_needs_an_operator() {
     roles.run("all", &["check", "--read-data"]).ok();
     roles.run("all", &["restore", listed[0]["id"].as_str().expect("an id"), "--target", "back"]).ok();
 }
+
+/// One time for all snapshots would leave one of them to the next policy.
+#[test]
+fn all_snapshots_get_no_common_time_by_accident() {
+    let play = Play::with_repository();
+    play.write("source/a", "content");
+    let first = play.backup(["source", "--series", "s"]);
+    play.backup(["source", "--series", "s"]);
+    let objects = play.objects();
+    let at = ["rewrite", "--new-time", "2020-02-03 04:05:06", "--forget"];
+    play.larder(at)
+        .code(2)
+        .says("--new-time would be that of all 2 snapshots")
+        .says("name the snapshots")
+        .in_two_lines();
+    play.larder(["rewrite", "--new-series", "x"]).code(2).says("--new-series would be that of all 2 snapshots");
+    play.larder(["rewrite", "--new-host", ""]).code(2).says("a host needs a name");
+    assert_eq!(play.objects(), objects);
+    let text = play.larder(["rewrite", "--new-time", "2020-02-03 04:05:06", &first]).ok().text();
+    assert!(text.contains(", time 2020-02-03 04:05:06") && !text.contains("without 0"), "{text}");
+    play.larder(["rewrite", "--new-series", "x", "--series", "s"]).ok();
+    // Nothing is said about what was left out if nothing was rewritten.
+    let text = play.larder(["rewrite", "--exclude", "*", &first]).ok().text();
+    assert!(text.contains("nothing of it would be left") && !text.contains("the old snapshots still have"), "{text}");
+}

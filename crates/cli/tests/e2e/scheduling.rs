@@ -6,7 +6,7 @@ use crate::profiles::{Configured, SIMPLE};
 use crate::support::schema;
 
 const SCHEDULED: &str = "schedule = [\"daily 02:30\", \"Sun 12:00\"]\nrandom-delay = \"30m\"\nrelax = [\"LockPersonality\"]\n\
-                         [profiles.other]\nsources = [\"/tmp\"]\nschedule = \"every 6h\"\n[profiles.by-hand]\n";
+                         [profiles.other]\nsources = [\"/tmp\"]\nschedule = \"every 6h\"\n[profiles.by-hand]\nsources = [\"/tmp\"]\n";
 
 fn scheduled() -> Configured {
     Configured::new(&format!("{SIMPLE}{SCHEDULED}"))

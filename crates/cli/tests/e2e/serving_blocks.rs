@@ -323,7 +323,7 @@ fn what_cannot_be_served_is_refused_with_names() {
     refused(&tcp(&file, &["nowhere"]), 2).says("unix:/PATH or HOST:PORT");
     refused(&tcp(&file, &["127.0.0.1:0", "--tls", "absent"]), 1).says("ca-cert.pem");
     let no_folder = play.path("no/such/folder.sock").display().to_string();
-    refused(&tcp(&file, &[&format!("unix:{no_folder}")]), 1).says("cannot listen");
+    refused(&tcp(&file, &[&format!("unix:{no_folder}")]), 1).says("cannot listen on /");
     refused(&tcp(&file, &[&format!("unix:{}", play.path("src/a").display())]), 1).says("no socket");
     let mut command = play.command(["serve-block", &id, &file, "--mount-file", "mnt"]);
     run(command.env("PATH", "/nonexistent")).code(1).says("nbdfuse, which is not installed").in_two_lines();

@@ -102,6 +102,11 @@ fn a_quota_is_a_full_disk() {
     }
     served.play.write("source/noise", noise);
     served.larder(&["backup", "source"]).code(16);
+    let other = served.play.larder_with_stdin(["serve-sftp", "served"], b"no packets");
+    other.code(2).says("nothing on standard input spoke SFTP");
+    served.play.larder(["serve-sftp", "none/below"]).code(2).says("there is no folder none");
+    // Also if nothing can be written at all.
+    Served::with("--max-size 1KiB").larder(&["init", "--insecure-kdf"]).code(16).says("the space of this folder");
     served.larder(&["check", "--read-data"]).ok();
     served.larder(&["restore", "latest", "--target", "back"]).ok();
 }

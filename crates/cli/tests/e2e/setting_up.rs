@@ -213,3 +213,23 @@ fn storage_that_cannot_be_reached_is_15() {
     command.env("HOME", play.path("home"));
     crate::support::run(&mut command).code(15).says("no credentials").in_two_lines();
 }
+
+/// A repository between other files is hard to get rid of.
+#[test]
+fn a_folder_of_other_files_gets_no_repository() {
+    let play = Play::new();
+    play.write("full/mine", "precious");
+    let init = |place: &str| play.larder(["init", "--insecure-kdf", "-r", place]);
+    init("full").code(2).says("has other files, such as mine").says("full/larder").in_two_lines();
+    assert_eq!(std::fs::read_dir(play.path("full")).expect("a folder").count(), 1);
+    init("full/larder").ok();
+    // What file systems make, and an earlier attempt that was interrupted, is not in the way.
+    for name in ["new/lost+found/x", "new/.hidden", "new/keys/.x"] {
+        play.write(name, "");
+    }
+    init("new").ok();
+    play.write("file", "no folder");
+    for args in [["snapshots", "-r", "file"], ["init", "-r", "file"]] {
+        play.larder(args).code(10).says("it is not a folder").in_two_lines();
+    }
+}

@@ -35,7 +35,7 @@ fn paper_check(number: usize, bytes: &[u8]) -> [u8; 3] {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PaperError {
     /// Not the right number of lines.
-    #[error("a paper key has 6 lines; {found} were given")]
+    #[error("a paper key has 6 lines, and this has {found}")]
     Lines {
         /// How many there were.
         found: usize,

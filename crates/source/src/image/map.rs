@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
@@ -95,16 +95,20 @@ fn lines(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
     let mut line = String::new();
     for number in 1.. {
         line.clear();
-        if file.by_ref().take(LINE_MAX).read_line(&mut line)? == 0 {
-            break;
-        }
         let wrong = |why: &dyn fmt::Display| Wrong::text(format_args!("line {number}: {why}"));
+        match file.by_ref().take(LINE_MAX).read_line(&mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(wrong(&"it is no text")),
+            Err(error) => return Err(error.into()),
+        }
         let text = line.trim();
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
         let row = if text.starts_with('{') {
-            serde_json::from_str(text).map_err(|error| wrong(&error))?
+            serde_json::from_str(text)
+                .map_err(|_| wrong(&"it is no object of JSON with whole numbers as offset and length"))?
         } else {
             row(text).ok_or_else(|| wrong(&"it is neither OFFSET LENGTH nor an object of JSON"))?
         };
@@ -247,7 +251,7 @@ mod tests {
             ("18446744073709551615 2", "line 1: a range ends beyond"),
             ("since a\nsince b\n", "line 2: it has neither"),
             ("{\"offset\":1}", "line 1: it has neither"),
-            ("{\"offset\":1,", "line 1: EOF"),
+            ("{\"offset\":1,", "line 1: it is no object of JSON"),
             ("[{\"offset\":1}]", "no length"),
             ("[{\"offset\":4,\"length\":1},{\"offset\":1,\"length\":1}]", "have to rise"),
             ("[] []", "trailing"),

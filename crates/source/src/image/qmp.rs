@@ -58,7 +58,12 @@ impl Qmp {
     /// long; `stops` ends it.
     pub(super) fn connect(socket: &Path, stops: &Stops) -> Result<Self, ImageError> {
         let what = format!("QEMU at {}", socket.display());
-        let failed = |error: io::Error| ImageError::Tool { program: what.clone(), why: error.to_string() };
+        let failed = |error: io::Error| {
+            // QEMU is asked for, and none of its tools.
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            let why = if is_missing { "there is no such socket".to_owned() } else { error.to_string() };
+            ImageError::Tool { program: what.clone(), why }
+        };
         let stream = UnixStream::connect(socket).map_err(failed)?;
         stream.set_read_timeout(Some(TICK)).map_err(failed)?;
         stream.set_write_timeout(Some(ANSWER_MAX)).map_err(failed)?;

@@ -1,7 +1,9 @@
 //! One HTTP request that is no part of a store, such as a message about a backup. It goes through
 //! the client that stores use: the same authorities, proxies and TLS.
 
-use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
+use std::error::Error;
+
+use object_store::client::{HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, ReqwestConnector};
 use object_store::{ClientOptions, HeaderValue};
 
 use super::{Environment, roots};
@@ -35,6 +37,24 @@ pub async fn post(message: &Post, env: &Environment) -> Result<u16, String> {
         let value = HeaderValue::from_str(value).map_err(|_| format!("the header {name} has a line end"))?;
         request.headers_mut().insert(*name, value);
     }
-    let answer = client.execute(request).await.map_err(|error| format!("{:?}", error.kind()).to_lowercase())?;
+    let answer = client.execute(request).await.map_err(|error| words(&error))?;
     Ok(answer.status().as_u16())
+}
+
+/// Why a request failed. The texts of the libraries may have the address, which is a secret; that
+/// of the system has not.
+fn words(error: &HttpError) -> String {
+    let what = match error.kind() {
+        HttpErrorKind::Connect => "it cannot be connected to",
+        HttpErrorKind::Timeout => "it does not answer",
+        _ => "the request failed",
+    };
+    let mut next: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(error) = next {
+        if let Some(code) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
+            return format!("{what}: {}", std::io::Error::from_raw_os_error(code));
+        }
+        next = error.source();
+    }
+    what.to_owned()
 }

@@ -38,6 +38,18 @@ const FOLDER_RETRIES: u64 = 50;
 /// Seconds after which a staging file was surely left by a crash.
 const STALE: u64 = 24 * 3600;
 
+/// A failure with the state of the server's disk, if that is the reason.
+async fn explained(sftp: &Sftp, connection: &Connection, failure: Failure, bytes: u64, name: &str) -> Failure {
+    let problem = match failure.is_vague() && !failure.says_full() {
+        true => sftp.disk_problem(connection, bytes).await,
+        false => failure.says_full().then_some(StoreErrorKind::Full),
+    };
+    match problem {
+        Some(kind) => failure.disk(kind, name),
+        None => failure,
+    }
+}
+
 /// Creates the object, durably, unless its name is taken.
 pub(super) async fn create(sftp: &Sftp, connection: &Connection, call: &Call, bytes: &Bytes) -> Result<(), Failure> {
     let name = &*call.name;
@@ -49,21 +61,17 @@ pub(super) async fn create(sftp: &Sftp, connection: &Connection, call: &Call, by
     // see that it does.
     let look = async { if call.is_probe { Ok(None) } else { kind_of(sftp, connection, name).await } };
     let (taken, staged) = futures::join!(look, Staged::open(sftp, connection));
-    let staged = staged?;
+    let staged = match staged {
+        Ok(staged) => staged,
+        Err(failure) => return Err(explained(sftp, connection, failure, bytes.len() as u64, name).await),
+    };
     let mut created = match taken {
         Ok(Some(_)) => Err(Failure::taken(name)),
         _ => staged.publish(sftp, connection, call, bytes).await,
     };
     // Before the file under way is removed, which would make room.
     if let Err(failure) = created {
-        let problem = match failure.is_vague() && !failure.says_full() {
-            true => sftp.disk_problem(connection, bytes.len() as u64).await,
-            false => failure.says_full().then_some(StoreErrorKind::Full),
-        };
-        created = Err(match problem {
-            Some(kind) => failure.disk(kind, name),
-            None => failure,
-        });
+        created = Err(explained(sftp, connection, failure, bytes.len() as u64, name).await);
     }
     // Both names lead to one file, so this never removes the object.
     let closed = connection.ask(connection.session.close(staged.handle)).await;

@@ -27,6 +27,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::refs::{self, Versions, clean_path};
 
+/// Without `--verify-every`.
+const VERIFY_EVERY: u32 = 10;
+
 /// Hex digits of a series in the names of its bitmaps.
 const TAG_LEN: usize = 12;
 /// The name of an export without a name, in the snapshot.
@@ -142,7 +145,7 @@ pub(super) fn run(
     })?;
     let no_map = no_map.filter(|_| !args.force);
     let changes = if args.force { Vec::new() } else { changes };
-    let trust = MapTrust::Checked(NonZeroU32::new(args.image.verify_every));
+    let trust = MapTrust::Checked(NonZeroU32::new(args.image.verify_every.unwrap_or(VERIFY_EVERY)));
     let input = Input::Image(ImageInput { path, image, extents, changes, trust });
     let performed = perform(app, repository, input, None, options);
     if let Some(ending) = ending {

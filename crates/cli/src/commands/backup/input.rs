@@ -48,7 +48,30 @@ pub(super) struct Source {
 }
 
 /// Refuses invalid options before anything is opened.
-pub(super) fn check(args: &BackupArgs) -> Result<(), Failure> {
+pub(in crate::commands) fn check(args: &BackupArgs) -> Result<(), Failure> {
+    if let Some(archive) = args.paths.iter().find(|path| is_archive_of_borg(path)) {
+        let why = format!("\"{}\" is no path: snapshots have no names", archive.display());
+        return Err(Failure::usage(why).advise(
+            "name only what to back up; -r names the repository, and --series and --tag tell snapshots apart",
+        ));
+    }
+    if args.series.as_ref().is_some_and(String::is_empty) {
+        return Err(Failure::usage("a series needs a name"));
+    }
+    if args.host.as_ref().is_some_and(String::is_empty) {
+        return Err(Failure::usage("a host needs a name"));
+    }
+    typed_patterns(args).matchers()?;
+    let of_images = [
+        (args.image.changed_map.is_some(), "--changed-map"),
+        (args.image.changed_context.is_some(), "--changed-context"),
+        (args.image.changed_since.is_some(), "--changed-since"),
+        (args.image.image_scratch.is_some(), "--image-scratch"),
+        (args.image.verify_every.is_some(), "--verify-every"),
+    ];
+    if let Some((_, option)) = of_images.iter().find(|(is_given, _)| *is_given && args.image.image.is_none()) {
+        return Err(Failure::usage(format!("{option} needs --image")));
+    }
     let lists = args.files_from.len() + args.files_from_verbatim.len() + args.files_from_raw.len();
     let is_stream = args.stdin || args.stdin_from_command;
     if is_stream && lists > 0 {
@@ -78,6 +101,19 @@ pub(super) fn check(args: &BackupArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a path is what Borg calls an archive: `REPOSITORY::NAME`, or `::NAME`.
+fn is_archive_of_borg(path: &OsStr) -> bool {
+    let bytes = path.as_bytes();
+    let Some(at) = bytes.windows(2).position(|pair| pair == b"::") else { return false };
+    let repository = Path::new(OsStr::from_bytes(&bytes[..at]));
+    (at == 0 || repository.is_dir()) && std::fs::symlink_metadata(path).is_err()
+}
+
+/// The patterns of the command line. Those of files are read when they are needed.
+fn typed_patterns(args: &BackupArgs) -> Patterns<'_> {
+    Patterns { exact: &args.exclude, any_case: &args.iexclude, exact_files: &[], any_case_files: &[] }
+}
+
 /// Opens the input.
 pub(super) fn open(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
     if args.stdin {
@@ -87,10 +123,11 @@ pub(super) fn open(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
     if args.stdin_from_command {
         return command(app, args);
     }
-    if args.read_special
-        && let Some(source) = device(args)?
-    {
-        return Ok(source);
+    if args.read_special {
+        match device(args)? {
+            Some(source) => return Ok(source),
+            None => app.out.aside("without effect here: --read-special; no path is a block device or a FIFO"),
+        }
     }
     tree(app, args)
 }
@@ -102,7 +139,7 @@ fn stream_path(args: &BackupArgs) -> Result<Vec<u8>, Failure> {
     if is_valid_path(&path) && !name.ends_with(b"/") {
         Ok(path)
     } else {
-        Err(Failure::usage(format!("{} is not a name for a file", PathText(name))))
+        Err(Failure::usage(format!("\"{}\" is not a name for a file", PathText(name))))
     }
 }
 
@@ -228,8 +265,9 @@ fn tree(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
         };
         Walk::new(roots.clone(), options)
     };
-    if let Some(repository) = repository_inside(app, &roots)? {
-        app.out.remark(&format!("{} is the repository itself and left out", absolute(&repository)));
+    for Inside { path, name } in repositories_inside(app, &roots)? {
+        let what = name.map_or_else(|| "the repository itself".to_owned(), |name| format!("the repository {name}"));
+        app.out.remark(&format!("{} is {what} and left out", absolute(&path)));
     }
     let is_wanted = app.out.shows_progress() && !args.no_scan;
     let scan = if is_wanted { Some(walk(excludes(app, args, &roots)?)) } else { None };
@@ -245,35 +283,48 @@ fn listed(app: &App, list: &Path, format: ListFormat, base: &[u8]) -> Result<Vec
 }
 
 fn excludes(app: &App, args: &BackupArgs, roots: &Roots) -> Result<Excludes, Failure> {
-    let patterns = Patterns {
-        exact: &args.exclude,
-        any_case: &args.iexclude,
-        exact_files: &args.exclude_file,
-        any_case_files: &args.iexclude_file,
-    };
+    let files =
+        Patterns { exact_files: &args.exclude_file, any_case_files: &args.iexclude_file, ..typed_patterns(args) };
     let mut excludes =
-        Excludes { patterns: patterns.matchers()?, larger_than: args.exclude_larger_than, ..Excludes::default() };
+        Excludes { patterns: files.matchers()?, larger_than: args.exclude_larger_than, ..Excludes::default() };
     if args.exclude_caches {
         excludes.tags.push(TagFile::cache_directory());
     }
     for tag in &args.exclude_if_present {
         excludes.tags.push(TagFile::parse(tag.as_bytes())?);
     }
-    if let Some(repository) = repository_inside(app, roots)? {
-        excludes.patterns.push(PathMatcher::new([literally(&repository)], Case::Sensitive)?);
+    for repository in repositories_inside(app, roots)? {
+        excludes.patterns.push(PathMatcher::new([literally(&repository.path)], Case::Sensitive)?);
     }
     Ok(excludes)
 }
 
-/// The repository's own folder, if it is inside the input. A backup of itself would never have a
-/// useful end.
-fn repository_inside(app: &App, roots: &Roots) -> Result<Option<Vec<u8>>, Failure> {
-    let Location::Local(path) = app.location()? else { return Ok(None) };
-    let Ok(real) = path.canonicalize() else { return Ok(None) };
-    let real = real.into_os_string().into_vec();
-    let is_inside = |root: &Vec<u8>| {
-        let root = if root == b"/" { &b""[..] } else { root };
-        real.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
-    };
-    Ok(roots.paths().iter().any(is_inside).then_some(real))
+/// A folder of a repository inside the input.
+struct Inside {
+    path: Vec<u8>,
+    /// Its name in the configuration; `None`: it is the one that the backup is for.
+    name: Option<String>,
+}
+
+/// The folders of this repository and of those in the configuration, as far as they are inside the
+/// input. A backup of itself would never have a useful end, and two repositories that contain each
+/// other grow with each run. A repository that is named as an input is one.
+fn repositories_inside(app: &App, roots: &Roots) -> Result<Vec<Inside>, Failure> {
+    let own = (app.location()?, None);
+    let configured = app.configured.config.iter().flat_map(|config| &config.repositories);
+    let others = configured.filter_map(|other| Some((other.location.value.parse().ok()?, Some(other.name.clone()))));
+    let mut inside: Vec<Inside> = Vec::new();
+    for (location, name) in [own].into_iter().chain(others) {
+        let Location::Local(path) = location else { continue };
+        let Ok(real) = path.canonicalize() else { continue };
+        let path = real.into_os_string().into_vec();
+        let is_inside = |root: &Vec<u8>| {
+            let root = if root == b"/" { &b""[..] } else { root };
+            path.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        if roots.paths().iter().any(is_inside) && inside.iter().all(|known| known.path != path) {
+            inside.push(Inside { path, name });
+        }
+    }
+    Ok(inside)
 }

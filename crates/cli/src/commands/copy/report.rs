@@ -96,7 +96,10 @@ impl Copying<'_> {
         if !forgotten.is_empty() {
             let verb = if is_dry { "would forget" } else { "forgot" };
             let count = sizes::count(forgotten.len() as u64, "snapshot");
-            out.info(format!("{verb} {count} of which the originals are gone"))?;
+            out.info(format!(
+                "{verb} {count}, because the {} gone",
+                if forgotten.len() == 1 { "original is" } else { "originals are" }
+            ))?;
         }
         for (id, kept) in kept {
             let id = id.short();

@@ -38,7 +38,7 @@ impl<'a> Images<'a> {
                 changed_context: listed.context.clone(),
                 changed_since: listed.since.clone().map(OsString::from),
                 image_scratch: scratch.cloned(),
-                verify_every,
+                verify_every: Some(verify_every),
             };
             let of_image = |failure: Failure| failure.while_doing(&format!("image {}", safe(&listed.name)));
             let wanted = Wanted::of(&args).map_err(of_image)?;

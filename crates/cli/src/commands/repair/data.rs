@@ -7,7 +7,7 @@ use larder_rewrite::repair::{HealOptions, HealOutcome, HealReport, HealedVersion
 use larder_source::{Roots, Walk, WalkOptions};
 use serde_json::{Map, Value, json};
 
-use super::{UNSEEN, read_data};
+use super::{read_data, unseen};
 use crate::app::App;
 use crate::args::RepairDataArgs;
 use crate::environment;
@@ -27,7 +27,7 @@ pub(super) fn run(app: &App, args: &RepairDataArgs) -> Result<Exit, Failure> {
         }
     }
     let repository = app.open()?.repository;
-    repository.require(Roles::OPERATE.and(Roles::RESTORE), "to repair data")?;
+    repository.require(Roles::OPERATE.and(Roles::RESTORE), "repairing data")?;
     let options = HealOptions {
         read_data: read_data(&args.read),
         versions: Vec::new(),
@@ -65,7 +65,7 @@ fn print(app: &App, args: &RepairDataArgs, report: &HealReport) -> Result<(), Fa
     }
     let looked_at = sizes::count(report.check.versions, "snapshot");
     if report.versions.is_empty() {
-        return out.info(format!("{looked_at}, none of them damaged; {UNSEEN}"));
+        return out.info(format!("{looked_at}, none of them damaged{}", unseen(&args.read)));
     }
     let lost = sizes::count(report.lost, "lost chunk");
     let found = format!("{} of {lost} found, {}", report.found, sizes::show(report.found_bytes));

@@ -18,7 +18,7 @@ const SHOWN: usize = 20;
 
 pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
-    repository.require(Roles::OPERATE, "to repair the index")?;
+    repository.require(Roles::OPERATE, "repairing the index")?;
     let cancel = app.interrupts.job_begins();
     let (number, check) = app.block_on(compare(&app.maintaining(&repository, &cancel)))?;
     let IndexCheck { versions, not_ingested, containers, chunks, different_chunks, count, ref disagreements, .. } =
@@ -51,7 +51,7 @@ pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
 
 pub(super) fn rebuild_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
-    repository.require(Roles::OPERATE, "to repair the index")?;
+    repository.require(Roles::OPERATE, "repairing the index")?;
     let cancel = app.interrupts.job_begins();
     let context = app.maintaining(&repository, &cancel);
     let rebuilt = app.block_on(rebuild_until_won(&context))?;

@@ -12,7 +12,7 @@ use larder_store::catalog::Version;
 use larder_store::forget_marks::OwnedVersion;
 use serde_json::{Map, Value, json};
 
-use super::{UNSEEN, read_data};
+use super::{read_data, unseen};
 use crate::app::App;
 use crate::args::RepairSnapshotsArgs;
 use crate::environment;
@@ -25,7 +25,7 @@ use crate::sizes;
 
 pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
-    opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "to repair snapshots")?;
+    opened.repository.require(Roles::OPERATE.and(Roles::RESTORE), "repairing snapshots")?;
     let (versions, _) = Versions::load_tagged(app, &opened.repository, &args.filter)?;
     let filter = &args.filter;
     let is_everything = args.ids.is_empty()
@@ -114,7 +114,7 @@ fn print(app: &App, args: &RepairSnapshotsArgs, report: &SalvageReport, forgot: 
     }
     let of = report.check.versions;
     match report.versions.len() as u64 {
-        0 => app.out.info(format!("{}, none of them damaged; {UNSEEN}", sizes::count(of, "snapshot")))?,
+        0 => app.out.info(format!("{}, none of them damaged{}", sizes::count(of, "snapshot"), unseen(&args.read)))?,
         damaged => app.out.info(format!("{damaged} of {} damaged", sizes::count(of, "snapshot")))?,
     }
     if forgot > 0 {

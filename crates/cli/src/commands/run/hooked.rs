@@ -76,20 +76,21 @@ impl Runner<'_> {
         let is_cancelled = || event == "before" && self.app.interrupts.is_cancelled();
         let ended = run(hook, &told.variables(event), &summary, &is_cancelled);
         let name = hook.program.name();
+        let shown = format!("profile {}: the {event} hook \"{name}\"", told.profile);
         if ended.result.is_err() || self.app.out.verbose() > 0 {
             let lines = ended.output.lines().map(|line| format!("{name}: {}", crate::text::safe(line)));
             lines.for_each(|line| self.app.out.remark(&line));
         }
         let Err(error) = ended.result else { return Ok(()) };
         let why = match error {
-            HookError::NotStarted(why) => format!("hook \"{name}\" cannot be started: {why}"),
-            HookError::Code(code) => format!("hook \"{name}\" ended with code {code}"),
-            HookError::Signal(signal) => format!("hook \"{name}\" was ended by signal {signal}"),
+            HookError::NotStarted(why) => format!("{shown} cannot be started: {why}"),
+            HookError::Code(code) => format!("{shown} ended with code {code}"),
+            HookError::Signal(signal) => format!("{shown} was ended by signal {signal}"),
             HookError::TimedOut => {
-                format!("hook \"{name}\" did not end within {} and was stopped", duration::show(hook.timeout))
+                format!("{shown} did not end within {} and was stopped", duration::show(hook.timeout))
             }
             HookError::Interrupted => {
-                return Err(Failure::new(Exit::Interrupted, format!("hook \"{name}\" was interrupted")));
+                return Err(Failure::new(Exit::Interrupted, format!("{shown} was interrupted")));
             }
         };
         match hook.on_error {

@@ -3,8 +3,6 @@
 //! A message that cannot be sent is a warning, and never changes the exit code. Addresses are
 //! secrets: they are in files, and no message shows them.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
 
 use larder_job::{Clock, SystemClock};
@@ -15,8 +13,8 @@ use serde_json::Value;
 
 use super::hooked::Told;
 use super::runner::Runner;
+use crate::configured::address_file;
 use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::output::json_line;
 
 /// Bytes of a summary that services take.
@@ -84,7 +82,7 @@ impl Runner<'_> {
             return self.hook(hook, event.name(), &told).map_err(|failure| failure.message);
         }
         let Some(file) = &notify.url_file else { return Ok(()) };
-        let url = address(&file.value).map_err(|failure| failure.message)?;
+        let url = address_file::read(&file.value).map_err(|failure| failure.message)?;
         self.send(&message(notify.kind, &url, event, profiles, &body, exit))
     }
 
@@ -111,21 +109,6 @@ impl Runner<'_> {
             attempt += 1;
         }
     }
-}
-
-/// The address in a file. Others may not read it.
-fn address(path: &Path) -> Result<String, Failure> {
-    let shown = path.display();
-    let failed = |error: std::io::Error| Failure::of(Exit::Failed, &error).while_doing(&format!("cannot read {shown}"));
-    let metadata = std::fs::metadata(path).map_err(failed)?;
-    if metadata.mode() & 0o077 != 0 {
-        return Err(Failure::usage(format!("{shown} can be read by others (mode {:04o})", metadata.mode() & 0o7777)));
-    }
-    let text = std::fs::read_to_string(path).map_err(failed)?;
-    let url = text.trim();
-    let is_address = url.starts_with("https://") || url.starts_with("http://");
-    let is_one = is_address && !url.contains(char::is_whitespace);
-    is_one.then(|| url.to_owned()).ok_or_else(|| Failure::usage(format!("{shown} has no address in one line")))
 }
 
 /// A message in the form that a service wants.

@@ -1,6 +1,7 @@
 //! `--mount-file`: the device as a file of this machine, by `nbdfuse`.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -50,6 +51,8 @@ impl Mounted {
         let folder = std::path::absolute(folder).map_err(failed)?;
         let mut command = Command::new("nbdfuse");
         command.arg("--readonly").arg(&folder).arg(uri).stdin(Stdio::null()).stdout(Stdio::null());
+        // Ctrl-C on the terminal is for this program, which then unmounts.
+        command.process_group(0);
         let child = command.spawn().map_err(failed)?;
         let file = folder.join(FILE);
         let mut mounted = Self { folder, file, child, out: out.clone() };

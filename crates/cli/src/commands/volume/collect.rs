@@ -17,6 +17,8 @@ pub(super) fn run(app: &App, args: &VolumeCollectArgs) -> Result<Exit, Failure> 
     let number = |name: &str| value[name].as_u64().unwrap_or_default();
     let containers = sizes::count(number("containers"), "container");
     let (freed, copied) = (sizes::show(number("bytes_freed")), sizes::show(number("bytes_copied")));
-    app.out.info(format!("freed {containers} ({freed}); kept {copied} of them"))?;
+    let kept =
+        if number("containers") == 0 { String::new() } else { format!("; moved {copied} of their data elsewhere") };
+    app.out.info(format!("freed {containers} ({freed}){kept}"))?;
     Ok(Exit::Done)
 }

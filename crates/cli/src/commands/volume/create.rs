@@ -14,6 +14,9 @@ pub(super) fn run(app: &App, args: &VolumeCreateArgs) -> Result<Exit, Failure> {
     if let Some(from) = &args.from.from {
         return from::create(app, &folder, &name, from, &args.from);
     }
+    if args.from.copy || !args.from.filter.is_empty() {
+        return Err(Failure::usage("--copy, --host, --tag, --path and --series need --from"));
+    }
     let request = match (&args.clone, args.size) {
         (Some(of), _) => Request::Clone { name: name.clone(), of: of.clone() },
         (None, Some(size)) => Request::Create { name: name.clone(), size },

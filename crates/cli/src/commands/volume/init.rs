@@ -33,6 +33,10 @@ pub(super) fn run(app: &App, args: &VolumeInitArgs) -> Result<Exit, Failure> {
     // Before the folder is made: the repository may be out of reach.
     let like = args.like.as_deref().map(|location| like(app, location)).transpose()?;
     // Checked first, so that users do not choose a password in vain.
+    let shown = args.store.display();
+    if args.store.exists() && !args.store.is_dir() {
+        return Err(Failure::usage(format!("{shown} is not a folder")));
+    }
     let disk = RealDisk::create(&args.store)?;
     let source = password_source(app, &args.password);
     let password = match like {
@@ -44,7 +48,10 @@ pub(super) fn run(app: &App, args: &VolumeInitArgs) -> Result<Exit, Failure> {
     let now_ms = SystemClock.now_ms();
     let new = NewStore { slots: SLOTS, slot_bytes, now_ms, cost, like, ..NewStore::default() };
     let new = NewStore { chunker: chunker(args.chunks, new.chunker), ..new };
-    let config = Store::create(&disk, &SystemEntropy, &password, &new)?;
+    let config = Store::create(&disk, &SystemEntropy, &password, &new).map_err(|error| {
+        let failure = Failure::from(error).while_doing(&format!("cannot create a volume store in {shown}"));
+        failure.advise(format!("remove what is in {shown} before the next try"))
+    })?;
     let (id, store) = (config.repository.to_string(), args.store.display().to_string());
     if app.out.is_json() {
         app.out.json(&json!({"message_type": "volume_initialized", "id": id, "store": store}))?;

@@ -44,10 +44,23 @@ pub(super) fn volumes(answer: Value) -> Result<Vec<Listed>, Failure> {
         .map_err(|error| Failure::new(Exit::Failed, format!("the server of the store answers something else: {error}")))
 }
 
+/// The answer with the content from outside as an object. A server sends it as a text.
+fn with_objects(mut answer: Value) -> Value {
+    for volume in answer.as_array_mut().into_iter().flatten() {
+        let parent = volume.get("parent").and_then(Value::as_str);
+        let object =
+            parent.filter(|text| Below::parse(text).is_some()).and_then(|text| serde_json::from_str(text).ok());
+        if let Some(object) = object {
+            volume["parent"] = object;
+        }
+    }
+    answer
+}
+
 pub(super) fn run(app: &App, args: &VolumeListArgs) -> Result<Exit, Failure> {
     let value = ask(app, &args.store, &args.password, &Request::List)?;
     if app.out.is_json() {
-        app.out.json(&value)?;
+        app.out.json(&with_objects(value))?;
         return Ok(Exit::Done);
     }
     let volumes = volumes(value)?;

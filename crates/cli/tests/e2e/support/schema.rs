@@ -41,7 +41,9 @@ fn obeys(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
             return Err(format!("{at} is {value}, not of type {types:?}"));
         }
     }
-    for required in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
+    // A value of another kind has no fields.
+    let required = schema.get("required").and_then(Value::as_array).filter(|_| value.is_object());
+    for required in required.into_iter().flatten() {
         let field = required.as_str().unwrap_or_default();
         if value.get(field).is_none() {
             return Err(format!("{at}.{field} is missing"));
