@@ -33,7 +33,7 @@ pub fn run(
     let result = begun.and_then(|planned| {
         let Planned { id, plan, newest, index } = planned;
         let newest = sharable(newest);
-        let hosts_here = plan.hosts.len();
+        let hosts_here = begin::hosts_at_once(&plan.hosts);
         let batch = Batch::new(context, options, id, plan, KnownIndex::new(index), newest, None, hosts_here)?;
         context.progress.expect(images.len() as u64, 0);
         Ok(all(&batch, images, sources))

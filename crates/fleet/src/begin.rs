@@ -1,6 +1,6 @@
 //! The beginning of a batch: its lease, and then its plan.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 
 use larder_format::fleet::{FleetPlan, PlannedHost, PlannedImage, SharedWork};
@@ -73,6 +73,13 @@ pub(crate) fn begin(
     Ok((keeper, planned))
 }
 
+/// The hosts of the round that has the most.
+pub(crate) fn hosts_at_once<'a>(hosts: impl IntoIterator<Item = &'a PlannedHost>) -> usize {
+    let mut of_round: HashMap<u32, usize> = HashMap::new();
+    hosts.into_iter().for_each(|host| *of_round.entry(host.round.unwrap_or(0)).or_default() += 1);
+    of_round.into_values().max().unwrap_or(0)
+}
+
 /// Adds images, hosts and partitions to a plan. Images of any host are groups: what one process
 /// reads.
 fn of(
@@ -86,11 +93,13 @@ fn of(
     let mut hosts: Vec<PlannedHost> = Vec::new();
     let mut planned = Vec::new();
     for image in images {
-        let host = match hosts.iter().position(|host| host.name == image.host) {
+        let host = match hosts.iter().position(|host| host.name == image.host && host.round.unwrap_or(0) == image.round)
+        {
             Some(host) => host,
             None => {
                 let is_any = image.is_any.then_some(true);
-                hosts.push(PlannedHost { name: image.host.clone(), store: new_job()?, is_any });
+                let round = Some(image.round).filter(|round| *round > 0);
+                hosts.push(PlannedHost { name: image.host.clone(), store: new_job()?, is_any, round });
                 hosts.len() - 1
             }
         };
@@ -103,8 +112,12 @@ fn of(
         });
     }
     // One process needs no partitions; several share the work of joining.
-    let usual = if plan.shared.is_some() { hosts.len() as u32 } else { 1 };
+    let usual = if plan.shared.is_some() { hosts_at_once(&hosts) as u32 } else { 1 };
     plan.partitions = partitions.map_or(usual.max(1), NonZeroU32::get);
     (plan.images, plan.hosts) = (planned, hosts);
+    let rules = plan.rules();
+    if let Some(shared) = &mut plan.shared {
+        shared.rules = rules;
+    }
     Ok(plan)
 }

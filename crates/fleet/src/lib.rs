@@ -49,7 +49,7 @@ pub use memory::high_water as memory_peak;
 pub use queue::{Delivery, MemoryQueue, Queue};
 pub use report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageReport, OpenedImage, Sources};
 pub use shared::STORE_SERIES;
-pub use status::{BatchStatus, StageStatus, WorkerStatus, batches, status};
+pub use status::{BatchStatus, StageId, StageStatus, WorkerStatus, batches, status};
 pub use work::{
     Patience, WorkEvent, WorkOptions, Worked, abort, coordinate, find, is_meant, read_plan, resume, to_retry, work,
 };

@@ -34,7 +34,8 @@ pub(crate) struct Member<'b> {
     sources: &'b mut dyn Sources,
     pub(crate) registers: Registers,
     pub(crate) sessions: BTreeMap<u32, Session<'b>>,
-    knows_index: bool,
+    /// The round of the plan for which the index was looked up.
+    knows_index: Option<u32>,
     /// Hosts whose images this process may read. `None`: all.
     pub(crate) reads: Option<HashSet<u32>>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Member<'b> {
 impl<'b> Member<'b> {
     pub(crate) fn new(batch: &'b Batch<'b>, sources: &'b mut dyn Sources) -> Self {
         let (registers, sessions) = (Registers::new(), BTreeMap::new());
-        Self { batch, sources, registers, sessions, knows_index: false, reads: None }
+        Self { batch, sources, registers, sessions, knows_index: None, reads: None }
     }
 
     pub(crate) fn known(&self) -> Known<'_> {
@@ -67,11 +68,17 @@ impl<'b> Member<'b> {
             Situation::Due(due) => due,
         };
         let Some(TaskId { stage, round, .. }) = due.first().copied() else { return Ok(Step::Over) };
-        if stage > Stage::Send && !self.knows_index {
+        let Some(of) = due.first().map(|task| self.batch.plan.round_of_task(*task)) else { return Ok(Step::Over) };
+        for session in self.sessions.values_mut().filter(|session| session.of_round() < of) {
+            session.rest(self.sources);
+        }
+        if stage > Stage::Send && self.knows_index != Some(of) {
             // Passes go on meanwhile, so the index is looked up when it is asked.
             self.batch.look_up_index()?;
-            self.batch.context.progress.expectation_is_complete();
-            self.knows_index = true;
+            if of + 1 == self.batch.plan.rounds() {
+                self.batch.context.progress.expectation_is_complete();
+            }
+            self.knows_index = Some(of);
         }
         let is_own = |task: &TaskId| self.sessions.contains_key(&task.number);
         match stage {
@@ -155,14 +162,16 @@ impl<'b> Member<'b> {
     fn partition(&self, task: TaskId) -> Result<Decided, FleetError> {
         let TaskId { stage, round, number } = task;
         let known = self.known();
+        let of = self.batch.plan.round_of_task(task);
+        let before = affordable(known.placed_before(of), self.batch.options.memory);
         if stage == Stage::Join {
-            let senders: Vec<&Decided> = known.of(Stage::Send, 0).collect();
-            return tasks::join(self.batch, number, &senders);
+            let senders: Vec<&Decided> = known.sent_in(of).collect();
+            return tasks::join(self.batch, number, &senders, &before);
         }
         let from = if round == 0 { Stage::Join } else { Stage::Resolve };
         let waiting = TaskId { stage: from, round: round.saturating_sub(1), number };
         let waiting = self.registers.get(&waiting).ok_or(FleetError::NoPlace)?;
-        let placed: Vec<&Decided> = known.of(Stage::Place, round).collect();
+        let placed: Vec<&Decided> = known.placed_in(of, round).chain(before).collect();
         let last = if round + 1 == ROUNDS { LastRound::Yes } else { LastRound::No };
         tasks::resolve(self.batch, round, number, waiting, &placed, &known.gone(round), last)
     }
@@ -176,6 +185,19 @@ impl<'b> Member<'b> {
         }
         Ok(())
     }
+}
+
+/// The first of these tasks, as far as all their outputs can be read at once with this memory, in
+/// bytes. The others would save space only.
+fn affordable(tasks: Vec<&Decided>, memory: usize) -> Vec<&Decided> {
+    let mut left = memory as u64;
+    let fits = |task: &&Decided| {
+        let largest = task.record.outputs.iter().map(|output| output.object_bytes).max().unwrap_or(0);
+        let rest = left.checked_sub(largest);
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    tasks.into_iter().take_while(fits).collect()
 }
 
 impl Batch<'_> {

@@ -23,6 +23,8 @@ pub struct FleetImage {
     /// Whether any host may read it, instead of the named one. Images with one name of a host are
     /// read by one process.
     pub is_any: bool,
+    /// The round in which it is read: 0 for the first.
+    pub round: u32,
     /// The series of its versions, which no other one has.
     pub series: String,
     /// Where it is read from. For people.

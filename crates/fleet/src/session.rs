@@ -19,7 +19,7 @@ use crate::exchange::Decided;
 use crate::report::{ImageFailure, OpenedImage, Sources};
 use crate::shared::Batch;
 use crate::situation::Known;
-use crate::tasks::{self, SharedImage, StoreJob, Unregistered};
+use crate::tasks::{self, RestingJob, SharedImage, StoreJob, Unregistered};
 pub(crate) use image::ImageState;
 
 /// See the module header.
@@ -29,6 +29,8 @@ pub(crate) struct Session<'b> {
     epoch: u8,
     images: BTreeMap<u32, ImageState>,
     store: Option<StoreJob>,
+    /// The job that stored for them, when the round is over. Images of later rounds may adopt it.
+    resting: Option<RestingJob>,
     /// Places that were not told yet.
     placements: Option<Sorter>,
     /// Stored images whose chunks the store has not acknowledged yet.
@@ -39,11 +41,16 @@ impl<'b> Session<'b> {
     pub(crate) fn new(batch: &'b Batch<'b>, host: u32, epoch: u8) -> Self {
         let images = batch.plan.images.iter().enumerate().filter(|(_, image)| image.host == host);
         let images = images.map(|(number, _)| (number as u32, ImageState::default())).collect();
-        Self { batch, host, epoch, images, store: None, placements: None, unregistered: Vec::new() }
+        Self { batch, host, epoch, images, store: None, resting: None, placements: None, unregistered: Vec::new() }
     }
 
     fn state(&mut self, number: u32) -> Result<&mut ImageState, FleetError> {
         self.images.get_mut(&number).ok_or(FleetError::NoPlace)
+    }
+
+    /// The round of the plan in which its images are read.
+    pub(crate) fn of_round(&self) -> u32 {
+        self.batch.plan.round_of(self.host)
     }
 
     /// Scans the images, and sends their questions.
@@ -109,16 +116,17 @@ impl<'b> Session<'b> {
     fn store_image(&mut self, task: TaskId, known: Known<'_>) -> Result<Unregistered<'b>, FleetError> {
         let TaskId { round, number, .. } = task;
         self.batch.context.progress.current(self.batch.image(number).name.as_bytes());
+        let of_round = self.of_round();
         let state = self.images.get_mut(&number).ok_or(FleetError::NoPlace)?;
         let job = self.store.as_mut().ok_or(FleetError::NoPlace)?;
         let (Some(image), Some(scanned)) = (&state.image, &state.scanned) else { return Err(FleetError::NoPlace) };
         if round == 0 {
-            let answers: Vec<&Decided> = known.of(Stage::Join, 0).collect();
+            let answers: Vec<&Decided> = known.answered_in(of_round, Stage::Join, 0).collect();
             let (unregistered, stored) = tasks::store(self.batch, number, image, scanned, &answers, job)?;
             state.stored = Some(stored);
             return Ok(unregistered);
         }
-        let resolutions: Vec<&Decided> = known.of(Stage::Resolve, round - 1).collect();
+        let resolutions: Vec<&Decided> = known.answered_in(of_round, Stage::Resolve, round - 1).collect();
         let stored = state.stored.as_mut().ok_or(FleetError::NoPlace)?;
         tasks::settle(self.batch, round, number, image, scanned, stored, &resolutions, job)
     }
@@ -233,19 +241,33 @@ impl<'b> Session<'b> {
         }
     }
 
-    /// The session is over. `is_over`: every task of the batch is decided.
-    pub(crate) fn end(mut self, is_over: bool, sources: &mut dyn Sources) -> Ended {
-        let bytes = self.store.as_ref().map_or(0, StoreJob::stored_bytes);
+    /// The round is over: what is only needed for its images goes. The lease of the job that stored
+    /// for them stays, so that images of later rounds may use its containers.
+    pub(crate) fn rest(&mut self, sources: &mut dyn Sources) {
+        let Some(store) = self.store.take() else { return };
+        self.let_go(sources);
+        (self.placements, self.unregistered) = (None, Vec::new());
+        self.resting = Some(store.rest());
+    }
+
+    /// Ends what the images have open.
+    fn let_go(&mut self, sources: &mut dyn Sources) {
         for (number, state) in &mut self.images {
             state.abandon();
+            state.scanned = None;
             state.release(|remark| sources.remark(*number as usize, remark));
         }
-        match self.store.take() {
-            Some(store) if is_over => store.close(),
-            Some(store) => store.abandon(),
-            None => {}
-        }
-        Ended { images: self.images, stored_bytes: bytes }
+    }
+
+    /// The session is over. `is_over`: every task of the batch is decided.
+    pub(crate) fn end(mut self, is_over: bool, sources: &mut dyn Sources) -> Ended {
+        self.let_go(sources);
+        self.rest(sources);
+        let stored_bytes = match self.resting.take() {
+            Some(job) => job.end(is_over),
+            None => 0,
+        };
+        Ended { images: self.images, stored_bytes }
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) left: Mutex<Option<Arc<Left>>>,
     /// This process among the workers of the batch. `None`: it does everything.
     pub(crate) worker: Option<AttemptId>,
-    /// Hosts whose images this process may read.
+    /// Hosts whose images this process may read in one round.
     pub(crate) hosts_here: usize,
 }
 

@@ -1,8 +1,9 @@
 //! What is to be done next in a batch, by its plan and registers alone.
 //!
-//! The tasks of a stage begin when every register of the stage before is decided. Registers never
-//! change, so a later question has the same answer, or one of a later stage. Two processes that ask
-//! at once need not agree: a register is created once, by any process that believes it to be due.
+//! The tasks of a stage begin when every register of the stage before is decided. A round of the
+//! plan begins when the one before is over. Registers never change, so a later question has the
+//! same answer, or one of a later stage. Two processes that ask at once need not agree: a register
+//! is created once, by any process that believes it to be due.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,7 +11,8 @@ use larder_format::fleet::{FleetPlan, Stage, TaskId, TaskRecord};
 
 use crate::exchange::Decided;
 
-/// Rounds in which images may wait for chunks of others.
+/// How often images may wait for chunks of others. Beside these rounds of waiting, a plan has
+/// rounds of its own: images that are frozen together.
 pub(crate) const ROUNDS: u8 = 2;
 
 /// The decided tasks of a batch.
@@ -23,16 +25,6 @@ pub(crate) enum Situation {
     Due(Vec<TaskId>),
     /// Every task is decided.
     Over,
-}
-
-impl Situation {
-    /// The stage that is due, and its round; `None`: every task is decided.
-    pub(crate) fn stage(&self) -> Option<(Stage, u8)> {
-        match self {
-            Self::Due(due) => due.first().map(|task| (task.stage, task.round)),
-            Self::Over => None,
-        }
-    }
 }
 
 /// A plan with its registers.
@@ -104,38 +96,79 @@ impl<'a> Known<'a> {
 
     /// See the module header.
     pub(crate) fn situation(&self) -> Situation {
-        self.undecided().unwrap_or(Situation::Over)
+        (0..self.plan.rounds()).find_map(|of| self.undecided(of)).unwrap_or(Situation::Over)
     }
 
-    fn undecided(&self) -> Option<Situation> {
-        let partitions = 0..self.plan.partitions;
-        if let Some(due) = self.due(Stage::Send, 0, 0..self.plan.hosts.len() as u32) {
+    /// The tasks of a round of the plan that are due. Those of one stage begin when every task of
+    /// the stage before is decided, whatever became of it.
+    fn undecided(&self, of: u32) -> Option<Situation> {
+        let in_round = |images: Vec<u32>| -> Vec<u32> {
+            images.into_iter().filter(|image| self.round_of_image(*image) == of).collect()
+        };
+        let hosts = (0..self.plan.hosts.len() as u32).filter(|host| self.plan.round_of(*host) == of);
+        if let Some(due) = self.due(Stage::Send, 0, hosts) {
             return Some(due);
         }
-        let scanned = self.scanned();
+        let scanned = in_round(self.scanned());
         if scanned.is_empty() {
             return None;
         }
+        let partitions = of * self.plan.partitions..(of + 1) * self.plan.partitions;
         let first = self.due(Stage::Join, 0, partitions.clone()).or_else(|| self.due(Stage::Store, 0, scanned));
         if first.is_some() {
             return first;
         }
         let mut last = 0;
         for round in 0..ROUNDS {
-            let waiting = self.waiting(round);
+            let waiting = in_round(self.waiting(round));
+            // Later rounds learn from the places what this one stored.
+            if !waiting.is_empty() || (round == 0 && of + 1 < self.plan.rounds()) {
+                let due = self.due(Stage::Place, round, self.hosts(&in_round(self.live(round))));
+                if due.is_some() {
+                    return due;
+                }
+            }
             if waiting.is_empty() {
                 break;
             }
-            let due = self
-                .due(Stage::Place, round, self.hosts(&self.live(round)))
-                .or_else(|| self.due(Stage::Resolve, round, partitions.clone()))
-                .or_else(|| self.due(Stage::Store, round + 1, waiting));
+            let resolve = self.due(Stage::Resolve, round, partitions.clone());
+            let due = resolve.or_else(|| self.due(Stage::Store, round + 1, waiting));
             if due.is_some() {
                 return due;
             }
             last = round + 1;
         }
-        self.due(Stage::Finish, 0, self.live(last))
+        self.due(Stage::Finish, 0, in_round(self.live(last)))
+    }
+
+    fn round_of_image(&self, image: u32) -> u32 {
+        self.plan.images.get(image as usize).map_or(0, |image| self.plan.round_of(image.host))
+    }
+
+    /// What earlier rounds of the plan say of the places of their chunks, the newest first.
+    pub(crate) fn placed_before(&self, of: u32) -> Vec<&'a Decided> {
+        let all = (0..ROUNDS).flat_map(|round| self.of(Stage::Place, round));
+        let mut placed: Vec<_> = all.filter(|decided| self.plan.round_of_task(decided.task) < of).collect();
+        placed.sort_by_key(|decided| std::cmp::Reverse(self.plan.round_of_task(decided.task)));
+        placed
+    }
+
+    /// What the hosts of a round say of the places of their chunks.
+    pub(crate) fn placed_in(&self, of: u32, round: u8) -> impl Iterator<Item = &'a Decided> + use<'a> {
+        let plan = self.plan;
+        self.of(Stage::Place, round).filter(move |decided| plan.round_of_task(decided.task) == of)
+    }
+
+    /// The questions of the hosts of a round.
+    pub(crate) fn sent_in(&self, of: u32) -> impl Iterator<Item = &'a Decided> + use<'a> {
+        let plan = self.plan;
+        self.of(Stage::Send, 0).filter(move |decided| plan.round_of_task(decided.task) == of)
+    }
+
+    /// What the partitions of a round say, at a stage.
+    pub(crate) fn answered_in(&self, of: u32, stage: Stage, round: u8) -> impl Iterator<Item = &'a Decided> + use<'a> {
+        let plan = self.plan;
+        self.of(stage, round).filter(move |decided| plan.round_of_task(decided.task) == of)
     }
 }
 

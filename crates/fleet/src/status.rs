@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_format::fleet::{CLAIM_MAX, FleetPlan, FleetWorker, PLAN_MAX, Stage};
+use larder_format::fleet::{CLAIM_MAX, FleetPlan, FleetWorker, PLAN_MAX, Stage, TaskId};
 use larder_format::ids::{AttemptId, JobId};
 use larder_format::names::{self, FleetObject};
 use larder_index::Executor;
@@ -18,8 +18,8 @@ use crate::situation::{Known, Registers, Situation};
 pub struct StageStatus {
     /// Tasks that were done.
     pub done: u64,
-    /// Tasks that were aborted: number, and why.
-    pub aborted: Vec<(u32, String)>,
+    /// Tasks that were aborted, and why.
+    pub aborted: Vec<(TaskId, String)>,
     /// Milliseconds of all its tasks.
     pub took_ms: u64,
     /// The most memory that a process had, in bytes; 0: not known.
@@ -32,6 +32,17 @@ pub struct StageStatus {
     pub output_bytes: u64,
 }
 
+/// A stage of a batch, among all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StageId {
+    /// The round of the plan: 0 for the first.
+    pub round: u32,
+    /// The stage.
+    pub stage: Stage,
+    /// How often images have waited for chunks of others before: 0 to 2.
+    pub waited: u8,
+}
+
 /// A batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchStatus {
@@ -39,10 +50,10 @@ pub struct BatchStatus {
     pub batch: JobId,
     /// Its plan.
     pub plan: FleetPlan,
-    /// Its stages, by round. Those without a register are left out.
-    pub stages: BTreeMap<(Stage, u8), StageStatus>,
-    /// The stage that is due, and its round; `None`: every task is decided.
-    pub due: Option<(Stage, u8)>,
+    /// Its stages. Those without a register are left out.
+    pub stages: BTreeMap<StageId, StageStatus>,
+    /// The stage that is due; `None`: every task is decided.
+    pub due: Option<StageId>,
     /// Tasks of that stage that are not decided.
     pub due_tasks: Vec<u32>,
     /// Claims beyond the first of a task.
@@ -112,12 +123,17 @@ pub fn status(
         let plan = FleetPlan::decode(repository.keys(), batch, &bytes).map_err(damaged)?;
         let read = board::unknown(repository, batch, &Registers::new()).await?;
         let registers: Registers = read.into_iter().map(|decided| (decided.task, decided)).collect();
-        let mut stages: BTreeMap<(Stage, u8), StageStatus> = BTreeMap::new();
+        let id = |task: TaskId| match task.stage {
+            // The number of a scan says which attempt at its host it is of.
+            Stage::Scan => StageId { round: plan.round_of_task(task), stage: task.stage, waited: 0 },
+            stage => StageId { round: plan.round_of_task(task), stage, waited: task.round },
+        };
+        let mut stages: BTreeMap<StageId, StageStatus> = BTreeMap::new();
         for (task, Decided { record, .. }) in &registers {
-            let of = stages.entry((task.stage, task.round)).or_default();
+            let of = stages.entry(id(*task)).or_default();
             match record.attempt {
                 Some(_) => of.done += 1,
-                None => of.aborted.push((task.number, record.why.clone().unwrap_or_default())),
+                None => of.aborted.push((*task, record.why.clone().unwrap_or_default())),
             }
             of.took_ms += record.took_ms;
             of.memory = of.memory.max(record.memory);
@@ -126,14 +142,13 @@ pub fn status(
             of.output_bytes += record.outputs.iter().map(|output| output.object_bytes).sum::<u64>();
         }
         let situation = Known { plan: &plan, registers: &registers }.situation();
-        let due_tasks = match &situation {
-            Situation::Due(due) => due.iter().map(|task| task.number).collect(),
-            Situation::Over => Vec::new(),
+        let (due, due_tasks) = match &situation {
+            Situation::Due(due) => (due.first().map(|task| id(*task)), due.iter().map(|task| task.number).collect()),
+            Situation::Over => (None, Vec::new()),
         };
         let workers = workers(repository, batch, &beats, &registers).await?;
         let retries = claims.iter().filter(|(_, epoch)| *epoch > 0).count() as u64;
         let is_open = repository.fleet_batches().await?.open.contains(&batch);
-        let due = situation.stage();
         Ok(Some(BatchStatus { batch, plan, stages, due, due_tasks, retries, workers, is_open }))
     })
 }

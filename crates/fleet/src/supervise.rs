@@ -27,6 +27,8 @@ pub(crate) fn supervise(
     after: Duration,
 ) -> Result<Vec<Decided>, FleetError> {
     let Situation::Due(due) = known.situation() else { return Ok(Vec::new()) };
+    let Some(round) = due.first().map(|task| batch.plan.round_of_task(*task)) else { return Ok(Vec::new()) };
+    queue.is_at(round);
     let times = queue.times()?;
     let mut ended = Vec::new();
     for task in due {
@@ -34,7 +36,12 @@ pub(crate) fn supervise(
             Stage::Join | Stage::Resolve => continue,
             Stage::Scan | Stage::Send => {
                 let claim = queue.claimed_by(&times, task)?;
-                (task.number, claim.as_ref().map(|claim| claim.worker), claim.map(|claim| claim.host))
+                match claim {
+                    Some(claim) => (task.number, Some(claim.worker), Some(claim.host)),
+                    // Nobody began: how long the one of an earlier round has been silent counts.
+                    None if round > 0 && times.of_round() <= queue.claim_after() => continue,
+                    None => (task.number, worker_before(known, task.number), None),
+                }
             }
             Stage::Place => (task.number, worker_of(known, task.number), None),
             Stage::Store | Stage::Finish => {
@@ -94,8 +101,18 @@ fn is_committed(batch: &Batch<'_>, job: JobId, number: u32) -> Result<bool, Flee
     }
 }
 
+/// The worker that read this host's images in the newest round before.
+fn worker_before(known: Known<'_>, host: u32) -> Option<AttemptId> {
+    let plan = known.plan;
+    let name = |host: u32| plan.hosts.get(host as usize).map(|host| &host.name);
+    let is_before = |other: &u32| name(*other) == name(host) && plan.round_of(*other) < plan.round_of(host);
+    let before = (0..plan.hosts.len() as u32).filter(is_before).max_by_key(|other| plan.round_of(*other));
+    before.and_then(|before| worker_of(known, before))
+}
+
 /// The worker whose session of a host counts.
 fn worker_of(known: Known<'_>, host: u32) -> Option<AttemptId> {
     let send = TaskId { stage: Stage::Send, round: 0, number: host };
-    known.registers.get(&send).and_then(|decided| decided.record.worker)
+    let sent = known.registers.get(&send).filter(|sent| sent.record.attempt.is_some());
+    sent.and_then(|sent| sent.record.worker)
 }

@@ -26,7 +26,7 @@ mod scan;
 mod tests;
 
 pub use claim::{CLAIM_MAX, FleetWorker};
-pub use plan::{FLEET_RULES, FleetPlan, PLAN_MAX, PlannedHost, PlannedImage, SharedWork};
+pub use plan::{FLEET_ROUNDS_MAX, FLEET_RULES, FleetPlan, PLAN_MAX, PlannedHost, PlannedImage, SharedWork};
 pub use records::{
     Answer, Answers, At, FleetRecord, Placement, Placements, Requests, Resolution, Resolutions, Scans, Waiter, Waiters,
 };

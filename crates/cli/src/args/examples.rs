@@ -259,6 +259,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("larder fleet run images.toml", "Back up the images of an inventory, and add them to the index"),
             ("larder fleet run images.toml --dry-run", "Show the images and what they are compared with"),
             ("larder fleet plan images.toml --time-limit 3h", "Show rounds, hours, bytes and prices of a batch"),
+            ("larder fleet run images.toml --time-limit 3h", "Freeze fewer images at once, in as many rounds as fit"),
             ("larder fleet plan images.toml --what-if hosts=16", "Show the same for sixteen hosts"),
             ("larder fleet run images.toml --queue store", "Let workers on other hosts take part"),
             ("larder fleet work images.toml", "Read the images of this host for such batches"),

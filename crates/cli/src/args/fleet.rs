@@ -103,6 +103,9 @@ pub(crate) struct FleetRunArgs {
     #[command(flatten)]
     pub(crate) patience: FleetPatienceArgs,
 
+    #[command(flatten)]
+    pub(crate) planner: FleetPlannerArgs,
+
     /// Make no pass at the end; the next batch finds data of this one only after a pass
     #[arg(long)]
     pub(crate) no_pass: bool,
@@ -119,12 +122,23 @@ pub(crate) struct FleetPlanArgs {
     #[arg(value_name = "INVENTORY")]
     pub(crate) inventory: PathBuf,
 
-    /// Plan as many rounds as fit this time; images of a round are frozen together
+    #[command(flatten)]
+    pub(crate) planner: FleetPlannerArgs,
+}
+
+/// In how many rounds images are backed up. Those of a round are frozen together.
+#[derive(Debug, Args)]
+pub(crate) struct FleetPlannerArgs {
+    /// As many rounds; images of a round are opened at its beginning [default: one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256),
+        conflicts_with_all = ["time_limit", "overwritten_limit"])]
+    pub(crate) rounds: Option<u32>,
+
+    /// As many rounds as fit this time; images of a round are frozen together
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) time_limit: Option<Duration>,
 
-    /// Plan no more rounds than needed, so that guests overwrite at most this while images are
-    /// frozen
+    /// No more rounds than needed, so that guests overwrite at most this while images are frozen
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) overwritten_limit: Option<u64>,
 

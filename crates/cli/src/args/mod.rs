@@ -43,8 +43,8 @@ pub(crate) use drill::DrillArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use fleet::{
-    FleetArgs, FleetBatchArgs, FleetCommand, FleetPatienceArgs, FleetPlanArgs, FleetQueue, FleetRetryArgs,
-    FleetRunArgs, FleetStatusArgs, FleetWorkArgs,
+    FleetArgs, FleetBatchArgs, FleetCommand, FleetPatienceArgs, FleetPlanArgs, FleetPlannerArgs, FleetQueue,
+    FleetRetryArgs, FleetRunArgs, FleetStatusArgs, FleetWorkArgs,
 };
 pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;

@@ -56,7 +56,8 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     let repository = &opened.repository;
     repository.require(Roles::BACKUP, "a batch")?;
     expect_standard(app, repository, &listed)?;
-    let fleet = fleet_images(&listed, &environment::host());
+    let rounds = plan::rounds(app, repository, &args.planner, &listed)?;
+    let fleet = fleet_images(&listed, &environment::host(), &rounds);
     if args.dry_run {
         return show::plan(app, repository, &fleet);
     }
@@ -110,9 +111,10 @@ const OF_GROUP: usize = 4;
 /// How long processes wait before they look for work again.
 const POLL: Duration = Duration::from_secs(2);
 
-fn fleet_images(listed: &[Listed], here: &str) -> Vec<FleetImage> {
+/// `rounds` has the round of each image; empty: one for all.
+fn fleet_images(listed: &[Listed], here: &str, rounds: &[u32]) -> Vec<FleetImage> {
     let mut shared = 0..;
-    let image = |listed: &Listed| FleetImage {
+    let image = |(number, listed): (usize, &Listed)| FleetImage {
         name: listed.name.clone(),
         host: match (&listed.host, listed.is_shared) {
             (_, true) => format!("shared/{}", shared.next().unwrap_or(0) / OF_GROUP),
@@ -120,10 +122,11 @@ fn fleet_images(listed: &[Listed], here: &str) -> Vec<FleetImage> {
             (None, false) => here.to_owned(),
         },
         is_any: listed.is_shared,
+        round: rounds.get(number).copied().unwrap_or(0),
         series: listed.series.clone(),
         source: listed.source.clone(),
     };
-    listed.iter().map(image).collect()
+    listed.iter().enumerate().map(image).collect()
 }
 
 /// Series of the other layout share nothing with others, so they have no place in a batch.

@@ -232,6 +232,50 @@ fn a_batch_is_planned_without_reading_its_images() {
     play.larder(["fleet", "plan", "images.toml", "--what-if", "size=1G"]).ok();
 }
 
+/// The batch follows the plan: first backups are in rounds of their own, and share all the same.
+#[test]
+fn a_batch_follows_the_rounds_of_its_plan() {
+    let play = Play::with_repository();
+    let common = data::random(1, 400 * KIB);
+    let disk = |own: u64| [&common[..], &data::random(own, 80 * KIB)].concat();
+    for number in 0..4 {
+        play.write(format!("web-{number}.raw"), disk(number + 2));
+    }
+    play.write("first.toml", "[[image]]\nsource = \"web-3.raw\"\n");
+    play.larder(["fleet", "run", "first.toml", "--no-pass"]).ok();
+    play.write("images.toml", "[[image]]\nsource = \"web-*.raw\"\n");
+    let shown = play.larder(["fleet", "run", "images.toml", "--rounds", "2", "--dry-run"]).ok().text();
+    let of = |name: &str| shown.lines().find(|line| line.starts_with(name)).expect("it is listed").to_owned();
+    assert!((0..3).all(|number| of(&format!("web-{number}")).contains(": round 1, ")), "{shown}");
+    assert!(of("web-3").contains(": round 2, "), "{shown}");
+    let (images, summary, _) = fleet(&play, &["--no-pass", "--rounds", "3"], 0);
+    for (number, image) in images.iter().enumerate() {
+        assert!(dumped(&play, image) == disk(number as u64 + 2), "{image}");
+    }
+    // Nothing knows the first snapshot of web-3, as no pass was made. Without its base, the others store the common part once.
+    assert!(number(&summary, "data_added") < 800 * KIB, "{summary}");
+    let said = play.larder(["fleet", "status", "--json"]).ok().json();
+    let batch = said.as_array().expect("batches").iter().find(|batch| batch["rounds"] == 3).expect("the batch");
+    schema::check("fleet_status", batch);
+    let finished = |round: u64| {
+        let stages = batch["stages"].as_array().expect("stages").iter();
+        stages
+            .filter(|stage| stage["stage"] == "finish" && stage["round"] == round)
+            .map(|stage| number(stage, "done"))
+            .sum::<usize>()
+    };
+    assert_eq!((1..=3).map(finished).sum::<usize>(), 4);
+    assert!((1..=3).all(|round| finished(round) > 0), "{batch}");
+    let shown = play.larder(["fleet", "status"]).ok().text();
+    assert!(shown.contains("finish of round 3 of 3: "), "{shown}");
+    play.larder(["fleet", "run", "images.toml", "--rounds", "2", "--time-limit", "3h"]).code(2).says("--time-limit");
+    play.larder(["fleet", "run", "images.toml", "--rounds", "0"]).code(2).says("--rounds");
+    // A limit that nobody can keep is said, and the batch is made.
+    let late = ["fleet", "run", "images.toml", "--no-pass", "--time-limit", "1s", "--what-if", "request=30"];
+    play.larder(late).ok().says("the limits of the plan cannot be kept");
+    play.larder(["check", "--read-data"]).ok();
+}
+
 /// Two workers of two hosts, the process that plans, and nothing but a folder between them.
 #[test]
 fn workers_of_several_hosts_finish_a_batch() {

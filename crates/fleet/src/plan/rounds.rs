@@ -19,6 +19,8 @@ const EXCHANGES_MAX: usize = 20_000;
 /// Limits of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
+    /// This number of rounds, or one for each image if there are fewer; at least 1.
+    pub rounds: Option<usize>,
     /// Seconds of all rounds.
     pub seconds: Option<f64>,
     /// Bytes that guests may overwrite while images are frozen. With it, there are no more rounds
@@ -51,7 +53,9 @@ pub fn plan_by(fleet: &Fleet, limits: Limits, packing: Packing) -> Plan {
         (None, Some(_)) => most,
         (Some(_), _) => largest(most, in_time),
     };
+    let count = limits.rounds.map_or(count, |rounds| rounds.clamp(1, fleet.images.len().clamp(1, ROUNDS_MAX)));
     let count = match limits.overwritten_bytes {
+        _ if limits.rounds.is_some() => count,
         None => count,
         Some(bytes) => {
             let is_too_much = |count: usize| fleet.pack(count, packing).overwritten_bytes() > bytes;

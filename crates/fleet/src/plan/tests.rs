@@ -115,7 +115,7 @@ proptest! {
     /// is never fewer rounds.
     #[test]
     fn plans_respect_their_limits(fleet in fleets(), hours in 1..100_u32, gigabytes in 0..200_u32) {
-        let limits = |hours: u32| Limits { seconds: Some(f64::from(hours) * 3600.0), overwritten_bytes: None };
+        let limits = |hours: u32| Limits { rounds: None, seconds: Some(f64::from(hours) * 3600.0), overwritten_bytes: None };
         for packing in [Packing::Published, Packing::Best] {
             let plan = plan_by(&fleet, limits(hours), packing);
             let mut all: Vec<usize> = plan.rounds.iter().flat_map(|round| round.images.clone()).collect();
@@ -128,8 +128,15 @@ proptest! {
         let packed = |hours: u32| plan_by(&fleet, limits(hours), Packing::Published).rounds.len();
         prop_assert!(packed(hours) <= packed(2 * hours));
         let bytes = f64::from(gigabytes) * 1e9;
-        let bounded = plan(&fleet, Limits { seconds: None, overwritten_bytes: Some(bytes) });
+        let bounded = plan(&fleet, Limits { rounds: None, seconds: None, overwritten_bytes: Some(bytes) });
         prop_assert_eq!(bounded.fits, bounded.overwritten_bytes() <= bytes);
+        // A given number is kept, as far as there are images.
+        for count in [1, 3, 1000] {
+            let fixed = plan(&fleet, Limits { rounds: Some(count), ..Limits::default() });
+            let all = fixed.rounds.iter().map(|round| round.images.len()).sum::<usize>();
+            prop_assert!(fixed.rounds.len() <= count && all == fleet.images.len());
+            prop_assert!(count == 1 || fleet.images.len() < 2 || fixed.rounds.len() > 1);
+        }
     }
 
     /// On more hosts, nothing that hosts share takes longer, and the slowest host has no more to
@@ -199,7 +206,7 @@ fn fewer_bytes_are_overwritten_than_as_published() {
         });
         let fleet = Fleet { images: images.collect(), hosts, rates: Rates { index_bytes: 1e9, ..Rates::default() } };
         let alone = plan(&fleet, Limits::default()).seconds();
-        let limits = Limits { seconds: Some(alone * 1.3), overwritten_bytes: None };
+        let limits = Limits { rounds: None, seconds: Some(alone * 1.3), overwritten_bytes: None };
         published += plan_by(&fleet, limits, Packing::Published).overwritten_bytes();
         best += plan_by(&fleet, limits, Packing::Best).overwritten_bytes();
     }

@@ -47,6 +47,8 @@ pub(crate) struct Times {
     claims: BTreeMap<TaskId, (u32, u64)>,
     /// Of the own first one.
     joined_ms: u64,
+    /// Of the own newest one when this process saw that the present round is due.
+    round_ms: u64,
 }
 
 impl Times {
@@ -54,7 +56,16 @@ impl Times {
     /// Zero if the store does not say times.
     pub(crate) fn silence_of(&self, worker: Option<AttemptId>) -> Duration {
         let last = worker.and_then(|worker| self.workers.get(&worker)).copied().unwrap_or(self.joined_ms);
-        if last == 0 { Duration::ZERO } else { Duration::from_millis(self.now_ms.saturating_sub(last)) }
+        self.since(last)
+    }
+
+    /// For how long the present round has been due, as far as this process saw.
+    pub(crate) fn of_round(&self) -> Duration {
+        self.since(self.round_ms)
+    }
+
+    fn since(&self, ms: u64) -> Duration {
+        if ms == 0 { Duration::ZERO } else { Duration::from_millis(self.now_ms.saturating_sub(ms)) }
     }
 }
 
@@ -66,6 +77,8 @@ pub(crate) struct StoreQueue {
     claim_after: Duration,
     /// Of the own first sign of life that a listing had; 0: not yet.
     joined_ms: u64,
+    /// The present round, and the own sign of life of the time when it was seen first.
+    round: (u32, u64),
     workers: HashMap<(TaskId, u32), Option<FleetWorker>>,
     _heartbeat: Heartbeat,
 }
@@ -99,7 +112,7 @@ impl StoreQueue {
         });
         let _heartbeat = Heartbeat { _stop: stop, _task: task };
         let context = context.clone();
-        Ok(Self { context, batch, me, claim_after, joined_ms: 0, workers: HashMap::new(), _heartbeat })
+        Ok(Self { context, batch, me, claim_after, joined_ms: 0, round: (0, 0), workers: HashMap::new(), _heartbeat })
     }
 
     /// Looks at claims, and then at signs of life.
@@ -128,7 +141,23 @@ impl StoreQueue {
             self.joined_ms = times.now_ms;
         }
         times.joined_ms = self.joined_ms;
+        if self.round.1 == 0 {
+            self.round.1 = times.now_ms;
+        }
+        times.round_ms = self.round.1;
         Ok(times)
+    }
+
+    /// This round of the plan is due.
+    pub(crate) fn is_at(&mut self, round: u32) {
+        if self.round.0 != round {
+            self.round = (round, 0);
+        }
+    }
+
+    /// The time after which a claim may be taken over.
+    pub(crate) fn claim_after(&self) -> Duration {
+        self.claim_after
     }
 
     /// The worker of the last claim of a task; `None`: nobody claims it, or the claim cannot be

@@ -13,6 +13,7 @@ use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_index::{Cursor, IndexError, IndexSnapshot, LookupOptions, SortedLookup, Sorter, TableReader};
 use larder_store::RepositoryError;
 
+use super::placed::PlacesByChunk;
 use crate::error::FleetError;
 use crate::exchange::{Decided, Facts, OutputCursor, Outputs};
 use crate::shared::Batch;
@@ -41,15 +42,22 @@ impl<C: Cursor> Cursor for Questions<C> {
     }
 }
 
-/// Answers the questions of a partition, which `senders` sent.
-pub(crate) fn join(batch: &Batch<'_>, partition: u32, senders: &[&Decided]) -> Result<Decided, FleetError> {
+/// Answers the questions of a partition, which `senders` sent. The partitions of all rounds have
+/// numbers. `before` has the places of chunks that earlier rounds stored: who asks for one of these
+/// waits for its owner, too, which has told its place already.
+pub(crate) fn join(
+    batch: &Batch<'_>,
+    partition: u32,
+    senders: &[&Decided],
+    before: &[&Decided],
+) -> Result<Decided, FleetError> {
     let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Join, round: 0, number: partition })?;
-    let election = match elect(batch, partition, senders, &batch.index().snapshot) {
+    let election = match elect(batch, partition, senders, before, &batch.index().snapshot) {
         // An index that cannot be read, or whose runs were merged meanwhile, costs space alone.
         Err(FleetError::Index(error)) if error.kind() == ErrorKind::Damaged => {
             tracing::warn!(%error, "the index cannot be asked; only duplicates within the batch are found");
             batch.context.progress.note("the index cannot be asked, so only duplicates within the batch are found");
-            elect(batch, partition, senders, &IndexSnapshot::empty())?
+            elect(batch, partition, senders, before, &IndexSnapshot::empty())?
         }
         elected => elected?,
     };
@@ -63,6 +71,7 @@ fn elect(
     batch: &Batch<'_>,
     partition: u32,
     senders: &[&Decided],
+    before: &[&Decided],
     index: &IndexSnapshot,
 ) -> Result<Election, FleetError> {
     let budget = batch.budget();
@@ -71,7 +80,8 @@ fn elect(
         waiters: batch.sorter::<Waiters>(budget.partition)?,
         group: None,
     };
-    let range = range_of(partition, batch.plan.partitions);
+    let range = range_of(partition % batch.plan.partitions, batch.plan.partitions);
+    let mut stored = PlacesByChunk::of(batch, before.iter().copied(), range.clone())?;
     let mut questions = Questions(OutputCursor::merged::<Requests>(batch, senders.iter().copied(), range));
     let options = LookupOptions::streaming(budget.lookup / 2);
     let table = TableReader::of(batch.context.repository.clone(), index, Table::Chunks, options);
@@ -81,6 +91,9 @@ fn elect(
         let at = At::decode(asks.unwrap_or_default()).map_err(wrong)?;
         let chunk = ChunkKey(key.try_into().unwrap_or_default());
         let found = found.map(ChunkPlace::decode).transpose().map_err(wrong)?;
+        if found.is_none() {
+            election.knows(chunk, stored.first(&chunk)?);
+        }
         election.asks(chunk, at, found)
     })?;
     Ok(election)
@@ -104,6 +117,16 @@ struct Election {
 impl Election {
     fn answer(&mut self, at: At, answer: Answer) -> Result<(), IndexError> {
         self.answers.push(&at.encode(), Some(&answer.encode()))
+    }
+
+    /// Who stored a chunk in an earlier round.
+    fn knows(&mut self, chunk: ChunkKey, owner: Option<At>) {
+        if let Some(owner) = owner
+            && self.group.as_ref().is_none_or(|group| group.chunk != chunk)
+        {
+            // It has told its place, so nobody need ask it to.
+            self.group = Some(Group { chunk, owner, is_told: true });
+        }
     }
 
     fn asks(&mut self, chunk: ChunkKey, at: At, found: Option<ChunkPlace>) -> Result<(), IndexError> {

@@ -6,15 +6,14 @@
 
 use std::collections::HashSet;
 
-use larder_format::fleet::{
-    At, Placement, Placements, Requests, Resolution, Resolutions, Stage, TaskId, Waiter, Waiters,
-};
+use larder_format::fleet::{At, Requests, Resolution, Resolutions, Stage, TaskId, Waiter, Waiters};
 use larder_format::index_tables::ChunkKey;
 use larder_index::{Cursor, Sorter};
 
 use super::join::{damaged_record, range_of};
+use super::placed::PlacesByChunk;
 use crate::error::FleetError;
-use crate::exchange::{Decided, Facts, Merged, OutputCursor, Outputs};
+use crate::exchange::{Decided, Facts, OutputCursor, Outputs};
 use crate::shared::Batch;
 
 /// Whether anybody may wait once more.
@@ -25,7 +24,6 @@ pub(crate) enum LastRound {
 }
 
 const WAITER: &str = "record of one that waits";
-const PLACE: &str = "place of a chunk in a fleet batch";
 
 /// Resolves those who wait in a partition. `waiting` has them, and `placed` the places.
 pub(crate) fn resolve(
@@ -38,15 +36,9 @@ pub(crate) fn resolve(
     last: LastRound,
 ) -> Result<Decided, FleetError> {
     let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Resolve, round, number: partition })?;
-    let range = range_of(partition, batch.plan.partitions);
+    let range = range_of(partition % batch.plan.partitions, batch.plan.partitions);
     let mut waiters = OutputCursor::merged::<Waiters>(batch, [waiting], range.clone());
-    let mut places = Places {
-        records: OutputCursor::merged::<Placements>(batch, placed.iter().copied(), range),
-        next: None,
-        chunk: None,
-        of_chunk: Vec::new(),
-    };
-    places.advance()?;
+    let mut places = PlacesByChunk::of(batch, placed.iter().copied(), range)?;
     let budget = batch.budget();
     let mut resolved: Sorter = batch.sorter::<Resolutions>(budget.partition)?;
     let mut again: Sorter = batch.sorter::<Waiters>(budget.partition)?;
@@ -57,7 +49,7 @@ pub(crate) fn resolve(
         if gone.contains(&at.image) {
             continue;
         }
-        let resolution = match places.of(&chunk, owner)? {
+        let resolution = match places.told_by(&chunk, owner)? {
             Some(placement) => Resolution::Placed(placement),
             None => match promoted.filter(|(of, _)| *of == chunk && last == LastRound::No) {
                 Some((_, owner)) => {
@@ -75,42 +67,4 @@ pub(crate) fn resolve(
     outputs.write::<Resolutions>(&mut resolved.finish()?)?;
     outputs.write::<Waiters>(&mut again.finish()?)?;
     outputs.done(Facts::default())
-}
-
-/// Places by rising chunk.
-struct Places<'a> {
-    records: Merged<'a>,
-    next: Option<(ChunkKey, At, Placement)>,
-    /// The chunk that the places below are of.
-    chunk: Option<ChunkKey>,
-    of_chunk: Vec<(At, Placement)>,
-}
-
-impl Places<'_> {
-    fn advance(&mut self) -> Result<(), FleetError> {
-        self.next = match self.records.advance()? {
-            false => None,
-            true => {
-                let (chunk, at) = Requests::parse(self.records.key()).map_err(damaged_record(PLACE))?;
-                let value = self.records.value().unwrap_or_default();
-                Some((chunk, at, Placement::decode(value).map_err(damaged_record(PLACE))?))
-            }
-        };
-        Ok(())
-    }
-
-    /// The place that an owner told of a chunk. Chunks rise from call to call.
-    fn of(&mut self, chunk: &ChunkKey, owner: At) -> Result<Option<Placement>, FleetError> {
-        if self.chunk != Some(*chunk) {
-            self.chunk = Some(*chunk);
-            self.of_chunk.clear();
-            while let Some((next, at, placement)) = self.next.filter(|(next, ..)| next <= chunk) {
-                if next == *chunk {
-                    self.of_chunk.push((at, placement));
-                }
-                self.advance()?;
-            }
-        }
-        Ok(self.of_chunk.iter().find(|(at, _)| *at == owner).map(|(_, placement)| *placement))
-    }
 }

@@ -116,15 +116,25 @@ impl StoreJob {
         self.output.stored_bytes()
     }
 
-    /// Every version that may use its containers exists, or never will.
-    pub(crate) fn close(self) {
-        let ending = self.output.nothing_committed();
-        self.keeper.end(ending);
+    /// It stores nothing more.
+    pub(crate) fn rest(self) -> RestingJob {
+        RestingJob { ending: self.output.nothing_committed(), stored_bytes: self.stored_bytes(), keeper: self.keeper }
     }
+}
 
-    /// The process ends early.
-    pub(crate) fn abandon(self) {
-        self.keeper.end(Ending::Ended);
+/// A storing job that stores nothing more. Images may adopt it as long as its lease is open.
+pub(crate) struct RestingJob {
+    keeper: LeaseKeeper,
+    ending: Ending,
+    stored_bytes: u64,
+}
+
+impl RestingJob {
+    /// `is_over`: every version that may use its containers exists, or never will. Else the process
+    /// ends early. Returns the bytes of its containers.
+    pub(crate) fn end(self, is_over: bool) -> u64 {
+        self.keeper.end(if is_over { self.ending } else { Ending::Ended });
+        self.stored_bytes
     }
 }
 
@@ -302,6 +312,8 @@ struct Storing<'b, 's> {
     stored: &'s mut Stored,
     store: &'s mut StoreJob,
     tables: Tables<'b>,
+    /// Whether images of later rounds want to know all places.
+    is_followed: bool,
     /// Chunks to store, and whether others wait for them.
     pending: Vec<(Asked, bool)>,
     pending_bytes: usize,
@@ -319,6 +331,7 @@ impl<'b, 's> Storing<'b, 's> {
         store: &'s mut StoreJob,
     ) -> Self {
         let extents = scanned.extents();
+        let is_followed = batch.plan.round_of(store.host) + 1 < batch.plan.rounds();
         Self {
             batch,
             number,
@@ -327,6 +340,7 @@ impl<'b, 's> Storing<'b, 's> {
             stored,
             store,
             tables: Tables::new(batch),
+            is_followed,
             pending: Vec::new(),
             pending_bytes: 0,
             refused: HashMap::new(),
@@ -504,7 +518,7 @@ impl<'b, 's> Storing<'b, 's> {
             self.stored.new_chunks += 1;
             self.stored.last_container = Some(there.container.seq);
             self.stored.added_bytes += u64::from(chunk.size);
-            if is_awaited {
+            if is_awaited || self.is_followed {
                 let at = At { image: self.number, number: chunk.number };
                 let placement = Placement {
                     rest: Placement::rest_of(&fingerprint),

@@ -62,6 +62,7 @@ pub(super) fn report(
             name: planned.name.clone(),
             host: host.name.clone(),
             is_any: host.is_any == Some(true),
+            round: host.round.unwrap_or(0),
             series: planned.series.clone(),
             source: planned.source.clone(),
         };

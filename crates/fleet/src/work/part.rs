@@ -12,6 +12,7 @@ use larder_store::repository::random;
 
 use super::{WorkOptions, wait};
 use crate::batch::sharable;
+use crate::begin::hosts_at_once;
 use crate::board;
 use crate::error::FleetError;
 use crate::member::{Member, Step};
@@ -55,7 +56,7 @@ impl<'a> Part<'a> {
         let not_for_us = |why: &str| FleetError::NotForUs { batch: id, why: why.to_owned() };
         let shared = plan.shared.as_ref().ok_or_else(|| not_for_us("one process does all of it"))?;
         let SharedWork { rules, claim_seconds, task_seconds, tags, force, verify_every } = shared.clone();
-        if rules != FLEET_RULES {
+        if rules != plan.rules() || rules > FLEET_RULES {
             return Err(not_for_us(&format!(
                 "it was planned by {}, whose workers follow other rules; use the same version of larder on all hosts",
                 plan.program
@@ -97,7 +98,9 @@ impl<'a> Part<'a> {
         let (context, repository) = (self.context, &self.context.repository);
         let newest = sharable(context.executor.block_on(repository.newest_of_every_series())?);
         let index = KnownIndex::new(context.executor.block_on(IndexSnapshot::newest(repository))?.snapshot);
-        Batch::new(context, &self.options, self.id, self.plan.clone(), index, newest, Some(me), self.reads.len())
+        let reads = self.reads.iter().filter_map(|host| self.plan.hosts.get(*host as usize));
+        let hosts_here = hosts_at_once(reads);
+        Batch::new(context, &self.options, self.id, self.plan.clone(), index, newest, Some(me), hosts_here)
     }
 
     /// Takes part until every task is decided. An error of this process is in what it did; its

@@ -3,6 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
+use crate::fleet_task::{Stage, TaskId};
 use crate::ids::JobId;
 use crate::keys::Keys;
 use crate::names;
@@ -11,6 +12,9 @@ use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a plan.
 pub const PLAN_MAX: u64 = 64 << 20;
+
+/// The most partitions of a batch: those of all rounds have numbers.
+const PARTITIONS_MAX: u32 = 1 << 20;
 
 const PLAN: ObjectType = ObjectType {
     magic: *b"LFPL",
@@ -67,8 +71,12 @@ pub struct SharedWork {
     pub verify_every: u32,
 }
 
-/// The rules that workers of this program follow. A worker leaves batches with other rules alone.
-pub const FLEET_RULES: u32 = 1;
+/// The rules that workers of this program follow: 1, and 2 of batches with several rounds. A worker
+/// leaves batches with other rules alone.
+pub const FLEET_RULES: u32 = 2;
+
+/// The most rounds of a batch.
+pub const FLEET_ROUNDS_MAX: u32 = 256;
 
 /// A host of a batch. Its number is its place in the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -83,6 +91,10 @@ pub struct PlannedHost {
     /// Whether any machine may read its images.
     #[n(2)]
     pub is_any: Option<bool>,
+    /// The round in which its images are read; `None`: the first. A machine with images in several
+    /// rounds is a host in each.
+    #[n(3)]
+    pub round: Option<u32>,
 }
 
 /// A plan.
@@ -113,6 +125,32 @@ pub struct FleetPlan {
 }
 
 impl FleetPlan {
+    /// The round of a host. 0 if the plan does not have it.
+    pub fn round_of(&self, host: u32) -> u32 {
+        self.hosts.get(host as usize).and_then(|host| host.round).unwrap_or(0)
+    }
+
+    /// The number of rounds, at least 1. Rounds without a host count.
+    pub fn rounds(&self) -> u32 {
+        self.hosts.iter().map(|host| host.round.unwrap_or(0)).max().unwrap_or(0) + 1
+    }
+
+    /// The round that a task is of.
+    pub fn round_of_task(&self, task: TaskId) -> u32 {
+        match task.stage {
+            Stage::Scan | Stage::Store | Stage::Finish => {
+                self.images.get(task.number as usize).map_or(0, |image| self.round_of(image.host))
+            }
+            Stage::Send | Stage::Place => self.round_of(task.number),
+            Stage::Join | Stage::Resolve => task.number / self.partitions.max(1),
+        }
+    }
+
+    /// The rules that its workers must follow.
+    pub fn rules(&self) -> u32 {
+        if self.rounds() > 1 { 2 } else { 1 }
+    }
+
     /// Seals the plan of a batch. `random` must be fresh random bytes.
     pub fn encode(&self, keys: &Keys, batch: JobId, random: [u8; RANDOM_LEN]) -> Result<Vec<u8>, EncodeError> {
         self.check().map_err(|_| EncodeError::new(PLAN.what, "it names what it does not have"))?;
@@ -133,6 +171,9 @@ impl FleetPlan {
         }
         if self.shared.as_ref().is_some_and(|shared| shared.claim_seconds == 0 || shared.task_seconds == 0) {
             return Err(DecodeError::invalid(PLAN.what, "its workers have no time"));
+        }
+        if self.rounds() > FLEET_ROUNDS_MAX || self.partitions > PARTITIONS_MAX {
+            return Err(DecodeError::invalid(PLAN.what, "it has too many rounds or partitions"));
         }
         if self.images.iter().any(|image| image.host as usize >= self.hosts.len()) {
             return Err(DecodeError::invalid(PLAN.what, "an image is of a host that it does not have"));

@@ -26,7 +26,7 @@ fn plan() -> FleetPlan {
             source: "raw:/images/web-1".to_owned(),
         }],
         hosts: ["a", "b"]
-            .map(|name| PlannedHost { name: name.to_owned(), store: JobId([9; 16]), is_any: None })
+            .map(|name| PlannedHost { name: name.to_owned(), store: JobId([9; 16]), is_any: None, round: None })
             .to_vec(),
         partitions: 4,
         index: 33,

@@ -318,7 +318,7 @@ pub fn fleet() -> [(String, Vec<u8>); 4] {
         PlannedImage { name: "a".to_owned(), series: "vm/a".to_owned(), host: 0, job: JOB, source: "a.raw".to_owned() };
     let plan = FleetPlan {
         images: vec![image],
-        hosts: vec![PlannedHost { name: "host".to_owned(), store: JOB, is_any: Some(true) }],
+        hosts: vec![PlannedHost { name: "host".to_owned(), store: JOB, is_any: Some(true), round: None }],
         partitions: 1,
         index: 3,
         time_ms: 1,

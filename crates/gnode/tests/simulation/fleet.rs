@@ -108,8 +108,10 @@ impl Sources for All {
     fn remark(&mut self, _number: usize, _remark: &str) {}
 }
 
-fn images() -> Vec<FleetImage> {
+/// `rounds`: the images of one host are in two rounds, and the shared one is in the second.
+fn images(rounds: bool) -> Vec<FleetImage> {
     let image = |(name, host): &(&str, &str)| FleetImage {
+        round: u32::from(rounds && (*name == "c" || *name == "d")),
         name: (*name).to_owned(),
         host: (*host).to_owned(),
         is_any: *host == "any",
@@ -162,11 +164,13 @@ struct Scene {
     scratch: Arc<tempfile::TempDir>,
     habits: Habits,
     broken: Vec<Rule>,
+    rounds: bool,
 }
 
 impl Scene {
-    fn new(rng: &mut Rng, broken: &[Rule]) -> Self {
+    fn new(rng: &mut Rng, broken: &[Rule], rounds: bool) -> Self {
         Self {
+            rounds,
             ledger: Ledger::default(),
             disks: Arc::new(Mutex::new(Disks::draw(rng))),
             said: Arc::default(),
@@ -208,10 +212,10 @@ async fn live(part: Part, life: Life, scene: Scene) -> Result<(), Stop> {
 async fn plans(node: &Node, scene: &Scene) -> Result<(), Stop> {
     let (context, options) = (node.context(), options("nowhere", scene.scratch.path()));
     let patience = Patience { claim: Duration::from_secs(20), task: Duration::from_secs(60) };
-    let disks = scene.disks.clone();
+    let (disks, rounds) = (scene.disks.clone(), scene.rounds);
     let report = Executor::stepped()
         .run(&node.repository, move |io| {
-            coordinate(&context.on(&io.executor), &images(), &mut All(disks), &options, patience)
+            coordinate(&context.on(&io.executor), &images(rounds), &mut All(disks), &options, patience)
         })
         .await?;
     let BatchReport { batch, images, ended_by, .. } = report;
@@ -243,7 +247,7 @@ async fn works(node: &Node, scene: &Scene, host: &'static str) -> Result<(), Sto
     let disks = scene.disks.clone();
     Executor::stepped()
         .run(&node.repository, move |io| {
-            work(&context.on(&io.executor), &images(), &mut All(disks), &options, true, &mut |_| {})
+            work(&context.on(&io.executor), &images(false), &mut All(disks), &options, true, &mut |_| {})
         })
         .await?;
     Ok(())
@@ -355,7 +359,7 @@ fn run(seed: u64, broken: &[Rule]) -> Result<BTreeMap<&'static str, u64>, String
     let world = sim.world();
     init(&world);
     world.set_ambushes(ambushes(&mut rng));
-    let scene = Scene::new(&mut rng, broken);
+    let scene = Scene::new(&mut rng, broken, seed % 3 == 2);
     let mut parts = vec![
         ("plans", Part::Plans),
         ("works one", Part::Works("one")),
@@ -433,7 +437,7 @@ fn a_process_is_killed_after_each_object_that_it_creates() {
             let mut sim = Sim::new(at, Weather::FINE);
             let world = sim.world();
             init(&world);
-            let scene = Scene::new(&mut rng, &[]);
+            let scene = Scene::new(&mut rng, &[], at % 2 == 1);
             for (name, part) in
                 [("plans", Part::Plans), ("works one", Part::Works("one")), ("works two", Part::Works("two"))]
             {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::support::*;
 use larder_fleet::{
-    BatchReport, FleetError, FleetImage, FleetOptions, OpenedImage, Sources, batches, clean, run, status,
+    BatchReport, FleetError, FleetImage, FleetOptions, OpenedImage, Sources, StageId, batches, clean, run, status,
 };
 use larder_format::compress::Compression;
 use larder_format::fleet::Stage;
@@ -59,10 +59,11 @@ pub(crate) struct Given {
     /// After this number of bytes, reads are wrong, or fail.
     pub(crate) spoiled: Option<(u64, bool)>,
     pub(crate) changes: Vec<Changes>,
+    pub(crate) round: u32,
 }
 
 pub(crate) fn given(name: &'static str, host: &'static str, bytes: Vec<u8>) -> Given {
-    Given { name, host, bytes: Arc::new(bytes), spoiled: None, changes: Vec::new() }
+    Given { name, host, bytes: Arc::new(bytes), spoiled: None, changes: Vec::new(), round: 0 }
 }
 
 pub(crate) struct Disks<'a>(pub(crate) &'a [Given]);
@@ -113,6 +114,7 @@ fn batch_within(
 /// As an inventory names them. Those of host `any` are shared.
 pub(crate) fn fleet_images(images: &[Given]) -> Vec<FleetImage> {
     let image = |image: &Given| FleetImage {
+        round: image.round,
         name: image.name.to_owned(),
         host: image.host.to_owned(),
         is_any: image.host == "any",
@@ -135,6 +137,11 @@ pub(crate) fn options(scene: &Scene, partitions: u32, memory: usize) -> FleetOpt
         force: false,
         partitions: NonZeroU32::new(partitions),
     }
+}
+
+/// A stage of the first round, before anybody waited.
+fn stage(stage: Stage) -> StageId {
+    StageId { round: 0, stage, waited: 0 }
 }
 
 fn batch(scene: &Scene, images: &[Given]) -> BatchReport {
@@ -215,7 +222,7 @@ fn images_become_ordinary_versions_and_share_what_they_have_in_common() {
     let executor = scene.runtime.handle().clone().into();
     assert_eq!(batches(&repository, &executor).unwrap(), [report.batch]);
     let said = status(&repository, &executor, report.batch).unwrap().unwrap();
-    assert_eq!(said.stages[&(Stage::Finish, 0)].done, 3);
+    assert_eq!(said.stages[&stage(Stage::Finish)].done, 3);
     // A pass that lists everything removes what the batch left; so does `clean`.
     let fork = scene.fork();
     fork.pass().unwrap();
@@ -378,7 +385,7 @@ fn an_image_that_fails_leaves_the_others_and_is_named() {
     assert_eq!(newest(&scene).len(), 3);
     let repository = scene.repository(scene.memory.store());
     let said = status(&repository, &scene.runtime.handle().clone().into(), report.batch).unwrap().unwrap();
-    let aborted: Vec<_> = said.stages[&(Stage::Scan, 0)].aborted.iter().map(|(number, _)| *number).collect();
+    let aborted: Vec<_> = said.stages[&stage(Stage::Scan)].aborted.iter().map(|(task, _)| task.number).collect();
     assert_eq!(aborted, [3, 4]);
     scene.pass().unwrap();
     is_clean(&scene, "after a batch with failures");
@@ -481,7 +488,9 @@ fn what_a_batch_shares_may_go_at_any_moment_of_it() {
 fn a_batch_that_is_fenced_saves_images_whole_or_not() {
     let scene = Scene::new();
     scene.version("a", 0);
-    let images = three();
+    let mut images = three();
+    // It shares chunks with what an earlier round stored.
+    images[1].round = 1;
     let lost = std::cell::Cell::new(0);
     at_every_operation(
         &scene,

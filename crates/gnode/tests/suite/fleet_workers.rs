@@ -22,13 +22,18 @@ use parking_lot::Mutex;
 use crate::fleet::{Disks, Given, chunks, fleet_images, given, is_clean, is_saved, options, three};
 use crate::support::*;
 
-fn as_host(scene: &Scene, host: &str) -> WorkOptions {
+pub(crate) fn as_host(scene: &Scene, host: &str) -> WorkOptions {
     let fleet = options(scene, 3, 4 << 20);
     WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_millis(2) }
 }
 
 /// A worker of a host, until one batch is over.
-fn worker(scene: &Scene, context: &JobContext, host: &str, images: &[Given]) -> Result<Vec<String>, FleetError> {
+pub(crate) fn worker(
+    scene: &Scene,
+    context: &JobContext,
+    host: &str,
+    images: &[Given],
+) -> Result<Vec<String>, FleetError> {
     let seen = Mutex::new(Vec::new());
     let mut watch = |event: WorkEvent<'_>| match event {
         WorkEvent::Ends(_, worked) => seen.lock().extend(worked.saved.clone()),

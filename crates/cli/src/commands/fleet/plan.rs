@@ -9,10 +9,11 @@ use larder_fleet::plan::{Fleet, Limits, Plan, PlannedImage, Rates, Requests, Sta
 use larder_format::index_manifest::Table;
 use larder_format::manifest::Summary;
 use larder_index::IndexSnapshot;
+use larder_store::Repository;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::args::FleetPlanArgs;
+use crate::args::{FleetPlanArgs, FleetPlannerArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::safe;
@@ -86,11 +87,53 @@ impl WhatIf {
 }
 
 pub(super) fn run(app: &App, args: &FleetPlanArgs) -> Result<Exit, Failure> {
-    let what_if = WhatIf::of(&args.what_if)?;
+    // Mistakes in options come before those in the repository.
+    WhatIf::of(&args.planner.what_if)?;
     let listed = inventory::read(&args.inventory)
         .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
     let opened = app.open()?;
-    let repository = &opened.repository;
+    let (fleet, plan) = planned(app, &opened.repository, &args.planner, &listed)?;
+    match app.out.is_json() {
+        true => app.out.json(&as_json(&fleet, &plan, &listed))?,
+        false => show(app, &fleet, &plan, &listed)?,
+    }
+    if !plan.fits {
+        app.out.warn("the limits cannot be kept; this is the plan that comes nearest");
+    }
+    Ok(Exit::Done)
+}
+
+/// The round of each image of an inventory, as planned; empty: one for all.
+pub(super) fn rounds(
+    app: &App,
+    repository: &Repository,
+    args: &FleetPlannerArgs,
+    listed: &[Listed],
+) -> Result<Vec<u32>, Failure> {
+    WhatIf::of(&args.what_if)?;
+    let is_one = args.rounds.unwrap_or(1) == 1 && args.time_limit.is_none() && args.overwritten_limit.is_none();
+    if is_one {
+        return Ok(Vec::new());
+    }
+    let (_, plan) = planned(app, repository, args, listed)?;
+    let mut rounds = vec![0; listed.len()];
+    for (number, round) in (0_u32..).zip(&plan.rounds) {
+        round.images.iter().for_each(|image| rounds[*image] = number);
+    }
+    if !plan.fits {
+        app.out.warn("the limits of the plan cannot be kept; the batch follows the plan that comes nearest");
+    }
+    Ok(rounds)
+}
+
+/// Gathers the facts about all images, and plans their rounds.
+fn planned(
+    app: &App,
+    repository: &Repository,
+    args: &FleetPlannerArgs,
+    listed: &[Listed],
+) -> Result<(Fleet, Plan), Failure> {
+    let what_if = WhatIf::of(&args.what_if)?;
     let newest = app.block_on(repository.newest_of_every_series())?;
     let newest: BTreeMap<_, _> = newest.iter().map(|version| (version.series, &version.summary)).collect();
     let index = app.block_on(IndexSnapshot::newest(repository))?.snapshot;
@@ -99,7 +142,7 @@ pub(super) fn run(app: &App, args: &FleetPlanArgs) -> Result<Exit, Failure> {
     let rates = Rates { chunk, index_bytes: index_bytes as f64, ..what_if.rates };
     let mut hosts: Vec<Option<&str>> = Vec::new();
     let mut images = Vec::with_capacity(listed.len());
-    for listed in &listed {
+    for listed in listed {
         let name = listed.host.as_deref();
         let host = hosts.iter().position(|known| *known == name).unwrap_or_else(|| {
             hosts.push(name);
@@ -114,16 +157,10 @@ pub(super) fn run(app: &App, args: &FleetPlanArgs) -> Result<Exit, Failure> {
         None => fleet,
     };
     let overwritten_bytes = args.overwritten_limit.map(|bytes| bytes as f64);
-    let limits = Limits { seconds: args.time_limit.map(|time| time.as_secs_f64()), overwritten_bytes };
+    let rounds = args.rounds.map(|rounds| rounds as usize);
+    let limits = Limits { rounds, seconds: args.time_limit.map(|time| time.as_secs_f64()), overwritten_bytes };
     let plan = plan(&fleet, limits);
-    match app.out.is_json() {
-        true => app.out.json(&as_json(&fleet, &plan, &listed))?,
-        false => show(app, &fleet, &plan, &listed)?,
-    }
-    if !plan.fits {
-        app.out.warn("the limits cannot be kept; this is the plan that comes nearest");
-    }
-    Ok(Exit::Done)
+    Ok((fleet, plan))
 }
 
 /// What is known of an image: from its newest snapshot, or from its file.

@@ -47,7 +47,7 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
     let repository = &opened.repository;
     repository.require(Roles::BACKUP, "a batch")?;
     let host = args.host.clone().unwrap_or_else(environment::host);
-    let fleet = fleet_images(&listed, &host);
+    let fleet = fleet_images(&listed, &host, &[]);
     let ours = fleet.iter().filter(|image| image.is_any || image.host == host).count();
     app.out.remark(&format!("host {}: {} to read", safe(&host), sizes::count(ours as u64, "image")));
     super::open_many_files();

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use larder_fleet::{
-    BatchReport, BatchStatus, Cleaned, FleetImage, ImageReport, StageStatus, WorkerStatus, batches, is_meant,
+    BatchReport, BatchStatus, Cleaned, FleetImage, ImageReport, StageId, StageStatus, WorkerStatus, batches, is_meant,
     status as status_of,
 };
+use larder_format::fleet::{FleetPlan, Stage};
 use larder_format::ids::JobId;
 use larder_lnode::MapOutcome;
 use larder_store::Repository;
@@ -38,6 +39,7 @@ fn wrong_at(image: &ImageReport) -> Option<u64> {
 /// What would be backed up.
 pub(super) fn plan(app: &App, repository: &Repository, images: &[FleetImage]) -> Result<Exit, Failure> {
     let newest = app.block_on(repository.newest_of_every_series())?;
+    let is_one = images.iter().all(|image| image.round == 0);
     for image in images {
         let key = repository.keys().series_key(&image.series);
         let base = newest.iter().find(|version| version.series == key).map(|version| version.id());
@@ -48,6 +50,7 @@ pub(super) fn plan(app: &App, repository: &Repository, images: &[FleetImage]) ->
                 "host": image.host,
                 "series": image.series,
                 "source": image.source,
+                "round": image.round + 1,
                 "parent": base.map(|id| id.to_string()),
                 "dry_run": true,
             }))?;
@@ -55,8 +58,9 @@ pub(super) fn plan(app: &App, repository: &Repository, images: &[FleetImage]) ->
         }
         let compared = base.map_or_else(|| "first snapshot".to_owned(), |id| format!("compared with {}", id.short()));
         let (name, series) = (safe(&image.name), safe(&image.series));
+        let of = if is_one { String::new() } else { format!("round {}, ", image.round + 1) };
         app.out.line(format!(
-            "{name}: series {series}, host {}, {}, {compared}",
+            "{name}: {of}series {series}, host {}, {}, {compared}",
             safe(&image.host),
             safe(&image.source)
         ))?;
@@ -267,12 +271,13 @@ fn wanted(app: &App, repository: &Repository, id: Option<&OsString>) -> Result<V
 }
 
 fn status_json(status: &BatchStatus) -> Value {
-    let stage = |((stage, round), of): (&(larder_format::fleet::Stage, u8), &StageStatus)| {
+    let stage = |(id, of): (&StageId, &StageStatus)| {
         json!({
-            "stage": stage.word(),
-            "round": round,
+            "stage": id.stage.word(),
+            "round": id.round + 1,
+            "waited": id.waited,
             "done": of.done,
-            "aborted": of.aborted.iter().map(|(number, why)| json!({ "task": number, "why": why })).collect::<Vec<_>>(),
+            "aborted": of.aborted.iter().map(|(task, why)| json!({ "task": task.number, "why": why })).collect::<Vec<_>>(),
             "seconds": of.took_ms as f64 / 1000.0,
             "memory_bytes": of.memory,
             "read_bytes": of.read_bytes,
@@ -288,7 +293,9 @@ fn status_json(status: &BatchStatus) -> Value {
         "images": status.plan.images.len(),
         "hosts": status.plan.hosts.len(),
         "partitions": status.plan.partitions,
-        "due": status.due.map(|(stage, _)| stage.word()),
+        "rounds": status.plan.rounds(),
+        "due": status.due.map(|due| due.stage.word()),
+        "due_round": status.due.map(|due| due.round + 1),
         "due_tasks": status.due_tasks.len(),
         "retries": status.retries,
         "workers": status.workers.iter().map(worker_json).collect::<Vec<_>>(),
@@ -307,18 +314,30 @@ fn worker_json(worker: &WorkerStatus) -> Value {
     })
 }
 
+/// Which round of a plan, if it has several.
+fn of_round(plan: &FleetPlan, round: u32) -> String {
+    match plan.rounds() {
+        1 => String::new(),
+        all => format!(" of round {} of {all}", round + 1),
+    }
+}
+
 fn print(app: &App, status: &BatchStatus) -> Result<(), Failure> {
     let BatchStatus { batch, plan, stages, is_open, due, due_tasks, retries, workers } = status;
     let state = match due {
         None => "all tasks decided".to_owned(),
         Some(_) if !is_open => "over".to_owned(),
-        Some((stage, _)) => format!("open, {} of stage {stage} due", sizes::count(due_tasks.len() as u64, "task")),
+        Some(due) => {
+            let tasks = sizes::count(due_tasks.len() as u64, "task");
+            format!("open, {tasks} of stage {}{} due", due.stage, of_round(plan, due.round))
+        }
     };
     let (images, hosts) =
         (sizes::count(plan.images.len() as u64, "image"), sizes::count(plan.hosts.len() as u64, "host"));
     app.out.line(format!("batch {batch}, {}, {images}, {hosts}, {state}", time::rfc3339(plan.time_ms)))?;
-    for ((stage, round), of) in stages {
-        let again = if *round > 0 { format!(" (round {round})") } else { String::new() };
+    for (StageId { round, stage, waited }, of) in stages {
+        let again = if *waited > 0 { format!(" (again: {waited})") } else { String::new() };
+        let again = format!("{}{again}", of_round(plan, *round));
         let took = time::show_duration(Duration::from_millis(of.took_ms));
         app.out.line(format!(
             "  {stage}{again}: {} done, {} failed, {took}, {} read, {} new, {} for other tasks, {} memory",
@@ -329,8 +348,11 @@ fn print(app: &App, status: &BatchStatus) -> Result<(), Failure> {
             sizes::show(of.output_bytes),
             sizes::show(of.memory)
         ))?;
-        for (number, why) in &of.aborted {
-            let name = plan.images.get(*number as usize).map_or("", |image| &image.name);
+        for (task, why) in &of.aborted {
+            let name = match task.stage {
+                Stage::Send | Stage::Place => plan.hosts.get(task.number as usize).map_or("", |host| &host.name),
+                _ => plan.images.get(task.number as usize).map_or("", |image| &image.name),
+            };
             app.out.line(format!("    {}: {}", safe(name), safe(why)))?;
         }
     }
