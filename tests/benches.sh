@@ -40,6 +40,7 @@ try starting 3 bench/starting.py --runs 2 --mib 4
 try unchanged 4 bench/unchanged.sh 1000 "$work"
 try images 2 bench/images.py --runs 1 --pieces 1 --changes 20
 try sftp 3 bench/sftp.py --files 2 --kib 256 --runs 1
+try import 3 bench/import.py --snapshots 2 --files 20 --runs 1
 try mount 4 bench/mount.sh 1 "$work" 4
 fleet_tree
 try fleet 2 bench/fleet/run.py "$work/root.tar" --images 2 --days 2 --upgrades 10

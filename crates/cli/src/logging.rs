@@ -41,7 +41,9 @@ pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
     if !level.contains(['=', ',']) && level.parse::<LevelFilter>().is_err() {
         return Err(wrong());
     }
-    let filter = EnvFilter::try_new(level).map_err(|_| wrong())?;
+    // The library of times logs while it finds its time zones, which the lines of this log need.
+    let without_times = "jiff=off".parse().map_err(|_| wrong())?;
+    let filter = EnvFilter::try_new(level).map_err(|_| wrong())?.add_directive(without_times);
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     let started = match &global.log_file {
         Some(path) => {

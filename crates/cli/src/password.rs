@@ -16,6 +16,8 @@ use std::process::{Command, Stdio};
 use larder_secret::SecretBytes;
 use zeroize::Zeroizing;
 
+#[cfg(feature = "import-restic")]
+use crate::args::ImportResticArgs;
 use crate::args::{Global, NewPassword};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -64,6 +66,25 @@ impl PasswordSource {
             true => {
                 Self::of_variables("LARDER_FROM_PASSWORD_FILE", "LARDER_FROM_PASSWORD_COMMAND", "LARDER_FROM_PASSWORD")
             }
+        })
+    }
+
+    /// The source of the password of a restic repository.
+    #[cfg(feature = "import-restic")]
+    pub(crate) fn of_restic(args: &ImportResticArgs) -> Self {
+        if args.from_insecure_no_password {
+            return Self::Empty;
+        }
+        let flag = args.from_password_file.clone().map(Self::File);
+        let flag = flag.or_else(|| args.from_password_command.clone().map(Self::Command));
+        flag.unwrap_or_else(|| {
+            let all = [
+                ("LARDER_FROM_PASSWORD_FILE", "LARDER_FROM_PASSWORD_COMMAND", "LARDER_FROM_PASSWORD"),
+                ("RESTIC_FROM_PASSWORD_FILE", "RESTIC_FROM_PASSWORD_COMMAND", "RESTIC_FROM_PASSWORD"),
+                ("RESTIC_PASSWORD_FILE", "RESTIC_PASSWORD_COMMAND", "RESTIC_PASSWORD"),
+            ];
+            let mut given = all.into_iter().map(|(file, command, plain)| Self::of_variables(file, command, plain));
+            given.find(|source| !source.is_prompt()).unwrap_or(Self::Prompt)
         })
     }
 
@@ -131,6 +152,15 @@ impl PasswordSource {
     pub(crate) fn get_of_store(&self) -> Result<Password, Failure> {
         match self {
             Self::Prompt => refuse_empty(prompt("password of the volume store: ", OLD_STORE)?),
+            _ => self.get_without_person(),
+        }
+    }
+
+    /// The same for a restic repository.
+    #[cfg(feature = "import-restic")]
+    pub(crate) fn get_of_restic(&self) -> Result<Password, Failure> {
+        match self {
+            Self::Prompt => refuse_empty(prompt("password of the restic repository: ", OLD_RESTIC)?),
             _ => self.get_without_person(),
         }
     }
@@ -209,6 +239,12 @@ const OLD_STORE: Wanted = (
 const NEW_STORE: Wanted = (
     "no password of the new volume store was given",
     "use --store-password-file, LARDER_STORE_PASSWORD_FILE, or the same options as for a repository",
+);
+
+#[cfg(feature = "import-restic")]
+const OLD_RESTIC: Wanted = (
+    "no password of the restic repository was given",
+    "use --from-password-file, --from-password-command, LARDER_FROM_PASSWORD_FILE or RESTIC_PASSWORD",
 );
 
 fn nowhere((missing, advice): Wanted) -> Failure {

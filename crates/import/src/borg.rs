@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -27,6 +28,8 @@ use crate::tar::{Archive, ReadOptions};
 
 /// Messages of the program that are kept.
 const MESSAGES_MAX: usize = 200;
+/// How long its last messages are waited for after it has ended.
+const LAST_MESSAGES: Duration = Duration::from_secs(2);
 /// Lines of a list in which an entry is looked for.
 const AHEAD_MAX: usize = 1000;
 
@@ -51,15 +54,6 @@ pub struct BorgArchive {
     pub user: String,
     /// Its comment; mostly empty.
     pub comment: String,
-}
-
-/// An archive that was exported.
-#[derive(Debug)]
-pub struct Exported {
-    /// Its contents.
-    pub archive: Archive,
-    /// Warnings of the program.
-    pub warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -109,7 +103,8 @@ impl BorgRepository {
         let read = child.stdout.read_to_end(&mut text);
         child.end()?;
         read.map_err(ImportError::Read)?;
-        let odd = |what: &str| ImportError::Program { kind: ErrorKind::Precondition, message: what.to_owned() };
+        let odd =
+            |what: &str| ImportError::Program { name: "borg", kind: ErrorKind::Precondition, message: what.to_owned() };
         let listing: Listing = serde_json::from_slice(&text).map_err(|error| odd(&format!("its list: {error}")))?;
         if listing.encryption.is_some_and(|encryption| encryption.mode != "none") && !has_passphrase() {
             return Err(odd(PASSPHRASE));
@@ -129,15 +124,16 @@ impl BorgRepository {
                 comment: listed.comment,
             });
         }
-        archives.sort_by_key(|archive| (archive.time_ms, archive.id));
+        // Times of Borg 1.2 are whole seconds, and its list has the order in which they were made.
+        archives.sort_by_key(|archive| archive.time_ms);
         Ok((repository, archives))
     }
 
-    /// Exports an archive.
+    /// Exports an archive. Warnings of the program are problems of its entries.
     ///
     /// # Errors
     /// The program cannot be started, or fails; a temporary file cannot be written.
-    pub fn export(&self, archive: &BorgArchive, options: &ReadOptions) -> Result<Exported, ImportError> {
+    pub fn export(&self, archive: &BorgArchive, options: &ReadOptions) -> Result<Archive, ImportError> {
         let mut place = self.location.clone();
         place.push("::");
         place.push(&archive.name);
@@ -149,16 +145,18 @@ impl BorgRepository {
         let read = Archive::of_stream(Box::new(stream), options, &mut |entry| times.correct(entry));
         // Read to its end, or it could wait for ever.
         let rest = io::copy(&mut times.lines, &mut io::sink());
-        // If the program failed, the archive may be cut off.
-        let warnings = match ending.end() {
-            Ok(warnings) => warnings,
-            Err(_) if options.cancel.is_cancelled() => return Err(ImportError::Interrupted),
-            Err(error) => return Err(error),
+        // If the program failed, the archive may be cut off. It also fails if nobody reads the rest.
+        let ended = ending.end();
+        if options.cancel.is_cancelled() {
+            return Err(ImportError::Interrupted);
+        }
+        let archive = match (read, ended) {
+            (Err(error @ ImportError::Scratch(_)), _) | (_, Err(error)) => return Err(error),
+            (read, Ok(warnings)) => read?.with_warnings(warnings),
         };
-        let archive = read?;
         rest.map_err(ImportError::Read)?;
         listing.end()?;
-        Ok(Exported { archive, warnings })
+        Ok(archive)
     }
 }
 
@@ -257,7 +255,7 @@ struct Running {
 
 struct Ending {
     child: Child,
-    messages: JoinHandle<Vec<Message>>,
+    messages: Receiver<Message>,
 }
 
 /// A line of `--log-json`.
@@ -279,8 +277,9 @@ impl Running {
         let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
             return Err(ImportError::Read(io::ErrorKind::BrokenPipe.into()));
         };
-        let messages = std::thread::Builder::new().name("borg".to_owned()).spawn(move || messages(stderr));
-        let messages = messages.map_err(ImportError::Read)?;
+        let (sender, messages) = channel();
+        let reading = std::thread::Builder::new().name("borg".to_owned()).spawn(move || read_messages(stderr, &sender));
+        reading.map_err(ImportError::Read)?;
         Ok(Self { stdout, ending: Ending { child, messages } })
     }
 
@@ -298,7 +297,10 @@ impl Running {
 impl Ending {
     fn end(mut self) -> Result<Vec<String>, ImportError> {
         let status = self.child.wait().map_err(ImportError::Read)?;
-        let messages = self.messages.join().unwrap_or_default();
+        // A process that it started may hold the pipe open for ever, as a master of ssh does.
+        let deadline = Instant::now() + LAST_MESSAGES;
+        let wait = || self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        let messages: Vec<Message> = std::iter::from_fn(wait).collect();
         match status.code() {
             // Warnings, and warnings by their numbers.
             Some(0 | 1 | 100..128) => {
@@ -310,6 +312,7 @@ impl Ending {
                 let kind = messages.iter().find_map(|message| kind_of(&message.msgid));
                 let first = messages.iter().find(is_error).and_then(|error| error.message.lines().next());
                 Err(ImportError::Program {
+                    name: "borg",
                     kind: kind.unwrap_or(ErrorKind::Resource),
                     message: first.map_or_else(|| format!("it ended with {status}"), str::to_owned),
                 })
@@ -335,21 +338,22 @@ fn kind_of(message: &str) -> Option<ErrorKind> {
     }
 }
 
-fn messages(stderr: impl Read) -> Vec<Message> {
-    let mut all = Vec::new();
+fn read_messages(stderr: impl Read, messages: &Sender<Message>) {
+    let mut count = 0;
     for line in BufReader::new(stderr).split(b'\n') {
         let Ok(line) = line else { break };
         // It is read to its end, or the program could wait for ever.
-        if all.len() < MESSAGES_MAX {
+        if count < MESSAGES_MAX {
+            count += 1;
             let plain = || Message {
                 levelname: "ERROR".to_owned(),
                 message: String::from_utf8_lossy(&line).into_owned(),
                 msgid: String::new(),
             };
-            all.push(serde_json::from_slice(&line).unwrap_or_else(|_| plain()));
+            // Without a receiver, nobody waits for it.
+            let _ = messages.send(serde_json::from_slice(&line).unwrap_or_else(|_| plain()));
         }
     }
-    all
 }
 
 #[cfg(test)]

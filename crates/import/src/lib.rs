@@ -7,19 +7,23 @@
 //!
 //! * [`mod@tar`]: archives, in any order, compressed or not.
 //! * [`borg`]: archives of Borg, which it exports as archives of tar.
+//! * `restic`: snapshots of restic repositories.
 //! * [`original`]: what is known of an original, and what was imported before.
 //! * [`series`]: names of series. [`compare`]: a version against its original.
 
 pub mod borg;
 pub mod compare;
 pub mod original;
+#[cfg(feature = "restic")]
+pub mod restic;
 pub mod series;
+mod sound;
 pub mod tar;
 
 use std::io;
 
 use larder_format::ErrorKind;
-use larder_store::RepositoryError;
+use larder_store::{RepositoryError, StoreError};
 
 /// An original that cannot be imported.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +41,7 @@ pub enum ImportError {
     #[error("a compressed archive, or one from a pipe, needs a folder for temporary files")]
     NoScratch,
     /// The file is no archive of tar.
-    #[error("this is no tar archive")]
+    #[error("this is no tar archive, or one without members")]
     NotAnArchive,
     /// The archive is compressed by another program.
     #[error("the archive is compressed with {name}, which is not read")]
@@ -54,13 +58,18 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The other program failed.
-    #[error("borg failed: {message}")]
+    #[error("{name} failed: {message}")]
     Program {
+        /// Its name.
+        name: &'static str,
         /// What its error means here.
         kind: ErrorKind,
         /// Its message.
         message: String,
     },
+    /// The storage of the original failed.
+    #[error(transparent)]
+    Store(StoreError),
     /// The repository that is imported into failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
@@ -77,6 +86,7 @@ impl ImportError {
             Self::NoScratch | Self::NoProgram { .. } | Self::NotAnArchive | Self::Compression { .. } => {
                 ErrorKind::Precondition
             }
+            Self::Store(error) => error.kind(),
             Self::Repository(error) => error.kind(),
         }
     }

@@ -11,6 +11,7 @@
 mod acl;
 mod contents;
 mod entries;
+mod gzip;
 mod members;
 mod order;
 mod records;
@@ -23,11 +24,12 @@ use std::path::PathBuf;
 
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_format::ids::JobId;
-use larder_job::Cancel;
-use larder_lnode::EntrySource;
+use larder_job::{Cancel, Problem};
+use larder_lnode::{EntrySource, SourceError, Supplied};
 
 use self::contents::{Contents, Keeping, Spool, stamp};
 use self::entries::ArchiveEntries;
+use self::gzip::GzipMembers;
 use self::members::{Members, Next};
 use self::order::{Order, Ordered};
 use crate::ImportError;
@@ -60,6 +62,8 @@ pub struct Archive {
     ordered: Ordered,
     contents: Contents,
     hash: blake3::Hash,
+    /// What the program says that wrote it.
+    warnings: Vec<String>,
 }
 
 impl Archive {
@@ -117,19 +121,23 @@ impl Archive {
         let read = match compression {
             Compression::None => read_members(&mut whole, keeping, options, correct),
             Compression::Gzip => {
-                read_members(&mut flate2::read::MultiGzDecoder::new(&mut whole), keeping, options, correct)
+                let whole = io::BufReader::with_capacity(READ_BYTES, &mut whole);
+                read_members(&mut GzipMembers::new(whole), keeping, options, correct)
             }
             Compression::Zstd => {
                 let decoder = zstd::Decoder::new(&mut whole).map_err(ImportError::Read)?;
                 read_members(&mut { decoder }, keeping, options, correct)
             }
         };
+        if options.cancel.is_cancelled() {
+            return Err(ImportError::Interrupted);
+        }
+        let (mut order, keeping) = read?;
         // What follows belongs to the archive's identity, and a pipe wants to be read to its end.
         let rest = io::copy(&mut whole, &mut io::sink());
         if options.cancel.is_cancelled() {
             return Err(ImportError::Interrupted);
         }
-        let (mut order, keeping) = read?;
         if let Err(error) = rest {
             order
                 .problem(b"", format!("the archive cannot be read to its end: {error}"))
@@ -137,7 +145,27 @@ impl Archive {
         }
         let ordered = order.finish(options.made).map_err(ImportError::Scratch)?;
         let contents = keeping.finish().map_err(ImportError::Scratch)?;
-        Ok(Self { ordered, contents, hash: hasher.finalize() })
+        Ok(Self { ordered, contents, hash: hasher.finalize(), warnings: Vec::new() })
+    }
+
+    /// With these problems, which count as errors of the version.
+    pub(crate) fn with_warnings(self, warnings: Vec<String>) -> Self {
+        Self { warnings, ..self }
+    }
+
+    /// What is wrong with it.
+    ///
+    /// # Errors
+    /// A temporary file cannot be read.
+    pub fn problems(&self) -> Result<Vec<Problem>, SourceError> {
+        let mut entries = self.entries(None);
+        let mut problems = Vec::new();
+        while let Some(supplied) = entries.next_entry()? {
+            if let Supplied::Problem(problem) = supplied {
+                problems.push(problem);
+            }
+        }
+        Ok(problems)
     }
 
     /// The hash of all its bytes.
@@ -161,7 +189,8 @@ impl Archive {
     /// The entries. `base`: a version that this machine made of an earlier archive.
     pub fn entries(&self, base: Option<JobId>) -> Box<dyn EntrySource> {
         let Ordered { rows, problems, .. } = &self.ordered;
-        Box::new(ArchiveEntries::new(rows.clone(), problems.clone(), self.contents.clone(), base))
+        let warnings = self.warnings.clone();
+        Box::new(ArchiveEntries::new(rows.clone(), problems.clone(), self.contents.clone(), base, warnings))
     }
 }
 
@@ -176,7 +205,14 @@ enum Compression {
 impl Compression {
     /// By the first bytes.
     fn of(head: &[u8]) -> Result<Self, ImportError> {
-        let unknown = [(&b"BZh"[..], "bzip2"), (b"\xfd7zXZ", "xz"), (b"LZIP", "lzip"), (b"\x04\x22\x4d\x18", "lz4")];
+        let unknown = [
+            (&b"BZh"[..], "bzip2"),
+            (b"\xfd7zXZ", "xz"),
+            (b"LZIP", "lzip"),
+            (b"\x04\x22\x4d\x18", "lz4"),
+            (b"\x1f\x9d", "compress"),
+            (b"\x89LZO", "lzop"),
+        ];
         match head {
             head if head.starts_with(b"\x1f\x8b") => Ok(Self::Gzip),
             head if head.starts_with(b"\x28\xb5\x2f\xfd") => Ok(Self::Zstd),
@@ -197,12 +233,20 @@ struct Hashing<'a> {
 
 impl Read for Hashing<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.cancel.is_cancelled() {
-            return Err(io::Error::other("interrupted"));
+        loop {
+            if self.cancel.is_cancelled() {
+                return Err(io::Error::other("interrupted"));
+            }
+            match self.input.read(buffer) {
+                // A signal is no damage.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                got => {
+                    let got = got?;
+                    self.hasher.update(&buffer[..got]);
+                    return Ok(got);
+                }
+            }
         }
-        let got = self.input.read(buffer)?;
-        self.hasher.update(&buffer[..got]);
-        Ok(got)
     }
 }
 
@@ -226,7 +270,7 @@ fn read_members(
                 order.problem(b"", format!("the archive is truncated or damaged at byte {at}: {}", reason(&error)))
             }
             Ok(Next::Damaged(why)) => {
-                order.problem(b"", why).map_err(ImportError::Scratch)?;
+                order.damage(why).map_err(ImportError::Scratch)?;
                 continue;
             }
             Ok(Next::Refused(name, why)) => {
@@ -302,10 +346,10 @@ fn keep<R: Read>(
     }
 }
 
-/// A name as a path of messages. It may have any bytes but NUL.
 /// Bytes of a refused name that a message shows.
 const NAME_SHOWN_MAX: usize = 4096;
 
+/// A name as a path of messages. It may have any bytes but NUL.
 fn printable(mut name: Vec<u8>) -> Vec<u8> {
     name.retain(|byte| *byte != 0);
     name.truncate(NAME_SHOWN_MAX);

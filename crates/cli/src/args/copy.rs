@@ -89,6 +89,15 @@ pub(crate) struct FromRepositoryArgs {
     #[arg(long, group = "from_password")]
     pub(crate) from_insecure_no_password: bool,
 
+    /// Its storage
+    #[command(flatten)]
+    pub(crate) storage: FromStorageArgs,
+}
+
+/// The storage of a second repository.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "The other repository")]
+pub(crate) struct FromStorageArgs {
     /// File with NAME=value lines for its storage, such as AWS_SECRET_ACCESS_KEY; they come before
     /// the variables of this process
     #[arg(long, value_name = "FILE")]
@@ -100,11 +109,24 @@ pub(crate) struct FromRepositoryArgs {
 
     /// File in PEM with authorities that its storage may have, as after --cacert
     #[arg(long, value_name = "FILE")]
-    pub(crate) from_cacert: Option<PathBuf>,
+    from_cacert: Option<PathBuf>,
 
     /// Accept every certificate of its storage: anybody on the network can then take its place
     #[arg(long)]
-    pub(crate) from_insecure_tls: bool,
+    from_insecure_tls: bool,
+}
+
+impl FromStorageArgs {
+    /// `base` with the options that are about this storage.
+    pub(crate) fn global(&self, base: Global) -> Global {
+        let from = self.clone();
+        Global {
+            storage: base.storage.clone().and(from.from_option),
+            cacert: from.from_cacert.or_else(|| base.cacert.clone()),
+            insecure_tls: from.from_insecure_tls || base.insecure_tls,
+            ..base
+        }
+    }
 }
 
 impl FromRepositoryArgs {
@@ -116,15 +138,7 @@ impl FromRepositoryArgs {
             true => (base.repo.clone(), None),
             false => (from.from_repo, from.from_repository_file),
         };
-        let global = Global {
-            repo,
-            repository_file,
-            is_source: true,
-            storage: base.storage.clone().and(from.from_option),
-            cacert: from.from_cacert.or_else(|| base.cacert.clone()),
-            insecure_tls: from.from_insecure_tls || base.insecure_tls,
-            ..base
-        };
+        let global = from.storage.global(Global { repo, repository_file, is_source: true, ..base });
         let has_credential = from.from_key_file.is_some()
             || from.from_password_file.is_some()
             || from.from_password_command.is_some()

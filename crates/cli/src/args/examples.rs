@@ -224,6 +224,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder import tar web1.tar.gz --series web1 --host web1", "Import an archive as a snapshot of a host"),
             ("ssh web2 tar c /etc | larder import tar - --series web2", "Import a stream"),
+            ("larder import restic /mnt/restic --compare", "Import all snapshots that are new, and compare each"),
             ("larder import borg /mnt/borg --compare", "Import all archives that are new, and compare each"),
         ],
     ),

@@ -1,10 +1,14 @@
 //! `larder import`.
 
 use std::ffi::OsString;
+#[cfg(feature = "import-restic")]
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use larder_format::layout::Layout;
 
+#[cfg(feature = "import-restic")]
+use super::copy::FromStorageArgs;
 use crate::time;
 
 /// Import the history of other programs.
@@ -29,6 +33,9 @@ pub(crate) enum ImportSource {
     Tar(ImportTarArgs),
     /// Import the archives of a Borg repository
     Borg(ImportBorgArgs),
+    /// Import the snapshots of a restic repository
+    #[cfg(feature = "import-restic")]
+    Restic(ImportResticArgs),
 }
 
 /// Options of every import.
@@ -123,4 +130,58 @@ pub(crate) struct ImportBorgArgs {
     /// Options of every import
     #[command(flatten)]
     pub(crate) options: ImportOptions,
+}
+
+/// Import the snapshots of a restic repository.
+///
+/// Repositories of the formats 1 and 2 are read, in every storage that Larder knows. Each snapshot
+/// keeps its time, host, user, tags and paths. Files that did not change since the snapshot that
+/// was imported before are not read.
+///
+/// Without an option for its password, the variables LARDER_FROM_PASSWORD_FILE,
+/// LARDER_FROM_PASSWORD_COMMAND and LARDER_FROM_PASSWORD count; then those of restic, such as
+/// RESTIC_PASSWORD. The repository is only read, and no lock is made. Do not run `restic prune`
+/// meanwhile.
+#[cfg(feature = "import-restic")]
+#[derive(Debug, Args)]
+pub(crate) struct ImportResticArgs {
+    /// Location of the repository
+    #[arg(value_name = "REPOSITORY")]
+    pub(crate) repository: OsString,
+
+    /// Name of the series; {host}, {user} and {paths} are replaced [default: {host}:{paths}]
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) series: Option<String>,
+
+    /// Import only snapshots of this host; may be given several times
+    #[arg(short = 'H', long, value_name = "HOST")]
+    pub(crate) host: Vec<String>,
+
+    /// Import only snapshots with all these tags, separated by commas; may be given several times
+    #[arg(long, value_name = "TAGS")]
+    pub(crate) tag: Vec<String>,
+
+    /// Import only this snapshot, by the beginning of its id; may be given several times
+    #[arg(long, value_name = "ID")]
+    pub(crate) snapshot: Vec<String>,
+
+    /// File that contains its password
+    #[arg(long, value_name = "FILE", group = "from_password", help_heading = "The other repository")]
+    pub(crate) from_password_file: Option<PathBuf>,
+
+    /// Shell command that prints its password
+    #[arg(long, value_name = "COMMAND", group = "from_password", help_heading = "The other repository")]
+    pub(crate) from_password_command: Option<OsString>,
+
+    /// Use an empty password for it
+    #[arg(long, group = "from_password", help_heading = "The other repository")]
+    pub(crate) from_insecure_no_password: bool,
+
+    /// Options of every import
+    #[command(flatten)]
+    pub(crate) options: ImportOptions,
+
+    /// Its storage
+    #[command(flatten)]
+    pub(crate) storage: FromStorageArgs,
 }

@@ -51,6 +51,8 @@ pub(crate) use global::Global;
 pub(crate) use habits::{ignored, spell_levels};
 pub(crate) use history::HistoryArgs;
 pub(crate) use image::ImageArgs;
+#[cfg(feature = "import-restic")]
+pub(crate) use import::ImportResticArgs;
 pub(crate) use import::{ImportArgs, ImportBorgArgs, ImportOptions, ImportSource, ImportTarArgs};
 pub(crate) use init::{ChunkerName, InitArgs};
 pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
@@ -269,7 +271,7 @@ pub(crate) enum Command {
     Tag(TagArgs),
     /// Copy snapshots from another repository into this one
     Copy(Box<CopyArgs>),
-    /// Import the history of tar archives and Borg repositories
+    /// Import the history of restic, Borg and tar
     Import(Box<ImportArgs>),
     /// Make snapshots without some files, or with another host, time or series
     Rewrite(Box<RewriteArgs>),

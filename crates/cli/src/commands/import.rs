@@ -2,6 +2,8 @@
 
 mod borg;
 mod report;
+#[cfg(feature = "import-restic")]
+mod restic;
 mod tar;
 
 use std::time::Instant;
@@ -11,8 +13,8 @@ use larder_import::ImportError;
 use larder_import::compare::compare;
 use larder_import::original::{ImportedBefore, Original};
 use larder_job::{Clock, JobContext, SystemClock};
-use larder_lnode::EntrySource;
 use larder_lnode::transfer::CopyOptions;
+use larder_lnode::{BackupError, EntrySource};
 use larder_store::catalog::Version;
 
 use self::report::Done;
@@ -29,6 +31,8 @@ pub(super) fn run(app: &App, args: &ImportArgs) -> Result<Exit, Failure> {
     match &args.source {
         ImportSource::Tar(args) => tar::run(app, args),
         ImportSource::Borg(args) => borg::run(app, args),
+        #[cfg(feature = "import-restic")]
+        ImportSource::Restic(args) => restic::run(app, args),
     }
 }
 
@@ -47,6 +51,8 @@ struct Importing<'a> {
     context: &'a JobContext,
     before: ImportedBefore<'a>,
     done: Done,
+    /// The last import failed because its original could not be read.
+    is_source_damaged: bool,
 }
 
 /// Opens the repository, and runs an import with a meter.
@@ -67,7 +73,8 @@ fn with_importing(
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     let context = JobContext { machine, ..app.context(opened.repository.clone(), meter.progress()) };
     let before = ImportedBefore::new(&context, here.all());
-    let mut importing = Importing { app, options, context: &context, before, done: Done::default() };
+    let mut importing =
+        Importing { app, options, context: &context, before, done: Done::default(), is_source_damaged: false };
     let result = work(&mut importing);
     meter.stop();
     here.warn_of_damage(app);
@@ -82,9 +89,17 @@ fn with_importing(
 impl Importing<'_> {
     /// Whether an original has a snapshot in its series already.
     fn is_there(&mut self, wanted: &Wanted) -> bool {
-        let is_there = self.before.version_of(&wanted.original, &wanted.series).is_some();
-        self.done.imported_before += u64::from(is_there);
-        is_there
+        let Some(version) = self.before.version_of(&wanted.original, &wanted.series) else { return false };
+        self.done.imported_before += 1;
+        self.done.not_whole_before += u64::from(version.summary.statistics.errors > 0);
+        true
+    }
+
+    /// Says so if nothing fits what was asked for.
+    fn expect_some(&self, is_nothing: bool, what: &str) {
+        if is_nothing {
+            self.app.out.warn(&format!("no {what} fits the options"));
+        }
     }
 
     /// Imports one original.
@@ -105,6 +120,7 @@ impl Importing<'_> {
         let again = self.options.compare.then(|| entries.again());
         let (started, started_ms) = (Instant::now(), SystemClock.now_ms());
         let report = wanted.original.import(self.context, &wanted.series, entries, &options);
+        self.is_source_damaged = matches!(report, Err(BackupError::Input { .. }));
         let report = report.map_err(|error| self.interrupted_or(error.into()))?;
         let Some(summary) = report.version.clone() else { return Ok(()) };
         self.done.imported += 1;

@@ -223,9 +223,19 @@ impl From<ImportError> for Failure {
             ImportError::NoProgram { name: "borg", .. } => {
                 Self::of(kind, &error).advise("install the package borgbackup")
             }
-            ImportError::Program { kind: ErrorKind::Damaged, .. } => {
+            ImportError::Program { name: "borg", kind: ErrorKind::Damaged, .. } => {
                 Self::of(kind, &error).advise("`borg check --repair` repairs what can be repaired")
             }
+            ImportError::Program { name: "borg", ref message, .. } if message.contains("access aborted") => {
+                Self::of(kind, &error).advise(
+                    "run `borg list` on it once, and answer its question; or set \
+                     BORG_RELOCATED_REPO_ACCESS_IS_OK=yes or BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes",
+                )
+            }
+            ImportError::Program { name: "restic", kind: ErrorKind::Damaged, .. } => Self::of(kind, &error).advise(
+                "`restic repair index` makes a new index (`restic rebuild-index` before 0.16), \
+                 and `restic check` shows what else is damaged",
+            ),
             error => Self::of(kind, &error),
         }
     }

@@ -1,6 +1,7 @@
 //! `import`: archives of GNU tar, of Borg and of restic become snapshots with all that the original program would restore.
 
 mod borg;
+mod restic;
 mod tar;
 
 use std::path::Path;

@@ -18,6 +18,7 @@ pub(super) struct ArchiveEntries {
     contents: Contents,
     base: Option<JobId>,
     records: std::iter::Chain<RecordIter, RecordIter>,
+    warnings: std::vec::IntoIter<String>,
     path: Vec<u8>,
     /// Where the rest of the last entry's contents is.
     at: u64,
@@ -25,9 +26,16 @@ pub(super) struct ArchiveEntries {
 }
 
 impl ArchiveEntries {
-    pub(super) fn new(rows: SortedRecords, problems: SortedRecords, contents: Contents, base: Option<JobId>) -> Self {
+    pub(super) fn new(
+        rows: SortedRecords,
+        problems: SortedRecords,
+        contents: Contents,
+        base: Option<JobId>,
+        warnings: Vec<String>,
+    ) -> Self {
         let records = rows.iter().chain(problems.iter());
-        Self { rows, problems, contents, base, records, path: Vec::new(), at: 0, left: 0 }
+        let warnings = warnings.into_iter();
+        Self { rows, problems, contents, base, records, warnings, path: Vec::new(), at: 0, left: 0 }
     }
 
     fn failed(&self, source: std::io::Error) -> SourceError {
@@ -45,10 +53,13 @@ impl EntrySource for ArchiveEntries {
     }
 
     fn again(&self) -> Box<dyn EntrySource> {
-        Box::new(Self::new(self.rows.clone(), self.problems.clone(), self.contents.clone(), None))
+        Box::new(Self::new(self.rows.clone(), self.problems.clone(), self.contents.clone(), None, Vec::new()))
     }
 
     fn next_entry(&mut self) -> Result<Option<Supplied>, SourceError> {
+        if let Some(message) = self.warnings.next() {
+            return Ok(Some(Supplied::Problem(Problem { path: Vec::new(), during: Activity::Read, message })));
+        }
         let Some(record) = self.records.next() else {
             self.contents.expect_unchanged().map_err(|error| self.failed(error))?;
             return Ok(None);

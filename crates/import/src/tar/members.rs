@@ -13,6 +13,7 @@ use tar::{EntryType, GnuExtSparseHeader, Header};
 use super::acl;
 use super::records::Records;
 use super::sparse::Map;
+use crate::sound::{expect_target, sound_xattrs};
 
 /// Every part of an archive is a multiple of this (bytes).
 const BLOCK: u64 = 512;
@@ -184,7 +185,9 @@ impl<R: Read> Members<R> {
         let link = records.get(b"linkpath").map(<[u8]>::to_vec).or_else(own_link).unwrap_or_default();
         let kind = header.entry_type();
         let is_directory = kind.is_dir() || kind.as_byte() == b'D' || (kind.is_file() && name.ends_with(b"/"));
-        let has_contents = kind.is_file() || kind.is_contiguous() || matches!(kind.as_byte(), b'S' | b'D' | 0);
+        // Types that are not known have contents, as files do.
+        let is_known = matches!(kind.as_byte(), 0 | b'0'..=b'7' | b'S' | b'D');
+        let has_contents = !matches!(kind.as_byte(), b'1'..=b'6');
         // Before anything can be refused: the next header is behind the contents.
         let map = match kind.as_byte() {
             b'S' => Some(self.old_map(header)?),
@@ -199,10 +202,16 @@ impl<R: Read> Members<R> {
             Ok(None) => return Ok(refused(name, "it has no name")),
             Err(why) => return Ok(refused(name, why)),
         };
+        if kind.as_byte() == b'M' || records.get(b"GNU.volume.offset").is_some() {
+            return Ok(refused(name, "it goes on from another volume, and archives of several volumes are not read"));
+        }
         let mut problems = Vec::new();
         let kind = match kind {
             _ if is_directory => EntryKind::Directory,
-            EntryType::Symlink => EntryKind::Symlink { target: link },
+            EntryType::Symlink => match expect_target(&link) {
+                Ok(()) => EntryKind::Symlink { target: link },
+                Err(why) => return Ok(refused(name, why)),
+            },
             EntryType::Link => match place(&link) {
                 Ok(Some(target)) => EntryKind::HardLink { target },
                 Ok(None) => return Ok(refused(name, "it is a link to nothing")),
@@ -222,7 +231,7 @@ impl<R: Read> Members<R> {
                     (None, _) => return Ok(refused(name, "its device number is damaged")),
                 }
             }
-            _ if has_contents => match self.file(&records, map)? {
+            _ if is_known => match self.file(&records, map)? {
                 Ok(kind) => kind,
                 Err(why) => return Ok(refused(name, why)),
             },
@@ -374,7 +383,12 @@ impl<R: Read> Members<R> {
             }
         }
         let bytes = self.at - from - if self.found.is_some() { BLOCK } else { 0 };
-        Ok(Next::Damaged(format!("the header at byte {from} is damaged; {bytes} bytes were passed over")))
+        let next = self.found.as_ref().map(|found| {
+            let name = String::from_utf8_lossy(&Header::from_byte_slice(found).path_bytes()).into_owned();
+            format!("; {name}, which is next, may be a part of a lost file, or have another name")
+        });
+        let next = next.unwrap_or_default();
+        Ok(Next::Damaged(format!("the header at byte {from} is damaged; {bytes} bytes were passed over{next}")))
     }
 }
 
@@ -456,10 +470,7 @@ fn entry(header: &Header, records: &Records, path: Vec<u8>, kind: EntryKind, pro
 /// Extended attributes, as GNU tar, star, and libarchive write them.
 fn xattrs(records: &Records, problems: &mut Vec<String>) -> Vec<Xattr> {
     let mut xattrs: Vec<Xattr> = Vec::new();
-    let mut put = |name: Vec<u8>, value: Vec<u8>| {
-        xattrs.retain(|known| known.name != name);
-        xattrs.push(Xattr { name, value });
-    };
+    let mut put = |name: Vec<u8>, value: Vec<u8>| xattrs.push(Xattr { name, value });
     for (key, value) in records.iter() {
         let list = match key {
             b"SCHILY.acl.access" => Some((&b"system.posix_acl_access"[..], acl::attribute(value))),
@@ -487,8 +498,7 @@ fn xattrs(records: &Records, problems: &mut Vec<String>) -> Vec<Xattr> {
             put(unescaped(name), value.to_vec());
         }
     }
-    xattrs.sort_by(|a, b| a.name.cmp(&b.name));
-    xattrs
+    sound_xattrs(xattrs, problems)
 }
 
 fn base64(value: &[u8]) -> Option<Vec<u8>> {

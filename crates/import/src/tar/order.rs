@@ -5,7 +5,8 @@
 //!
 //! 1. By path: of members with one path, the last one counts, as when an archive is extracted.
 //!    Folders that the archive does not have are added above their contents. Members below
-//!    something that is no folder are refused.
+//!    something that is no folder are refused. A member that was found behind damage may be a part
+//!    of the contents of a lost file, so it never replaces one from before the damage.
 //! 2. Hard links by the path they name: the first path of each file gets the contents, and all
 //!    others become links to it.
 //! 3. By path: both together.
@@ -17,7 +18,7 @@ use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_source::PathText;
 use larder_spill::{Record, RecordIter, RecordSorter, RecordWriter, SortedRecords};
 
-use super::rows::{Row, entry_record, key, path, problem_record};
+use super::rows::{Row, doubtful, entry_record, is_doubtful, key, path, problem_record};
 
 /// Takes the members of an archive as they come.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) struct Order {
     scratch: Option<PathBuf>,
     memory: usize,
     rows: RecordSorter,
+    is_behind_damage: bool,
     /// Paths that could not be used, and why.
     problems: RecordSorter,
 }
@@ -50,16 +52,23 @@ impl Order {
     /// Holds about this many bytes in memory, and more in files without a name in `scratch`.
     pub(super) fn new(scratch: Option<PathBuf>, memory: usize) -> Self {
         let sorter = || RecordSorter::new(scratch.clone(), memory / 4);
-        Self { rows: sorter(), problems: sorter(), scratch, memory }
+        Self { rows: sorter(), is_behind_damage: false, problems: sorter(), scratch, memory }
     }
 
     /// A member, and where its contents begin.
     pub(super) fn member(&mut self, entry: Entry, offset: u64) -> io::Result<()> {
         let path = entry.path.clone();
         match entry_record(&entry, offset) {
+            Ok(record) if self.is_behind_damage => self.rows.push(doubtful(record)),
             Ok(record) => self.rows.push(record),
             Err(why) => self.problem(&path, why),
         }
+    }
+
+    /// A part of the archive is damaged, and members are looked for behind it.
+    pub(super) fn damage(&mut self, message: String) -> io::Result<()> {
+        self.is_behind_damage = true;
+        self.problem(b"", message)
     }
 
     /// What is wrong with a path.
@@ -69,7 +78,7 @@ impl Order {
 
     /// All members, in order. Folders that are added get the time `made`.
     pub(super) fn finish(self, made: Timestamp) -> io::Result<Ordered> {
-        let Self { scratch, memory, rows, problems } = self;
+        let Self { scratch, memory, rows, problems, .. } = self;
         let (rows, links, shadowed, mut problems) = by_path(&rows.finish()?, &scratch, memory, problems, made)?;
         let turned = turn_links(&rows, &links.finish()?, &shadowed, &scratch, memory)?;
         let mut merged = RecordWriter::new(scratch.as_deref())?;
@@ -124,6 +133,14 @@ fn by_path(
     let mut plain: Vec<u8> = Vec::new();
     while let Some((record, entry)) = next {
         next = next_entry(&mut records)?;
+        while let Some((later, _)) =
+            next.take_if(|(later, _)| later.key == record.key && is_doubtful(later) && !is_doubtful(&record))
+        {
+            let why = "another member with this path is behind damage, and was left out";
+            problems.push(problem_record(&entry.path, why))?;
+            shadowed.push(Record { key: record.key.clone(), value: offset_of(&later).to_be_bytes().to_vec() })?;
+            next = next_entry(&mut records)?;
+        }
         if next.as_ref().is_some_and(|(later, _)| later.key == record.key) {
             shadowed.push(Record { key: record.key, value: Vec::new() })?;
             continue;
@@ -203,13 +220,21 @@ fn turn_links(
         // Another member had this path before. A link that came earlier names that one, whose
         // contents are not here.
         let mut was_replaced = false;
+        // And one that came later and was left out is named by links behind it.
+        let mut left_out = None;
         while let Some(old) = shadowed.next_if(|old| old.as_ref().map_or(true, |old| old.key <= record.key)) {
-            was_replaced |= old?.key == record.key;
+            let old = old?;
+            match old.value.first_chunk() {
+                _ if old.key != record.key => {}
+                Some(at) => left_out = left_out.or(Some(u64::from_be_bytes(*at))),
+                None => was_replaced = true,
+            }
         }
         while let Some(link) = links.next_if(|link| link.as_ref().map_or(true, |link| link.key == record.key)) {
             let link = link?;
             let Some((at, link)) = link.value.split_first_chunk() else { continue };
-            if was_replaced && u64::from_be_bytes(*at) <= offset_of(&record) {
+            let at = u64::from_be_bytes(*at);
+            if was_replaced && at <= offset_of(&record) || left_out.is_some_and(|left_out| at >= left_out) {
                 continue;
             }
             let link = path(link);

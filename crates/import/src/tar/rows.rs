@@ -6,6 +6,8 @@ use larder_spill::Record;
 
 const ENTRY: u8 = 0;
 const PROBLEM: u8 = 1;
+/// An entry that was found behind damage.
+const DOUBTFUL: u8 = 2;
 
 /// A path of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +22,7 @@ impl Row {
     /// The row of a record. `None`: it is none.
     pub(super) fn of(record: &Record) -> Option<Self> {
         match record.value.split_first()? {
-            (&ENTRY, rest) => {
+            (&(ENTRY | DOUBTFUL), rest) => {
                 let (offset, block) = rest.split_first_chunk()?;
                 let entry = decode_block(block).ok()?.pop()?;
                 Some(Self::Entry(Box::new(entry), u64::from_le_bytes(*offset)))
@@ -40,6 +42,17 @@ pub(super) fn entry_record(entry: &Entry, offset: u64) -> Result<Record, String>
     let bytes = closed.or_else(|| block.finish()).map(|block| block.bytes).unwrap_or_default();
     let value = [&[ENTRY][..], &offset.to_le_bytes(), &bytes].concat();
     Ok(Record { key: key(&entry.path), value })
+}
+
+/// The record of an entry that was found behind damage.
+pub(super) fn doubtful(mut record: Record) -> Record {
+    record.value[0] = DOUBTFUL;
+    record
+}
+
+/// Whether an entry was found behind damage.
+pub(super) fn is_doubtful(record: &Record) -> bool {
+    record.value.first() == Some(&DOUBTFUL)
 }
 
 /// The record of what is wrong with a path.

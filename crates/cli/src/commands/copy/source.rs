@@ -16,7 +16,7 @@ pub(super) fn source(app: &App, args: &CopyArgs) -> Result<App, Failure> {
     let location: Option<OsString> = from.from_repo.clone().or_else(of_variable);
     let (base, configured, is_named) = second(&app.configured, &app.global, location.as_deref())?;
     let mut variables = configured.variables;
-    if let Some(file) = &from.from_environment_file {
+    if let Some(file) = &from.storage.from_environment_file {
         variables.extend(environment_file::read(file)?);
     }
     let repository = configured.repository.or_else(|| Some("to copy from".to_owned()));

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use larder_import::borg::{BorgArchive, BorgRepository, Exported};
+use larder_import::borg::{BorgArchive, BorgRepository};
 use larder_import::original::{ForeignId, Original};
 use larder_import::series::{Pattern, expand};
-use larder_job::{Activity, Problem};
 
 use super::{Importing, Wanted, with_importing};
 use crate::app::App;
@@ -26,6 +25,10 @@ pub(super) fn run(app: &App, args: &ImportBorgArgs) -> Result<Exit, Failure> {
         comment: String::new(),
     };
     series_of(args, &sample, &pattern.as_ref().map(Pattern::names).unwrap_or_default())?;
+    if let Some((repository, name)) = args.repository.to_string_lossy().split_once("::") {
+        return Err(Failure::usage("the location of a repository has no name of an archive behind it")
+            .advise(format!("larder import borg {repository} --snapshot {name}")));
+    }
     let source = BorgRepository::new(&args.repository);
     let (repository, archives) = source.archives().map_err(Failure::from)?;
     with_importing(app, &args.options, |importing| {
@@ -36,6 +39,7 @@ pub(super) fn run(app: &App, args: &ImportBorgArgs) -> Result<Exit, Failure> {
         if let Some(absent) = args.snapshot.iter().find(|id| !all.iter().any(|(archive, _)| is_named(archive, id))) {
             return Err(Failure::new(Exit::Failed, format!("there is no archive {absent} to import")));
         }
+        importing.expect_some(all.is_empty(), "archive of the repository");
         all.retain(|(_, wanted)| !importing.is_there(wanted));
         if !all.is_empty() {
             app.out.remark(
@@ -45,9 +49,11 @@ pub(super) fn run(app: &App, args: &ImportBorgArgs) -> Result<Exit, Failure> {
         for (archive, wanted) in all {
             match one(importing, &source, &archive, &wanted) {
                 Ok(()) => {}
-                Err(failure) if failure.exit == Exit::Interrupted => return Err(failure),
                 // The others may be whole.
-                Err(failure) => importing.done.failures.push((wanted.name, failure)),
+                Err(failure) if matches!(failure.exit, Exit::Failed | Exit::Damage) => {
+                    importing.done.failures.push((wanted.name, failure));
+                }
+                Err(failure) => return Err(failure),
             }
         }
         Ok(())
@@ -119,11 +125,7 @@ fn one(
         return importing.tell_planned(wanted);
     }
     let options = importing.read_options(archive.time_ms);
-    let Exported { archive, warnings } = source.export(archive, &options).map_err(|error| importing.failed(error))?;
-    for message in warnings {
-        importing.done.errors += 1;
-        importing.context.progress.problem(&Problem { path: Vec::new(), during: Activity::Read, message });
-    }
+    let archive = source.export(archive, &options).map_err(|error| importing.failed(error))?;
     let (files, bytes) = archive.size();
     importing.context.progress.expect(files, bytes);
     let base = importing.before.of_series(&wanted.original.repository, &wanted.series).last().map(|base| base.id());

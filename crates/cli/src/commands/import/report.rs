@@ -19,6 +19,8 @@ pub(super) type Comparison = Compared;
 pub(super) struct Done {
     pub(super) imported: u64,
     pub(super) imported_before: u64,
+    /// Of these, those whose original was not whole.
+    pub(super) not_whole_before: u64,
     /// What was not whole in originals.
     pub(super) errors: u64,
     /// Paths that `--compare` found to differ.
@@ -91,7 +93,7 @@ impl Importing<'_> {
     }
 
     pub(super) fn tell(&self, elapsed: Duration) -> Result<(), Failure> {
-        let Done { imported, imported_before, errors, different, failures } = &self.done;
+        let Done { imported, imported_before, not_whole_before, errors, different, failures } = &self.done;
         let is_dry = self.options.dry_run;
         if self.app.out.is_json() {
             let mut object = Map::new();
@@ -100,6 +102,7 @@ impl Importing<'_> {
             put("dry_run", json!(is_dry));
             put("imported", json!(imported));
             put("imported_before", json!(imported_before));
+            put("imported_before_with_errors", json!(not_whole_before));
             put("failed", failures.iter().map(|(name, _)| name.clone()).collect());
             put("error_count", json!(errors));
             put("different", json!(different));
@@ -111,6 +114,9 @@ impl Importing<'_> {
         let mut line = format!("{verb} {}", sizes::count(*imported, "snapshot"));
         if *imported_before > 0 {
             line += &format!("; {imported_before} had been imported before");
+            if *not_whole_before > 0 {
+                line += &format!(", {not_whole_before} of them with errors");
+            }
         }
         if *errors > 0 {
             line += &format!("; {}", sizes::count(*errors, "error"));
@@ -121,6 +127,9 @@ impl Importing<'_> {
     pub(super) fn tell_failures(&self) {
         for (name, failure) in &self.done.failures {
             self.app.out.item_error(&safe(name), "import", &failure.message);
+            if let Some(advice) = &failure.advice {
+                self.app.out.remark(&format!("{}: {advice}", safe(name)));
+            }
         }
     }
 

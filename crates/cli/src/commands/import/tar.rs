@@ -8,10 +8,12 @@ use larder_import::original::Original;
 use larder_import::series::expand;
 use larder_import::tar::{Archive, repository};
 use larder_job::{Clock, SystemClock};
+use larder_lnode::BackupError;
 
 use super::{Wanted, with_importing};
 use crate::app::App;
 use crate::args::ImportTarArgs;
+use crate::commands::backup::expect_series_name;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -33,6 +35,7 @@ pub(super) fn run(app: &App, args: &ImportTarArgs) -> Result<Exit, Failure> {
     let name = if is_stdin { "stdin".to_owned() } else { name_of(path) };
     let template = args.series.as_deref().unwrap_or("{host}:{name}");
     let series = expand(template, &[("host", &host), ("hostname", &host), ("name", &name)]).map_err(Failure::usage)?;
+    expect_series_name(&series)?;
     with_importing(app, &args.options, |importing| {
         let options = importing.read_options(time_ms);
         let archive = match file {
@@ -58,6 +61,12 @@ pub(super) fn run(app: &App, args: &ImportTarArgs) -> Result<Exit, Failure> {
         importing.context.progress.expect(files, bytes);
         importing.context.progress.expectation_is_complete();
         if importing.options.dry_run {
+            let problems =
+                archive.problems().map_err(|error| importing.interrupted_or(BackupError::from(error).into()))?;
+            importing.done.errors += problems.len() as u64;
+            for problem in problems {
+                importing.context.progress.problem(&problem);
+            }
             return importing.tell_planned(&wanted);
         }
         let base = importing.before.of_series(&wanted.original.repository, &wanted.series).last().map(|base| base.id());

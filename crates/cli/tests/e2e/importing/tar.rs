@@ -171,3 +171,69 @@ fn a_killed_import_goes_on() {
     assert_eq!(list.as_array().map(Vec::len), Some(1));
     same_as(&play, "latest", "t", "t");
 }
+
+/// A member in the format ustar.
+fn member(name: &str, kind: u8, link: &str, contents: &[u8]) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, name.as_bytes());
+    put(100, b"0000644\x000000000\x000000000\0");
+    put(124, format!("{:011o}\x0000000000001\0        ", contents.len()).as_bytes());
+    put(156, &[kind]);
+    put(157, link.as_bytes());
+    put(257, b"ustar\x0000");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header.extend_from_slice(contents);
+    header.resize(header.len().next_multiple_of(512), 0);
+    header
+}
+
+/// Goal: what is found behind damage replaces nothing; contents of unknown members are no members; what no restore could make is named.
+#[test]
+fn members_that_are_in_doubt_replace_nothing() {
+    let play = Play::with_repository();
+    let end = [0; 1024];
+    let inner = [member("etc/passwd", b'0', "", b"STALE"), member("z", b'1', "etc/passwd", b"")].concat();
+    let mut outer = member("inner.tar", b'0', "", &inner);
+    outer[3] ^= 1;
+    let before = [member("etc/passwd", b'0', "", b"REAL"), member("before", b'1', "etc/passwd", b"")].concat();
+    play.write("doubt.tar", [&*before, &outer, &member("last", b'0', "", b"last"), &end].concat());
+    let planned = play.larder(["import", "tar", "doubt.tar", "-n", "--json"]).code(3);
+    assert!(planned.stderr.contains("etc/passwd, which is next"), "{}", planned.stderr);
+    let ran = play.larder(["import", "tar", "doubt.tar", "--json"]).code(3);
+    assert_eq!(
+        (&imported(&ran)["files_new"], &imported(&ran)["error_count"]),
+        (&3.into(), &3.into()),
+        "{}",
+        ran.stderr
+    );
+    for name in ["etc/passwd", "before"] {
+        assert_eq!(play.larder(["dump", "latest", &format!("/{name}")]).ok().text(), "REAL");
+    }
+    assert!(ran.stderr.contains("is behind damage"), "{}", ran.stderr);
+    // The next run says that it was not whole.
+    let again = play.larder(["import", "tar", "doubt.tar", "--json"]).ok();
+    assert_eq!(summary(&again)["imported_before_with_errors"], 1);
+    let odd = [
+        member("unknown", b'Q', "", &inner),
+        member("volume", b'M', "", &inner),
+        member("to nothing", b'2', "", b""),
+        member("whole", b'0', "", b"whole"),
+    ];
+    play.write("odd.tar", [&*odd.concat(), &end].concat());
+    let ran = play.larder(["import", "tar", "odd.tar", "--json"]).code(3);
+    assert_eq!(
+        (&imported(&ran)["files_new"], &imported(&ran)["error_count"]),
+        (&1.into(), &3.into()),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("several volumes") && ran.stderr.contains("link to nothing"), "{}", ran.stderr);
+    // Zeros behind a compressed archive are those of a tape.
+    play.write("whole.tar", [&*member("whole", b'0', "", b"whole"), &end].concat());
+    let padded = [tool(&play, &["gzip", "-c", "whole.tar"]), vec![0; 5000]].concat();
+    play.write("padded.tgz", padded);
+    play.larder(["import", "tar", "padded.tgz"]).ok();
+    play.larder(["check", "--read-data"]).ok();
+}
