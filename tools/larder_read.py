@@ -342,10 +342,11 @@ def take_records(data):
     return records, superchunks
 
 
-def take_difference(data, of_base, base):
+def take_difference(data, of_base, base, runs):
     """The records and superchunks of a segment that is stored as a difference to another one (difference.rs)."""
     reader = Reader(data, "difference")
-    need(reader.u8() == 0xD2, "a difference is of another version")
+    kind = reader.u8()
+    need(kind in (0xD2, 0xD3), "a difference is of another version")
     need(reader.take(32) == of_base, "a difference is to another segment")
     steps = reader.rows(lambda row: (row.varint(), row.varint(), row.varint()))
     superchunks = reader.rows(lambda row: [row.varint(), row.varint(), row.take(16)])
@@ -354,10 +355,14 @@ def take_difference(data, of_base, base):
     records, old, at = [], 0, 0
     for passed, taken, inserted in steps:
         need(old + passed + taken <= len(base) and at + inserted <= len(new), "a step of a difference is out of bounds")
+        if kind == 0xD3:
+            begin, shift = old + passed, len(records) - old - passed
+            kept = (run for run in runs if begin <= run[0] and run[0] + run[1] <= begin + taken)
+            superchunks += [[first + shift, count, mac] for first, count, mac in kept]
         records += base[old + passed : old + passed + taken] + new[at : at + inserted]
         old, at = old + passed + taken, at + inserted
     need(at == len(new), "a difference has records that no step uses")
-    return records, superchunks
+    return records, sorted(superchunks)
 
 
 def digest(what, *parts):
@@ -726,7 +731,7 @@ class Repository:
                 records, superchunks = take_records(self.chunk(whole))
                 base = whole
                 for difference in differences:
-                    records, superchunks = take_difference(self.chunk(difference), base[0], records)
+                    records, superchunks = take_difference(self.chunk(difference), base[0], records, superchunks)
                     base = difference
                 need([sum(record[3] for record in records), len(records)] == sums, "a segment does not add up")
                 found = digest_segment(records, superchunks, cover, proof)

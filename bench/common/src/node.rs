@@ -45,7 +45,7 @@ const MEMORY: usize = 96 << 20;
 const META_MEMORY: NonZeroUsize = NonZeroUsize::new(32 << 20).unwrap();
 const THREADS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// Versions in a row before chunks are merged, as the program has it.
-const MERGE_AFTER: Option<NonZeroUsize> = NonZeroUsize::new(5);
+const MERGE_AFTER: Option<usize> = Some(5);
 
 /// A second later at every look.
 #[derive(Debug)]

@@ -7,12 +7,15 @@
 //!
 //! | field       | size        | meaning                                                            |
 //! |-------------|-------------|--------------------------------------------------------------------|
-//! | kind        | 1           | 0xd2: version 2 of a difference                                    |
+//! | kind        | 1           | 0xd3, or 0xd2 if the superchunks of the base do not count          |
 //! | base        | 32          | fingerprint of the chunk that it changes                           |
 //! | steps       | varint      | how many                                                           |
 //! | step        | a row each  | three varints: records of the base to pass over, records to take, new records behind |
-//! | superchunks | varint      | how many, then a row each: varint first record, varint records, 16 of MAC |
+//! | superchunks | varint      | how many more, then a row each: varint first record, varint records, 16 of MAC |
 //! | new records | the rest    | as a segment without superchunks (`segment.rs`)                    |
+//!
+//! With kind 0xd3, superchunks of the base of which one step takes all records stay superchunks. So
+//! a changed place costs the superchunk that it is in, and not the list of all of them.
 //!
 //! The fingerprint of the base is in the bytes. So the fingerprint of a difference names the whole
 //! content of the segment, as that of a whole segment does. Their first bytes differ.
@@ -22,8 +25,10 @@ use crate::segment::{self, ChunkRecord, Segment, Superchunk};
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const WHAT: &str = "difference";
-/// No version of a segment, so that neither is read as the other.
-const KIND: u8 = 0xd2;
+/// All superchunks are listed. No version of a segment, so that neither is read as the other.
+const KIND_ALL: u8 = 0xd2;
+/// Listed are those that the base does not have.
+const KIND_MORE: u8 = 0xd3;
 
 /// How far ahead equal records are looked for, in both segments together. Longer changes make a
 /// difference that is not worth it.
@@ -49,8 +54,14 @@ pub fn encode(
     new_max: usize,
 ) -> Result<Option<Vec<u8>>, EncodeError> {
     let Some((steps, new)) = steps(&base.records, &segment.records, new_max) else { return Ok(None) };
+    let kept = kept_superchunks(&steps, &base.superchunks);
+    let more = without(&segment.superchunks, &kept);
+    let (kind, listed) = match more {
+        Some(more) if !kept.is_empty() => (KIND_MORE, more),
+        _ => (KIND_ALL, segment.superchunks.clone()),
+    };
     let mut out = Vec::with_capacity(64 + new.len() * 36);
-    out.put_u8(KIND);
+    out.put_u8(kind);
     out.extend_from_slice(&of_base.0);
     out.put_varint(steps.len() as u64);
     for step in steps {
@@ -58,14 +69,45 @@ pub fn encode(
         out.put_varint(step.taken as u64);
         out.put_varint(step.new as u64);
     }
-    out.put_varint(segment.superchunks.len() as u64);
-    for superchunk in &segment.superchunks {
+    out.put_varint(listed.len() as u64);
+    for superchunk in &listed {
         out.put_varint(superchunk.first as u64);
         out.put_varint(superchunk.records as u64);
         out.extend_from_slice(&superchunk.mac);
     }
     out.extend_from_slice(&segment::encode(&new, &[])?);
     Ok(Some(out))
+}
+
+/// The superchunks of a base of which one step takes all records, at their new places.
+fn kept_superchunks(steps: &[Step], of_base: &[Superchunk]) -> Vec<Superchunk> {
+    let mut kept = Vec::with_capacity(of_base.len());
+    let (mut from, mut to, mut next) = (0, 0, 0);
+    for step in steps {
+        from += step.passed;
+        let end = from + step.taken;
+        while let Some(superchunk) = of_base.get(next).filter(|superchunk| superchunk.first < end) {
+            if superchunk.first >= from && superchunk.first + superchunk.records <= end {
+                kept.push(Superchunk { first: superchunk.first - from + to, ..*superchunk });
+            }
+            next += 1;
+        }
+        (from, to) = (end, to + step.taken + step.new);
+    }
+    kept
+}
+
+/// The superchunks of `all` that are not in `some`; `None`: one of `some` is not in `all`. Both are
+/// in order.
+fn without(all: &[Superchunk], some: &[Superchunk]) -> Option<Vec<Superchunk>> {
+    let mut some = some.iter().peekable();
+    let mut others = Vec::new();
+    for superchunk in all {
+        if some.next_if_eq(&superchunk).is_none() {
+            others.push(*superchunk);
+        }
+    }
+    some.next().is_none().then_some(others)
 }
 
 /// The steps from one sequence of records to another, and the new records.
@@ -113,7 +155,8 @@ fn next_equal(base: &[ChunkRecord], to: &[ChunkRecord]) -> Option<(usize, usize)
 /// Memory: that of the base and of the new records.
 pub fn decode(bytes: &[u8], of_base: &Fingerprint, base: &Segment) -> Result<Segment, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
-    if reader.u8()? != KIND {
+    let kind = reader.u8()?;
+    if kind != KIND_ALL && kind != KIND_MORE {
         return Err(reader.invalid("it is no difference of a version that this program knows"));
     }
     if reader.array()? != of_base.0 {
@@ -149,6 +192,10 @@ pub fn decode(bytes: &[u8], of_base: &Fingerprint, base: &Segment) -> Result<Seg
     let new = segment::decode(reader.take(reader.remaining())?)?;
     if new.records.len() != of_new || !new.superchunks.is_empty() {
         return Err(reader.invalid("its steps do not use its new records"));
+    }
+    if kind == KIND_MORE {
+        superchunks.extend(kept_superchunks(&steps, &base.superchunks));
+        superchunks.sort_by_key(|superchunk| superchunk.first);
     }
     let mut records = Vec::with_capacity(steps.iter().map(|step| step.taken + step.new).sum());
     let (mut old, mut new) = (&base.records[..], &new.records[..]);

@@ -10,7 +10,6 @@
 mod support;
 
 use std::io::Read;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -110,7 +109,7 @@ fn main() {
     context.memory = 96 << 20;
     let options = BackupOptions {
         index_memory: context.memory / 2,
-        merge_after: NonZeroUsize::new(5),
+        merge_after: Some(5),
         scratch: Some(folder.join("scratch")),
         ..options("series")
     };

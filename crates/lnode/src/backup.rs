@@ -14,6 +14,7 @@
 mod bases;
 mod batch;
 mod candidates;
+mod changed_segment;
 mod estimate;
 mod feed;
 mod filters;
@@ -25,6 +26,7 @@ mod map_check;
 mod overflow;
 mod paranoid;
 mod prediction;
+mod proof_check;
 mod proof_prefetch;
 mod read_budget;
 mod read_window;
@@ -51,7 +53,6 @@ pub use supplied::{EntrySource, SourceError, Supplied, SuppliedEntry};
 
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use larder_format::ErrorKind;
@@ -138,8 +139,8 @@ pub struct BackupOptions {
     /// unchanged. Else only versions that this machine made are trusted (`WitnessedOnly`).
     pub trust_newest: bool,
     /// The number of versions in a row for which a run of chunks is duplicate before it becomes a
-    /// superchunk; `None`: never.
-    pub merge_after: Option<NonZeroUsize>,
+    /// superchunk; 0: at once; `None`: never.
+    pub merge_after: Option<usize>,
     /// Look for similar versions of other series when the series has none of its own.
     pub find_similar: bool,
     /// Bytes of memory for finding duplicates.
@@ -204,7 +205,7 @@ impl BackupOptions {
             ignore_inode: false,
             base: None,
             trust_newest: false,
-            merge_after: None,
+            merge_after: Some(0),
             find_similar: true,
             index_memory: 64 << 20,
             layout: Layout::Standard,

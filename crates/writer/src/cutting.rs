@@ -115,6 +115,8 @@ pub struct KnownRun {
     pub first: usize,
     /// Number of the segment in the base.
     pub segment: u32,
+    /// The MAC, if they are one superchunk.
+    pub mac: Option<[u8; 16]>,
 }
 
 impl Chunks {

@@ -29,6 +29,7 @@ mod write_budget;
 
 pub use container_totals::{ContainerTotals, Usage, container_table, holdings};
 pub use cutting::{Chunks, Cutter, Cutting, HEAD_BYTES, KnownRun};
+pub use merging::Merge;
 pub use node_writer::{CompareStored, MetaSink, NodeWriter, ReadBase, Sunk, uses_of};
 pub use packer::{Destination, Packer};
 pub use pool::{Pool, PoolHandle, Worker};

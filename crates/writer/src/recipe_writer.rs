@@ -4,13 +4,12 @@
 use larder_chunking::RunMac;
 use larder_dedup::{Segmenter, samples_of};
 use larder_format::content;
-use larder_format::ids::JobId;
 use larder_format::recipe::{Cover, Proof, Recipe, SegmentRef, TAIL_MAX};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_store::RepositoryError;
 
 use crate::cutting::Cutter;
-use crate::merging::Merging;
+use crate::merging::{Merge, Merging};
 use crate::{MetaSink, NodeWriter, uses_of};
 
 /// The parts of the proofs of a large file's segments.
@@ -61,19 +60,19 @@ impl RecipeWriter {
     }
 
     /// A large file begins: ends the open segment, and proves those that follow. `max` is how far
-    /// cuts look; chunks born before `merge_before` are merged into superchunks.
+    /// cuts look; records of `merge` are merged into superchunks.
     pub fn begin_file(
         &mut self,
         cutter: Cutter,
         max: u32,
         run_mac: &RunMac,
-        merge_before: Option<JobId>,
+        merge: Option<Merge>,
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink,
     ) -> Result<(), RepositoryError> {
         self.border(candidate, sink)?;
         let (empty, mac) = (run_mac.clone(), run_mac.clone());
-        let merging = merge_before.map(|born_before| Merging::new(born_before, run_mac.clone()));
+        let merging = merge.map(|merge| Merging::new(merge, run_mac.clone()));
         self.proving = Some(Proving { cutter, max, empty, mac, is_whole: true, merging });
         Ok(())
     }
@@ -92,6 +91,13 @@ impl RecipeWriter {
         match self.segmenter.finish() {
             Some(records) => self.end_segment(&records, candidate, sink),
             None => Ok(()),
+        }
+    }
+
+    /// The next records are those of a superchunk of the base with this MAC.
+    pub fn keep_superchunk(&mut self, records: usize, mac: [u8; 16]) {
+        if let Some(merging) = self.proving.as_mut().and_then(|proving| proving.merging.as_mut()) {
+            merging.keep(records, mac);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use larder_gnode::retention::GroupBy;
@@ -157,9 +158,9 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Change detection")]
     pub(crate) paranoid: bool,
 
-    /// Merge chunks that stay duplicate together for this number of snapshots; 0 disables this
-    #[arg(long, value_name = "N", default_value_t = 1, hide = true)]
-    pub(crate) merge_after: usize,
+    /// Prove runs of chunks that were duplicate together in this number of snapshots; or `never`
+    #[arg(long, value_name = "N", default_value = "0", hide = true)]
+    pub(crate) merge_after: MergeAfter,
 
     /// Ignore ctime when looking for changed files
     #[arg(long, help_heading = "Change detection")]
@@ -223,5 +224,17 @@ impl BackupArgs {
             ]));
         }
         found
+    }
+}
+
+/// After how many snapshots runs of chunks get proofs; `None`: never.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MergeAfter(pub(crate) Option<usize>);
+
+impl FromStr for MergeAfter {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "never" { Ok(Self(None)) } else { text.parse().map(|times| Self(Some(times))) }
     }
 }

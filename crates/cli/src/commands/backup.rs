@@ -7,8 +7,6 @@ mod input;
 mod naming;
 mod scan;
 
-use std::num::NonZeroUsize;
-
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
 use larder_format::manifest::Statistics;
@@ -126,7 +124,7 @@ fn options(
         ignore_inode: args.ignore_inode,
         base: parent(app, repository, args)?,
         trust_newest: args.trust_newest,
-        merge_after: NonZeroUsize::new(args.merge_after),
+        merge_after: args.merge_after.0,
         find_similar: !args.no_similar,
         layout: layout.unwrap_or_default(),
         layout_of_settings: layout.is_none(),

@@ -134,6 +134,7 @@ fn settings_for_experiments_are_hidden() {
         assert!(!help.lines().any(|line| line.trim_start().starts_with(option)), "{help}");
     }
     play.larder(["backup", "source", "--no-similar", "--merge-after", "2"]).ok();
+    play.larder(["backup", "source", "--merge-after", "never"]).ok();
     play.larder(["optimize", "--list-all"]).ok();
     play.larder(["init", "--repo", "fixed", "--chunker", "fixed", "--insecure-kdf"]).ok();
 }

@@ -79,6 +79,32 @@ fn superchunks_come_along() {
     assert!(decode(&bytes, &OF_BASE, &segment(&numbers(0..8))).is_err());
 }
 
+/// Superchunks over every three records.
+fn in_threes(numbers: &[u32]) -> Segment {
+    let runs = numbers.chunks_exact(3).enumerate();
+    let superchunks =
+        runs.map(|(run, of)| Superchunk { first: run * 3, records: 3, mac: [of[0] as u8 ^ of[2] as u8; 16] });
+    Segment { superchunks: superchunks.collect(), ..segment(numbers) }
+}
+
+#[test]
+fn superchunks_of_the_base_are_not_listed_again() {
+    let base = in_threes(&numbers(0..300));
+    let mut changed = numbers(0..300);
+    changed[100] = 1000;
+    let to = in_threes(&changed);
+    let bytes = encode(&OF_BASE, &base, &to, 9).expect("in bounds").expect("few are new");
+    assert_eq!(bytes[0], KIND_MORE);
+    assert!(bytes.len() < 150, "{}", bytes.len());
+    assert_eq!(decode(&bytes, &OF_BASE, &base), Ok(to));
+    // A superchunk of the base that is none any more: all are listed.
+    let mut to = base.clone();
+    to.superchunks.remove(7);
+    let bytes = encode(&OF_BASE, &base, &to, 9).expect("in bounds").expect("none is new");
+    assert_eq!(bytes[0], KIND_ALL);
+    assert_eq!(decode(&bytes, &OF_BASE, &base), Ok(to));
+}
+
 #[test]
 fn a_difference_to_another_segment_is_refused() {
     let base = segment(&numbers(0..9));
@@ -103,10 +129,25 @@ proptest! {
     }
 
     #[test]
+    fn superchunks_of_any_sequences_come_along(
+        base in prop::collection::vec(0u32..9, 0..60),
+        to in prop::collection::vec(0u32..9, 0..60),
+        dropped in any::<prop::sample::Index>(),
+        drops in any::<bool>(),
+    ) {
+        let (base, mut to) = (in_threes(&base), in_threes(&to));
+        if drops && !to.superchunks.is_empty() {
+            to.superchunks.remove(dropped.index(to.superchunks.len()));
+        }
+        let bytes = encode(&OF_BASE, &base, &to, usize::MAX).expect("in bounds").expect("no limit");
+        prop_assert_eq!(decode(&bytes, &OF_BASE, &base), Ok(to));
+    }
+
+    #[test]
     fn any_input_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let base = segment(&numbers(0..20));
         let _ = decode(&bytes, &OF_BASE, &base);
-        let begin = [&[KIND][..], &OF_BASE.0].concat();
+        let begin = [&[KIND_MORE][..], &OF_BASE.0].concat();
         let _ = decode(&[&begin, &bytes[..]].concat(), &OF_BASE, &base);
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use larder_format::key_file::{from_paper, to_paper};
 use larder_format::keys::{DomainSecrets, MasterKey, Secrets};
 use larder_format::recipe::SegmentRef;
-use larder_format::segment::Segment;
+use larder_format::segment::{ChunkRecord, Segment};
 use larder_format::{Fingerprint, difference, metadata, recipe, segment};
 
 use crate::support;
@@ -65,6 +65,17 @@ fn difference_version_2() {
     changed.superchunks.clear();
     let encoded = difference::encode(&Fingerprint([5; 32]), &base, &changed, 9).expect("valid").expect("few are new");
     let golden = golden("difference_v2", &encoded);
+    assert_eq!(difference::decode(&golden, &Fingerprint([5; 32]), &base), Ok(changed));
+}
+
+/// Superchunks of the base stay.
+#[test]
+fn difference_version_3() {
+    let base = Segment { records: support::records(), superchunks: support::superchunks() };
+    let mut changed = base.clone();
+    changed.records.push(ChunkRecord { born: base.records[1].born, ..base.records[0] });
+    let encoded = difference::encode(&Fingerprint([5; 32]), &base, &changed, 9).expect("valid").expect("few are new");
+    let golden = golden("difference_v3", &encoded);
     assert_eq!(difference::decode(&golden, &Fingerprint([5; 32]), &base), Ok(changed));
 }
 

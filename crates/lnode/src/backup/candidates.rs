@@ -14,7 +14,7 @@ use larder_job::{JobContext, RolledBack};
 use larder_store::catalog::{Filter, Version};
 use larder_store::named_versions::NewestInSeries;
 use larder_store::rules::Rule;
-use larder_writer::Cutting;
+use larder_writer::{Cutting, Merge};
 
 use super::layout_policy::{self, LayoutPolicy};
 use super::similar::{Sampled, find_similar};
@@ -36,8 +36,8 @@ pub(super) struct Bases {
     pub(super) candidates: Vec<Candidate>,
     /// The version before the base, if it can serve.
     pub(super) before: Option<Version>,
-    /// Chunks born before this version are merged.
-    pub(super) merge_before: Option<JobId>,
+    /// The chunks of which runs are merged.
+    pub(super) merge: Option<Merge>,
     /// The storage of the series in containers.
     pub(super) policy: &'static dyn LayoutPolicy,
     pub(super) input: Sampled,
@@ -65,7 +65,7 @@ pub(super) fn find_bases(
     let suffices = |versions: &[Version]| {
         let Some(newest) = versions.first() else { return false };
         let policy = layout_policy::of(newest.summary.layout);
-        let born_before = policy.merge_after(options).map_or(0, |times| times.get().saturating_sub(2));
+        let born_before = options.merge_after.map_or(0, |times| times.saturating_sub(2));
         // A machine without a witness finds none of its own.
         // A copy names its base, or follows none.
         let follows = !options.trust_newest && options.copy_of.is_none() && policy.follows_older();
@@ -102,9 +102,10 @@ pub(super) fn find_bases(
     let named = asked.iter().filter(|version| version.summary.series == options.series);
     let newest = of_series().chain(named).next();
     let policy = layout_policy::of(newest.map_or(set, |newest| newest.summary.layout));
-    let merge_before = policy.merge_after(options).and_then(|times| match times.get() {
-        1 => Some(job),
-        times => of_series().map(Version::id).nth(times - 2),
+    let merge = options.merge_after.and_then(|times| match times {
+        0 => Some(Merge::All),
+        1 => Some(Merge::BornBefore(job)),
+        times => of_series().map(Version::id).nth(times - 2).map(Merge::BornBefore),
     });
     let newest_own = catalog.versions.iter().find(|version| is_own(version)).cloned();
     let since_full = since_full(of_series());
@@ -159,14 +160,14 @@ pub(super) fn find_bases(
             false => before,
         };
         let input = Sampled::untouched(input);
-        return Ok(Bases { candidates, before, merge_before, policy, input, since_full });
+        return Ok(Bases { candidates, before, merge, policy, input, since_full });
     }
     let (similar, input) = find_similar(context, input, cutting, options.index_memory)?;
     let similar = similar.into_iter().map(|version| {
         let is_trusted = is_own(&version);
         Candidate { version, why: WhyBase::Similar, is_trusted }
     });
-    Ok(Bases { candidates: similar.collect(), before: None, merge_before, policy, input, since_full })
+    Ok(Bases { candidates: similar.collect(), before: None, merge, policy, input, since_full })
 }
 
 /// The number of versions, the newest first, before one of which all was read.

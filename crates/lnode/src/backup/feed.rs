@@ -340,16 +340,26 @@ impl Feeder {
             }
             // Nothing behind the place where prediction continues: that may be under way elsewhere.
             incoming.fill(self.read.block.max(max).min(stop.saturating_add(max)));
+            let mut moved = 0;
             let chunks =
                 incoming.cut(self.spare.try_recv().unwrap_or_default(), max, |data, end, pieces| match &changed {
                     Some((changed, empty)) => {
-                        changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces)
+                        let tools = Tools { chunker, fingerprinter: &cutting.fingerprinter };
+                        let part = changed.cut(data, end, tools, empty, pieces);
+                        moved = part.moved;
+                        part.bytes
                     }
                     None if must_cut && stop <= data.len() => {
                         chunker.cut_all(&data[..stop], StreamEnd::Reached, &mut pieces.lengths)
                     }
                     None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
                 });
+            if let Some(predictor) = predictor.as_mut().filter(|_| moved != 0) {
+                predictor.moved(moved, incoming.at);
+                if let Some(ahead) = &mut ahead {
+                    ahead.forget();
+                }
+            }
             let came: usize = chunks.known.iter().map(|run| run.chunks.len()).sum();
             // A chunk that the segment has once may have occurred several times.
             let wrong = expected.saturating_sub(came as u64);

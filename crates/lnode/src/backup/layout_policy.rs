@@ -5,7 +5,6 @@
 //! must find all duplicates by itself.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use larder_dedup::{Asked, GroupFilter, NewFile, OlderChunks, SpillingIndex};
@@ -21,9 +20,6 @@ use super::overflow::Overflow;
 pub(super) trait LayoutPolicy: fmt::Debug + Send + Sync {
     /// The layout that the version records.
     fn layout(&self) -> Layout;
-
-    /// The number of versions after which equal chunks are merged to superchunks.
-    fn merge_after(&self, options: &BackupOptions) -> Option<NonZeroUsize>;
 
     /// Whether a series without versions looks for similar versions of others.
     fn finds_similar(&self, options: &BackupOptions) -> bool;
@@ -78,10 +74,6 @@ impl LayoutPolicy for Standard {
         Layout::Standard
     }
 
-    fn merge_after(&self, options: &BackupOptions) -> Option<NonZeroUsize> {
-        options.merge_after
-    }
-
     fn finds_similar(&self, options: &BackupOptions) -> bool {
         options.find_similar
     }
@@ -129,11 +121,6 @@ struct Lifecycle;
 impl LayoutPolicy for Lifecycle {
     fn layout(&self) -> Layout {
         Layout::Lifecycle
-    }
-
-    /// Never: chunks that are together now may be separated later.
-    fn merge_after(&self, _: &BackupOptions) -> Option<NonZeroUsize> {
-        None
     }
 
     fn finds_similar(&self, _: &BackupOptions) -> bool {

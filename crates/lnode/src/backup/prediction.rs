@@ -4,8 +4,9 @@
 //! the base's segments predict whole stretches of it. A [`Proof`] decides each with one MAC: an
 //! unchanged stretch is neither cut nor named. A changed stretch is cut in the ordinary way, up to
 //! the place where the base's next segment begins. If a cut falls there, prediction continues.
-//! Where bytes were inserted or removed, no cut falls there. Then the sequencer, which finds the
-//! chunks by their names, tells the new shift through the [`PositionHints`].
+//! Where bytes were inserted or removed, no cut falls there. The runs of the changed segment may
+//! tell the new shift at once (`changed_segment.rs`). If not, the sequencer, which finds the chunks
+//! by their names, tells it through the [`PositionHints`].
 //!
 //! A file that the base does not know by its path is guessed to begin where the one before it ended
 //! in the base, as in a folder that was moved. The sequencer's hints come too late for files of
@@ -13,21 +14,18 @@
 //!
 //! A wrong prediction costs only its MAC.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use larder_chunking::{Chunker, RunMac, StreamEnd};
-use larder_dedup::{Cut, History, HistoryCutter, Tools};
-use larder_format::Fingerprint;
+use larder_chunking::{Chunker, RunMac};
 use larder_format::recipe::Proof;
-use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-use larder_writer::{Cutter, KnownRun, tail_of};
+use larder_writer::Cutter;
 use parking_lot::Mutex;
 
-use super::read_window::Pieces;
+use super::changed_segment::Changed;
+use super::proof_check::is_proved;
 
 /// Shorter files and streams have no proofs, and no segments of their own (bytes).
 pub(super) const PROVED_MIN: u64 = 1 << 20;
@@ -79,152 +77,6 @@ impl Predicted {
     }
 }
 
-/// A changed segment, part by part.
-#[derive(Debug)]
-pub(super) struct Changed {
-    number: u32,
-    bytes: u64,
-    records: Arc<Vec<ChunkRecord>>,
-    /// Each with its offset in the segment and its length in bytes.
-    superchunks: Vec<(usize, usize, Superchunk)>,
-}
-
-impl Changed {
-    /// Cuts `data`, which begins where the segment was expected, up to the segment's end. Unchanged
-    /// superchunks are reused whole, and the data between them is cut in the ordinary way. A cut
-    /// that misses a superchunk's beginning misses all of it. Returns the bytes that all pieces
-    /// cover.
-    pub(super) fn cut(
-        &self,
-        data: &[u8],
-        end: StreamEnd,
-        tools: Tools<'_>,
-        empty: &RunMac,
-        pieces: &mut Pieces,
-    ) -> usize {
-        let chunker = tools.chunker;
-        let mut past = Past::new(self, tools);
-        let max = chunker.params().max;
-        let mut at = 0;
-        for (offset, length, superchunk) in &self.superchunks {
-            at += past.cut(&data[at..], end, offset.saturating_sub(at), pieces);
-            let decided = end == StreamEnd::Reached || at + length + max as usize <= data.len();
-            if at != *offset || !decided || at + length > data.len() {
-                continue;
-            }
-            let records = &self.records[superchunk.first..superchunk.first + superchunk.records];
-            let sizes = records.iter().map(|record| record.chunk.size);
-            let mut mac = empty.clone();
-            mac.update(&data[at..at + length]);
-            let proof = Proof { mac: superchunk.mac, cutter: 0, tail: tail_of(sizes.clone(), max) };
-            if !is_proved(&proof, *length as u64, mac, &data[at..], chunker) {
-                continue;
-            }
-            let first = pieces.lengths.len();
-            pieces.lengths.extend(sizes);
-            pieces.known.push(KnownRun {
-                chunks: first..pieces.lengths.len(),
-                records: self.records.clone(),
-                first: superchunk.first,
-                segment: self.number,
-            });
-            at += length;
-            past.next = superchunk.first + superchunk.records;
-        }
-        let rest = (self.bytes as usize).saturating_sub(at);
-        at + past.cut(&data[at..], end, rest, pieces)
-    }
-}
-
-/// Cuts the data between superchunks. If the chunker is slow, it predicts the segment's chunks one
-/// by one (skip chunking).
-struct Past<'a> {
-    changed: &'a Changed,
-    tools: Tools<'a>,
-    cutter: Option<HistoryCutter>,
-    cuts: Vec<Cut>,
-    /// The record expected next.
-    next: usize,
-    places: HashMap<Fingerprint, usize>,
-}
-
-impl<'a> Past<'a> {
-    fn new(changed: &'a Changed, tools: Tools<'a>) -> Self {
-        let cutter = tools.chunker.is_worth_predicting().then(HistoryCutter::new);
-        let mut places = HashMap::new();
-        if cutter.is_some() {
-            // The first of equal chunks is the better place to continue from.
-            for (place, record) in changed.records.iter().enumerate().rev() {
-                places.insert(record.chunk.fingerprint, place);
-            }
-        }
-        Self { changed, tools, cutter, cuts: Vec::new(), next: 0, places }
-    }
-
-    fn cut(&mut self, data: &[u8], end: StreamEnd, stop: usize, pieces: &mut Pieces) -> usize {
-        let Some(mut cutter) = self.cutter.take() else {
-            return self.tools.chunker.cut_until(data, end, stop, &mut pieces.lengths);
-        };
-        let mut cuts = std::mem::take(&mut self.cuts);
-        cuts.clear();
-        let Ok(consumed) = cutter.cut(self.tools, self, data, end, stop, &mut cuts);
-        for cut in &cuts {
-            let chunk = pieces.lengths.len();
-            pieces.lengths.push(cut.length);
-            let Some(place) = cut.known.and_then(|known| self.places.get(&known.chunk.fingerprint)) else { continue };
-            match pieces.known.last_mut() {
-                Some(run) if run.chunks.end == chunk && run.first + run.chunks.len() == *place => run.chunks.end += 1,
-                _ => pieces.known.push(KnownRun {
-                    chunks: chunk..chunk + 1,
-                    records: self.changed.records.clone(),
-                    first: *place,
-                    segment: self.changed.number,
-                }),
-            }
-        }
-        (self.cuts, self.cutter) = (cuts, Some(cutter));
-        consumed
-    }
-}
-
-impl History for Past<'_> {
-    type Error = std::convert::Infallible;
-
-    fn expect(&mut self, most: usize, run: &mut Vec<ChunkRecord>) -> Result<(), Self::Error> {
-        run.extend(self.changed.records.iter().skip(self.next).take(most));
-        Ok(())
-    }
-
-    fn pass(&mut self, count: usize) {
-        self.next += count;
-    }
-
-    fn find(&mut self, fingerprint: &Fingerprint, size: u32) -> Result<Option<ChunkRecord>, Self::Error> {
-        let expected = self.changed.records.get(self.next).filter(|record| record.chunk.fingerprint == *fingerprint);
-        let place = if expected.is_some() { Some(self.next) } else { self.places.get(fingerprint).copied() };
-        let found = place.map(|place| (place, self.changed.records[place]));
-        let Some((place, record)) = found.filter(|(_, record)| record.chunk.size == size) else { return Ok(None) };
-        self.next = place + 1;
-        Ok(Some(record))
-    }
-}
-
-/// Whether the first `bytes` of `data`, which `mac` covers, are those of the proof and are cut as
-/// before. `data` continues with the following bytes, at least as far as the chunker looks, or to
-/// the end of the file.
-fn is_proved(proof: &Proof, bytes: u64, mac: RunMac, data: &[u8], chunker: &dyn Chunker) -> bool {
-    let tail: u64 = proof.tail.iter().map(|length| u64::from(*length)).sum();
-    if tail > bytes || mac.finish() != proof.mac {
-        return false;
-    }
-    let mut at = (bytes - tail) as usize;
-    proof.tail.iter().all(|length| {
-        let confirmed = chunker.confirms(&data[at..], *length as usize);
-        at += *length as usize;
-        confirmed
-    })
-}
-
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Predictor {
@@ -239,6 +91,8 @@ pub(super) struct Predictor {
     is_guess: bool,
     /// Guesses of this file that were wrong.
     misses: u32,
+    /// The place of the file where the shift was last found here: earlier hints are older.
+    known_to: u64,
     /// The offset in the base where the next file is guessed to begin.
     next: i64,
 }
@@ -249,14 +103,14 @@ const MISSES_MAX: u32 = 2;
 impl Predictor {
     pub(super) fn new(base: RecipeReader, run_mac: RunMac, hints: PositionHints) -> Self {
         let base = Some(base);
-        Self { base, run_mac, hints, files: 0, shift: None, is_guess: false, misses: 0, next: 0 }
+        Self { base, run_mac, hints, files: 0, shift: None, is_guess: false, misses: 0, known_to: 0, next: 0 }
     }
 
     /// A large file begins; the base may have its predecessor in this range.
     pub(super) fn begin(&mut self, known: Option<&Range<u64>>) {
         self.files += 1;
         self.shift = Some(known.map_or(self.next, |range| range.start as i64));
-        (self.is_guess, self.misses) = (known.is_none(), 0);
+        (self.is_guess, self.misses, self.known_to) = (known.is_none(), 0, 0);
     }
 
     /// The large file is complete, with this number of bytes.
@@ -305,18 +159,13 @@ impl Predictor {
         if segment.superchunks.is_empty() && !chunker.is_worth_predicting() {
             return None;
         }
-        let mut superchunks = Vec::with_capacity(segment.superchunks.len());
-        let (mut record, mut offset) = (0, 0);
-        let bytes = |records: &[ChunkRecord]| records.iter().map(|record| record.chunk.size as usize).sum::<usize>();
-        for superchunk in segment.superchunks {
-            let end = superchunk.first + superchunk.records;
-            offset += bytes(&segment.records[record..superchunk.first]);
-            let length = bytes(&segment.records[superchunk.first..end]);
-            superchunks.push((offset, length, superchunk));
-            (record, offset) = (end, offset + length);
-        }
-        let records = Arc::new(segment.records);
-        Some(Changed { number: predicted.number, bytes: predicted.bytes, records, superchunks })
+        Some(Changed::new(predicted.number, segment))
+    }
+
+    /// This number of bytes was inserted (or removed: negative) before the place `at` of the file.
+    pub(super) fn moved(&mut self, bytes: i64, at: u64) {
+        self.shift = self.shift.and_then(|shift| shift.checked_sub(bytes));
+        (self.is_guess, self.known_to) = (false, at);
     }
 
     /// The next place behind `at` where a segment may begin: ordinary cutting stops there, if a cut
@@ -331,6 +180,7 @@ impl Predictor {
     pub(super) fn look_around(&mut self) {
         if let Some(seen) = self.hints.last()
             && seen.file + 1 == self.files
+            && seen.at >= self.known_to
         {
             (self.shift, self.is_guess) = (Some(seen.base as i64 - seen.at as i64), false);
         } else if self.is_guess {

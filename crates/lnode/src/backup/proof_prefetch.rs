@@ -93,6 +93,11 @@ impl Proofs {
         }
     }
 
+    /// The stream has moved: what is under way is at wrong places.
+    pub(super) fn forget(&mut self) {
+        self.coming.clear();
+    }
+
     fn look_ahead(&mut self, at: u64, predictor: &mut Predictor) {
         // One for each thread, and one that is ready: more would only leave the cores' caches.
         let most = if predictor.is_guess() { 1 } else { SEGMENTS_MAX.min(self.ahead.pool.threads() + 1) };

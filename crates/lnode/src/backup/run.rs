@@ -17,7 +17,7 @@ use larder_reader::{Entries, MetaChunks, Missing, RecipeReader};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::OtherJob;
-use larder_writer::{Cutting, holdings};
+use larder_writer::{Cutting, Merge, holdings};
 
 use super::bases::OrphanedContainers;
 use super::candidates::{Bases, Candidate, find_bases};
@@ -54,7 +54,7 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
     let looking = repository.clone();
     let unfinished = (!options.dry_run).then(|| context.executor.spawn(async move { looking.unfinished_jobs().await }));
     let found = find_bases(context, options, job, input, &cutting)?;
-    let Bases { candidates, before, merge_before, policy, input, since_full } = found;
+    let Bases { candidates, before, merge, policy, input, since_full } = found;
     let (bases, adopts, keeper) = match unfinished {
         None => (candidates, Vec::new(), None),
         Some(mut unfinished) => {
@@ -69,7 +69,7 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
     if bases.first().is_some_and(|base| is_of_the_future(&base.version, options, started_ms)) {
         context.progress.note(CLOCK_BEHIND);
     }
-    let announced = AnnouncedJob { bases, adopts, before, merge_before, policy, since_full, keeper };
+    let announced = AnnouncedJob { bases, adopts, before, merge, policy, since_full, keeper };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a failed job stays open, because it tells the next run the place of its uploads.
     // So does the lease of a job with a commit under way.
@@ -97,7 +97,7 @@ struct AnnouncedJob {
     /// The version before the base, with which nothing is shared: the resulting loss is measured.
     before: Option<Version>,
     /// Chunks born before this version have been duplicate long enough to be merged.
-    merge_before: Option<JobId>,
+    merge: Option<Merge>,
     policy: &'static dyn LayoutPolicy,
     /// Versions of the series in a row that were not read as a whole.
     since_full: usize,
@@ -371,7 +371,7 @@ fn pipeline(
         scratch: options.scratch.clone(),
         policy: announced.policy,
         skips,
-        merge_before: announced.merge_before,
+        merge: announced.merge,
         wanted: RootCoverage::new(&options.paths),
         hints,
         progress: context.progress.clone(),

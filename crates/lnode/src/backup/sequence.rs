@@ -26,7 +26,7 @@ use larder_format::segment::ChunkRecord;
 use larder_job::{Activity, Cancel, ItemFate, Problem, Progress};
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-use larder_writer::{Chunks, Cutter, Cutting, MetaSink, RecipeWriter, Sunk, Usage};
+use larder_writer::{Chunks, Cutter, Cutting, Merge, MetaSink, RecipeWriter, Sunk, Usage};
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
@@ -64,8 +64,8 @@ pub(super) struct Parts {
     pub(super) policy: &'static dyn LayoutPolicy,
     /// Measures chunks that are in no base but were there before.
     pub(super) skips: Option<SkippedDuplicates>,
-    /// Runs of chunks born before this version become superchunks.
-    pub(super) merge_before: Option<JobId>,
+    /// The chunks of which runs become superchunks.
+    pub(super) merge: Option<Merge>,
     pub(super) wanted: RootCoverage,
     /// Tells the feeder the stream's place.
     pub(super) hints: PositionHints,
@@ -122,7 +122,7 @@ pub(super) struct Sequencer {
     links: HardLinks,
     /// Large files begun so far.
     files: u64,
-    merge_before: Option<JobId>,
+    merge: Option<Merge>,
     hints: PositionHints,
     progress: Arc<dyn Progress>,
     cancel: Cancel,
@@ -165,7 +165,7 @@ impl Sequencer {
             differs: false,
             links: HardLinks::default(),
             files: 0,
-            merge_before: parts.merge_before,
+            merge: parts.merge,
             hints: parts.hints,
             progress: parts.progress,
             cancel: parts.cancel,
@@ -234,7 +234,7 @@ impl Sequencer {
         let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
         self.flush_reused()?;
         let max = cutting.chunker(cutter).params().max;
-        Ok(self.data.begin_file(cutter, max, run_mac, self.merge_before, &mut self.sink)?)
+        Ok(self.data.begin_file(cutter, max, run_mac, self.merge, &mut self.sink)?)
     }
 
     fn end_file(&mut self) -> Result<(), BackupError> {
@@ -331,6 +331,9 @@ impl Sequencer {
             offset += *length as usize;
             let record = match chunks.known_at(number) {
                 Some((run, place)) => {
+                    if let Some(mac) = run.mac.filter(|_| number == run.chunks.start) {
+                        self.data.keep_superchunk(run.chunks.len(), mac);
+                    }
                     if number + 1 == run.chunks.end {
                         // The next bytes were not predicted, but are probably near this place of
                         // the base.

@@ -84,7 +84,8 @@ fn open(runtime: &tokio::runtime::Runtime, store: Store) -> JobContext {
 fn store(context: &JobContext, series: &str, bytes: &[u8]) -> BackupReport {
     let reader = Box::new(Cursor::new(bytes.to_vec()));
     let input = Input::Stream { path: b"disk".to_vec(), reader, size: Some(bytes.len() as u64) };
-    let options = BackupOptions { find_similar: false, ..options(series) };
+    // An assembled recipe has no runs.
+    let options = BackupOptions { find_similar: false, merge_after: None, ..options(series) };
     larder_lnode::backup(context, input, &options).unwrap()
 }
 

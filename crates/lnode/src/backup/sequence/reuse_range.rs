@@ -4,6 +4,8 @@
 //! Invariant: a reused range is written before anything else, so that the stream stays in the order
 //! of the entries.
 
+use larder_format::segment::Segment;
+
 use super::Sequencer;
 use crate::backup::BackupError;
 
@@ -50,7 +52,16 @@ impl Sequencer {
                 continue;
             }
             let mut at = start;
-            for record in reader.segment(number)?.iter() {
+            let Some(Segment { records, superchunks }) = reader.whole_segment(number)? else { break };
+            let mut superchunks = superchunks.iter().peekable();
+            for (place, record) in records.iter().enumerate() {
+                if let Some(superchunk) = superchunks.next_if(|superchunk| superchunk.first == place) {
+                    let records = &records[place..place + superchunk.records];
+                    let bytes: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
+                    if at >= position && at + bytes <= to {
+                        self.data.keep_superchunk(superchunk.records, superchunk.mac);
+                    }
+                }
                 if at >= position && at < to {
                     self.sketcher.chunk(&record.chunk.fingerprint, record.chunk.size, Some(at));
                     self.push_data(*record, None)?;

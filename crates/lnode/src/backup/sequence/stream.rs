@@ -5,11 +5,10 @@
 //! end a segment asks the base first.
 
 use larder_chunking::RunMac;
-use larder_format::ids::JobId;
 use larder_format::recipe::{Cover, Recipe, SegmentRef};
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
-use larder_writer::{Cutter, MetaSink, RecipeWriter};
+use larder_writer::{Cutter, Merge, MetaSink, RecipeWriter};
 
 use crate::backup::filters::BaseFilters;
 
@@ -38,17 +37,23 @@ impl Stream {
         cutter: Cutter,
         max: u32,
         run_mac: &RunMac,
-        merge_before: Option<JobId>,
+        merge: Option<Merge>,
         sink: &mut MetaSink,
     ) -> Result<(), RepositoryError> {
         let candidate = followed(&mut self.base)?;
-        self.recipe.begin_file(cutter, max, run_mac, merge_before, candidate, sink)
+        self.recipe.begin_file(cutter, max, run_mac, merge, candidate, sink)
     }
 
     /// Ends the large file.
     pub(super) fn end_file(&mut self, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         let candidate = followed(&mut self.base)?;
         self.recipe.end_file(candidate, sink)
+    }
+
+    /// The next records are those of a superchunk of the base. See
+    /// [`RecipeWriter::keep_superchunk`].
+    pub(super) fn keep_superchunk(&mut self, records: usize, mac: [u8; 16]) {
+        self.recipe.keep_superchunk(records, mac);
     }
 
     /// Appends a record. `content`: its bytes, if they were read, for proofs.
