@@ -147,6 +147,7 @@ impl App {
             jitter_seed: jitter_seed(),
             tls: TlsOptions { authorities: self.global.cacert.clone(), accepts_anyone: self.global.insecure_tls },
             sftp: self.global.storage.sftp(),
+            s3: self.global.storage.s3(),
             ..StoreOptions::default()
         };
         if let Some(timeout) = self.global.timeout {

@@ -84,6 +84,8 @@ pub struct SnapshotReport {
     pub not_comparable: u64,
     /// Items whose owners, permissions or attributes the scratch folder could not take.
     pub without_metadata: u64,
+    /// Files of the sample that were not read, because they need data in cold storage.
+    pub cold: u64,
     /// What is wrong, in the order in which it was found.
     pub findings: Vec<Finding>,
     /// Findings that are mismatches: the backup or its source is bad.

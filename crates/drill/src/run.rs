@@ -155,13 +155,16 @@ impl Drill<'_> {
         let random = || Ok(random(entropy)?);
         let scratch = Scratch::new(above, self.version.id(), random, items, chosen.files.bytes)?;
         let target = Target::open(scratch.path(), TargetOptions::default()).map_err(RestoreError::from)?;
-        let watch = Arc::new(Watch { inner: self.context.progress.clone(), problems: Mutex::default() });
+        let (problems, cold) = (Mutex::default(), Mutex::default());
+        let watch = Arc::new(Watch { inner: self.context.progress.clone(), problems, cold });
         let context = JobContext { progress: watch.clone(), ..self.context.clone() };
         let selection = (!chosen.is_everything()).then(|| chosen.clone() as Arc<dyn larder_lnode::restore::Selection>);
         let options = RestoreOptions { selection, fetch: self.options.fetch.clone(), ..RestoreOptions::default() };
         let restored = self.timed(report, || Ok(restore(&context, self.version, &target, &options)?))?;
         report.fetched = restored.fetched;
-        let failed = note_problems(&watch, &restored, report);
+        let mut failed = note_problems(&watch, &restored, report);
+        report.cold = restored.cold_files;
+        failed.extend(std::mem::take(&mut *watch.cold.lock()));
         let live = self.options.live.as_deref();
         let mut comparison = Comparison::new(self.context, &target, reader.data_cursor(), live);
         // Damaged metadata was found while the sample was chosen.
@@ -218,6 +221,7 @@ impl Drill<'_> {
         report.fetched = reader.fetched();
         report.compared = found.compared;
         report.not_comparable = found.not_comparable;
+        report.cold = found.cold;
         found.findings.into_iter().for_each(|finding| report.add(finding));
         read
     }
@@ -242,6 +246,10 @@ impl Drill<'_> {
                     self.reading.expect_there()?;
                 }
                 report.add(Finding { path: entry.path.clone(), kind: FindingKind::Damaged, detail, hashes: None });
+                Ok(())
+            }
+            Ok(error) if error.is_cold() => {
+                report.cold += 1;
                 Ok(())
             }
             Ok(error) => Err(error.into()),
@@ -283,6 +291,8 @@ fn read_through(content: &mut dyn Read) -> io::Result<()> {
 struct Watch {
     inner: Arc<dyn Progress>,
     problems: Mutex<Vec<Problem>>,
+    /// Files that need data in cold storage.
+    cold: Mutex<HashSet<Vec<u8>>>,
 }
 
 impl Progress for Watch {
@@ -298,6 +308,9 @@ impl Progress for Watch {
     }
 
     fn item(&self, path: &[u8], fate: ItemFate, bytes: u64) {
+        if fate == ItemFate::Cold {
+            self.cold.lock().insert(path.to_vec());
+        }
         self.inner.item(path, fate, bytes);
     }
 

@@ -89,6 +89,15 @@ pub struct Ingested {
     pub copies: u64,
     /// Containers that cannot be read, or are gone: damage, unless another pass is deleting them.
     pub unreadable: Vec<(ContainerId, RepositoryError)>,
+    /// Containers in cold storage. They are tried again when something else is ingested.
+    pub cold: Vec<ContainerId>,
+}
+
+impl Ingested {
+    /// Containers whose chunks are not listed.
+    fn unlisted(&self) -> impl Iterator<Item = ContainerId> {
+        self.unreadable.iter().map(|(id, _)| *id).chain(self.cold.iter().copied())
+    }
 }
 
 /// Samples of versions: for each series those of the newest ingested one, with its number.
@@ -105,7 +114,7 @@ pub fn follow(
 ) -> Result<Ingested, IndexError> {
     let known = Known::read(pass, draft, first_new)?;
     let ingested = ingest(pass, draft, &known.numbers, &known.new)?;
-    draft.manifest.head.unlisted = ContainerList::first_of(ingested.unreadable.iter().map(|(id, _)| *id));
+    draft.manifest.head.unlisted = ContainerList::first_of(ingested.unlisted());
     ingest_streams(pass, draft, sketches.iter().map(|(series, (number, sketch))| (*series, *number, sketch)))?;
     let statistics = &mut draft.manifest.head.statistics;
     statistics.containers_ingested = ingested.containers;

@@ -43,4 +43,6 @@ pub enum ItemFate {
     Restored,
     /// A restore deleted it.
     Deleted,
+    /// A restore left it out for now: it needs data in cold storage.
+    Cold,
 }

@@ -28,4 +28,6 @@ pub use backup::{
     ImageReader, ImageScan, Input, MapOutcome, MapReport, MapTrust, ReadBudget, SourceError, Supplied, SuppliedEntry,
     WhyBase, backup, expected_work, scan_image,
 };
-pub use restore::{PlannedFetches, RestoreError, RestoreOptions, RestoreReport, restore, restore_begun};
+pub use restore::{
+    PlannedFetches, RestoreError, RestoreOptions, RestoreReport, restore, restore_begun, restore_reading,
+};

@@ -19,9 +19,12 @@ mod plan;
 mod planned_fetches;
 mod run;
 
-pub use run::{restore, restore_begun};
+pub use run::{restore, restore_begun, restore_reading};
+
+use std::collections::BTreeSet;
 
 use larder_format::ErrorKind;
+use larder_format::ids::ContainerId;
 use larder_source::target::TargetError;
 use larder_store::RepositoryError;
 
@@ -57,6 +60,8 @@ pub struct RestoreOptions {
     pub verify: bool,
     /// With a target that is a dry run: count the fetches that a run would take.
     pub estimate: bool,
+    /// With a target that is a dry run: name the containers that a run would read. Reads none.
+    pub plan: bool,
     /// Options for fetching containers.
     pub fetch: larder_reader::FetchOptions,
 }
@@ -88,6 +93,14 @@ pub struct RestoreReport {
     pub damaged: u64,
     /// Differences found by `verify`.
     pub mismatches: u64,
+    /// Files that are not restored, or not completely, because they need containers in cold
+    /// storage. They are no errors.
+    pub cold_files: u64,
+    /// These containers.
+    pub cold: BTreeSet<ContainerId>,
+    /// With `plan`, the containers that a run would read first. Where passes have moved chunks, it
+    /// finds their new places only then.
+    pub needed: BTreeSet<ContainerId>,
     /// Counts of fetches from data containers.
     pub fetched: larder_reader::FetchReport,
     /// With `estimate`, the fetches that a run would take besides what the estimate took itself.

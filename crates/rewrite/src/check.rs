@@ -103,6 +103,11 @@ pub struct CheckReport {
     pub unused_containers: u64,
     /// Their bytes.
     pub unused_bytes: u64,
+    /// Containers in cold storage: neither their tables nor their contents could be verified. They
+    /// are there, and no damage.
+    pub cold_containers: u64,
+    /// Their bytes.
+    pub cold_bytes: u64,
 }
 
 /// A check that could not finish.

@@ -102,6 +102,11 @@ impl Counters {
         }
     }
 
+    /// Counts requests for pages of a listing that do not come through the layers.
+    pub(crate) fn note_lists(&self, count: u64) {
+        add(&self.lists, count);
+    }
+
     fn of(&self, op: StoreOp) -> Option<&AtomicU64> {
         match op {
             StoreOp::Create => Some(&self.creates),
@@ -109,7 +114,7 @@ impl Counters {
             StoreOp::Size => Some(&self.sizes),
             StoreOp::List => Some(&self.lists),
             StoreOp::Delete => Some(&self.deletes),
-            StoreOp::Open => None,
+            StoreOp::Open | StoreOp::Thaw => None,
         }
     }
 }

@@ -7,6 +7,8 @@
 
 mod sort;
 
+pub(crate) use sort::element;
+
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -32,6 +34,8 @@ pub enum StoreOp {
     List,
     /// Deleting an object.
     Delete,
+    /// Asking for an object in cold storage.
+    Thaw,
 }
 
 impl fmt::Display for StoreOp {
@@ -43,6 +47,7 @@ impl fmt::Display for StoreOp {
             Self::Size => "look up",
             Self::List => "list",
             Self::Delete => "delete",
+            Self::Thaw => "thaw",
         })
     }
 }
@@ -96,6 +101,7 @@ impl StoreError {
             Kind::Throttled | Kind::Unreachable | Kind::Foreign => ErrorKind::Retry,
             Kind::Damaged | Kind::TooLarge | Kind::Unreadable => ErrorKind::Damaged,
             Kind::Interrupted => ErrorKind::Interrupted,
+            Kind::Cold => ErrorKind::Precondition,
             Kind::NotFound
             | Kind::PermissionDenied
             | Kind::ReadOnly
@@ -161,6 +167,15 @@ impl StoreError {
     /// a slash at its end). The listing continues after it.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.op == StoreOp::List && self.kind == StoreErrorKind::Unreadable
+    }
+
+    /// Builds the error for an answer that the client library did not see.
+    pub(crate) fn of_server(op: StoreOp, name: &str, failure: ServerFailure) -> Self {
+        let kind = sort::kind_of_server(&failure).unwrap_or(match failure.status {
+            404 => StoreErrorKind::NotFound,
+            _ => StoreErrorKind::Invalid,
+        });
+        Self::new(op, name, kind).because(failure)
     }
 
     /// Builds the error for a request the client library failed to do.

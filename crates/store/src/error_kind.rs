@@ -36,6 +36,9 @@ pub enum StoreErrorKind {
     /// This one object cannot be read, also when repeated: a bad sector, a damaged file system, or
     /// something other than a file in its place. Other objects can.
     Unreadable,
+    /// The object is in a storage class that has to be thawed before it can be read. It is not
+    /// damaged.
+    Cold,
     /// Waiting for an answer was ended by [`Waiting::end`](crate::Waiting::end). A create or delete
     /// may have taken effect.
     Interrupted,
@@ -71,6 +74,7 @@ impl fmt::Display for StoreErrorKind {
             Self::Damaged => "bytes are missing",
             Self::TooLarge => "it is larger than such an object may be",
             Self::Unreadable => "it cannot be read",
+            Self::Cold => "it is in cold storage",
             Self::Interrupted => "stopped waiting for an answer",
             Self::Unconditional => "this store ignores conditional creation and would lose data",
             Self::Invalid => "the request was refused",

@@ -28,6 +28,7 @@ fn usual(kind: Kind) -> ErrorKind {
         Kind::Throttled | Kind::Unreachable | Kind::Foreign => ErrorKind::Retry,
         Kind::NoConnection | Kind::NoBucket | Kind::Unconditional | Kind::Invalid | Kind::Other => ErrorKind::Unusable,
         Kind::NotFound | Kind::PermissionDenied | Kind::ReadOnly => ErrorKind::Unusable,
+        Kind::Cold => ErrorKind::Precondition,
         Kind::AlreadyExists => ErrorKind::LostRace,
         Kind::Full => ErrorKind::Full,
         Kind::Damaged | Kind::TooLarge | Kind::Unreadable => ErrorKind::Damaged,
@@ -51,12 +52,15 @@ fn the_kind_of_a_request_depends_on_what_was_asked() {
         Kind::Damaged,
         Kind::TooLarge,
         Kind::Unreadable,
+        Kind::Cold,
         Kind::Interrupted,
         Kind::Unconditional,
         Kind::Invalid,
         Kind::Other,
     ];
-    for op in [StoreOp::Open, StoreOp::Create, StoreOp::Read, StoreOp::Size, StoreOp::List, StoreOp::Delete] {
+    for op in
+        [StoreOp::Open, StoreOp::Create, StoreOp::Read, StoreOp::Size, StoreOp::List, StoreOp::Delete, StoreOp::Thaw]
+    {
         for kind in kinds {
             let expected = match (op, kind) {
                 // A needed object is gone.

@@ -17,9 +17,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use object_store::client::HttpConnector;
 use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
+use crate::answers::Looking;
+use crate::cold::Classes;
 use crate::error::{StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
 use crate::layer::Layer;
@@ -145,6 +148,8 @@ pub(crate) fn transport(
             _ => ListOrder::Ascending,
         };
         let remote = Remote::new(store, prefix, order);
+        let class = options.s3.storage_class.clone().filter(|_| matches!(location, Location::S3 { .. }));
+        let remote = remote.with_data_class(class);
         match location {
             // Google numbers every object, whether it keeps the old ones or not.
             Location::Gcs { .. } => Arc::new(remote),
@@ -175,6 +180,23 @@ pub(crate) fn transport(
             Ok(remote(Arc::new(builder.build().map_err(|error| invalid(error.into()))?), prefix))
         }
     }
+}
+
+/// What asks for storage classes, on S3. Sends nothing.
+pub(crate) fn classes(
+    location: &Location,
+    options: &StoreOptions,
+    env: &Environment,
+) -> Result<Option<Classes>, StoreError> {
+    let Location::S3 { endpoint, bucket, prefix } = location else { return Ok(None) };
+    let invalid = |error: Box<dyn std::error::Error + Send + Sync>| {
+        StoreError::new(StoreOp::Open, &location.to_string(), StoreErrorKind::Invalid).because(error)
+    };
+    let builder = aws::builder(endpoint.as_deref(), bucket, options, env).map_err(|problem| invalid(problem.into()))?;
+    let client = aws::client(endpoint.as_deref(), options, env).map_err(|problem| invalid(problem.into()))?;
+    let client = Looking::default().connect(&client).map_err(|error| invalid(error.into()))?;
+    let s3 = builder.build().map_err(|error| invalid(error.into()))?;
+    Ok(Some(Classes { s3, client, prefix: prefix.trim_matches('/').to_owned() }))
 }
 
 /// The part of the settings that all HTTP clients share.

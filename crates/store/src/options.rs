@@ -31,6 +31,8 @@ pub struct StoreOptions {
     pub tls: TlsOptions,
     /// How to connect to SFTP servers.
     pub sftp: SftpOptions,
+    /// How objects are stored on S3.
+    pub s3: S3Options,
     /// Varies the pauses between attempts from one process to the next, and names its staging files
     /// on SFTP servers. Draw it at random. Equal seeds are safe, but such clients disturb one
     /// another.
@@ -50,6 +52,7 @@ impl Default for StoreOptions {
             cache: None,
             tls: TlsOptions::default(),
             sftp: SftpOptions::default(),
+            s3: S3Options::default(),
             jitter_seed: 0,
         }
     }
@@ -63,6 +66,14 @@ pub struct TlsOptions {
     /// Accept every certificate: anybody on the way can read credentials and requests. Contents are
     /// sealed anyway.
     pub accepts_anyone: bool,
+}
+
+/// How objects are stored on S3.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct S3Options {
+    /// The storage class of new data containers, such as `DEEP_ARCHIVE`; `None`: that of the
+    /// bucket. All other objects have that of the bucket, because every command needs them.
+    pub storage_class: Option<String>,
 }
 
 /// How an SFTP server is reached. The names are restic's.

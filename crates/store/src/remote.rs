@@ -14,9 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
+use larder_format::names;
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    Attribute, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
 
 use crate::error::{ShortRead, StoreError, StoreOp};
@@ -31,6 +32,8 @@ pub(crate) struct Remote {
     prefix: String,
     in_order: bool,
     keeps_versions: Arc<AtomicBool>,
+    /// The storage class of new data containers.
+    data_class: Option<String>,
 }
 
 /// Whether a store lists names in ascending byte order.
@@ -43,7 +46,13 @@ pub(crate) enum ListOrder {
 impl Remote {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, prefix: &str, order: ListOrder) -> Self {
         let prefix = prefix.trim_matches('/').to_owned();
-        Self { store, prefix, in_order: order == ListOrder::Ascending, keeps_versions: Arc::default() }
+        let in_order = order == ListOrder::Ascending;
+        Self { store, prefix, in_order, keeps_versions: Arc::default(), data_class: None }
+    }
+
+    /// Stores new data containers in this class.
+    pub(crate) fn with_data_class(self, data_class: Option<String>) -> Self {
+        Self { data_class, ..self }
     }
 
     /// Sets this to true once the store names the version of a created object: such a store keeps
@@ -62,7 +71,10 @@ impl Remote {
     }
 
     async fn create(&self, call: &Call, path: &Path, bytes: &Bytes) -> Result<Reply, StoreError> {
-        let options = PutOptions::from(PutMode::Create);
+        let mut options = PutOptions::from(PutMode::Create);
+        if let Some(class) = self.data_class.as_ref().filter(|_| call.name.starts_with(names::DATA)) {
+            options.attributes.insert(Attribute::StorageClass, class.clone().into());
+        }
         let put = self.store.put_opts(path, bytes.clone().into(), options).await;
         let put = put.map_err(|error| failed(call, error))?;
         // Where versions were kept once and are no more, S3 calls the version of every new object

@@ -187,6 +187,18 @@ impl RepositoryError {
         }
     }
 
+    /// Whether an object is in cold storage. It has to be thawed before it can be read, and is no
+    /// damage.
+    pub fn is_cold(&self) -> bool {
+        matches!(self, Self::Store(error) if error.kind == StoreErrorKind::Cold)
+    }
+
+    /// Whether one object cannot be read for now or for ever, and others can: damage, or cold
+    /// storage. For those who can do without it.
+    pub fn is_unreadable(&self) -> bool {
+        self.is_damage() || self.is_cold()
+    }
+
     /// Whether the object belongs to a domain that the key in use does not open. It may be whole.
     pub fn is_foreign(&self) -> bool {
         matches!(self, Self::Damaged { source: DecodeError::KeyLacks { .. }, .. })

@@ -27,6 +27,7 @@ use larder_format::names;
 use object_store::ObjectStore;
 
 use crate::cache::Cached;
+use crate::cold::{ClassedObject, Classes, ThawTier, Thawed};
 use crate::counters::{Counted, Counters, StoreStats};
 use crate::error::{StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
@@ -50,6 +51,9 @@ const PAUSES_UNSOUND: [Duration; 3] =
 /// Number of objects with an unsound body that are waited for.
 const UNSOUND_WAITED_FOR: u32 = 4;
 
+/// Requests to thaw an object that are under way at once.
+const THAWED_AT_ONCE: usize = 16;
+
 /// A repository's objects. Cheap to clone; clones share limits, counters and cache.
 #[derive(Clone)]
 pub struct Store {
@@ -71,6 +75,8 @@ pub struct Store {
     unlisted: Option<Arc<Unlisted>>,
     /// Whether the store said that it keeps old versions of objects.
     keeps_versions: Arc<AtomicBool>,
+    /// What asks for storage classes, where there are any.
+    classes: Option<Arc<Classes>>,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -99,7 +105,8 @@ impl Store {
         let keeps_versions = Arc::default();
         let transport = open::transport(location, options, env, &keeps_versions)?;
         let is_far = !matches!(location, Location::Local(_));
-        Ok(Self { keeps_versions, ..Self::over(transport, location.to_string(), options, is_far) })
+        let classes = open::classes(location, options, env)?.map(Arc::new);
+        Ok(Self { keeps_versions, classes, ..Self::over(transport, location.to_string(), options, is_far) })
     }
 
     /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own
@@ -135,6 +142,7 @@ impl Store {
             unsound: Arc::default(),
             unlisted: None,
             keeps_versions: Arc::default(),
+            classes: None,
             shown: shown.into(),
         }
     }
@@ -385,6 +393,33 @@ impl Store {
             Some(folder) => self.top.list(folder, None),
             None => stream::iter([Err(StoreError::new(StoreOp::List, prefix, StoreErrorKind::Invalid))]).boxed(),
         }
+    }
+
+    /// The objects below a folder with their storage classes. `None`: this store has no classes
+    /// that must be thawed. Costs a request for a thousand objects, which is counted as a listing.
+    pub async fn list_classes(&self, prefix: &str) -> Result<Option<Vec<ClassedObject>>, StoreError> {
+        let Some(classes) = &self.classes else { return Ok(None) };
+        let listed = classes.list(prefix, &self.waiting, |count| self.counters.note_lists(count)).await?;
+        Ok(Some(listed))
+    }
+
+    /// Asks for objects in cold storage, to be readable for some days. Gives the number of those
+    /// for which nobody had asked.
+    pub async fn thaw<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+        tier: ThawTier,
+        days: u32,
+    ) -> Result<u64, StoreError> {
+        let Some(classes) = &self.classes else { return Ok(0) };
+        let requests =
+            names.into_iter().map(|name| async move { classes.thaw(name.as_ref(), tier, days, &self.waiting).await });
+        let mut answers = stream::iter(requests).buffer_unordered(THAWED_AT_ONCE);
+        let mut asked = 0;
+        while let Some(answer) = answers.next().await {
+            asked += u64::from(answer? == Thawed::Asked);
+        }
+        Ok(asked)
     }
 
     /// Deletes an object. A missing one counts as deleted.

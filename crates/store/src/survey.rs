@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::Listed;
 use crate::StoreErrorKind;
+use crate::cold::{ClassedObject, Warmth};
 use crate::forget_marks::{OwnedVersion, read_if_there};
 use crate::repository::{Repository, RepositoryError, random};
 use crate::rules::Rule;
@@ -235,6 +236,22 @@ impl Repository {
     /// Lists all containers.
     pub async fn list_containers(&self) -> Result<Vec<ListedContainer>, RepositoryError> {
         self.collected(names::DATA, names::META).await
+    }
+
+    /// Data containers in storage classes that must be thawed, with their bytes. Those that are
+    /// thawed for some days are among them unless `but_thawed`.
+    pub async fn list_cold_containers(&self, but_thawed: bool) -> Result<Vec<ListedContainer>, RepositoryError> {
+        let listed = self.store.list_classes(names::DATA).await?.unwrap_or_default();
+        let is_cold = |warmth| match warmth {
+            Warmth::Cold | Warmth::Thawing => true,
+            Warmth::Thawed => !but_thawed,
+            Warmth::Warm => false,
+        };
+        let cold = listed.into_iter().filter(|object| is_cold(object.warmth));
+        let container = |object: ClassedObject| {
+            Some(ListedContainer { id: names::parse_container(&object.name)?, bytes: object.size })
+        };
+        Ok(cold.filter_map(container).collect())
     }
 
     /// Lists the numbers of all indexes, and the objects of all runs with their bytes.

@@ -110,7 +110,7 @@ impl Waiting {
     }
 
     /// Sleeps unless waiting is ended first; whether it slept all the time.
-    pub(crate) async fn sleep(&self, pause: Duration) -> bool {
+    pub async fn sleep(&self, pause: Duration) -> bool {
         if pause.is_zero() {
             return !self.is_ended();
         }

@@ -78,6 +78,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("larder restore latest --target /tmp/restored", "Restore the newest snapshot"),
             ("larder restore latest:/home/u --target /home/u --overwrite if-changed", "Restore one folder in place"),
             ("larder restore 1a2b3c4d --target /tmp/r --include '*.sql'", "Restore only some files"),
+            ("larder restore latest --target /tmp/r --plan", "Show what has to be thawed of cold storage"),
+            ("larder restore latest --target /tmp/r --thaw", "Thaw it, wait, and restore everything"),
         ],
     ),
     (

@@ -68,7 +68,7 @@ pub(crate) use profiles::{
     ShowScheduleArgs, StarterName, WhereArgs,
 };
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
-pub(crate) use restore::{OverwriteName, RestoreArgs};
+pub(crate) use restore::{OverwriteName, RestoreArgs, ThawTierName};
 pub(crate) use rewrite::RewriteArgs;
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 pub(crate) use serve_block::ServeBlockArgs;

@@ -62,6 +62,11 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) max_unused: Option<f64>,
 
+    /// Retire containers in cold storage too, if they are thawed. Those that cannot be read always
+    /// stay, and those that no snapshot needs are always deleted
+    #[arg(long)]
+    pub(crate) touch_cold: bool,
+
     /// Abort backups and restores without a heartbeat for this time, and delete their uploads. A
     /// backup that was only slow loses its work, and nothing else
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
@@ -175,7 +180,7 @@ impl PassArgs {
             trust_signed: self.trust_signed,
             memory: global.table_memory(),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
-            reclaim: Some(ReclaimOptions { compression, ..ReclaimOptions::default() }),
+            reclaim: Some(ReclaimOptions { compression, touch_cold: self.touch_cold, ..ReclaimOptions::default() }),
             arrange: Some(ArrangeOptions { compression, ..ArrangeOptions::default() }),
             threads: global.threads.unwrap_or(defaults.threads),
             ..defaults

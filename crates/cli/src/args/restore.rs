@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::{FetchArgs, FilterArgs};
+use crate::time;
 
 /// Restore a snapshot, or a part of it, into a folder.
 ///
@@ -74,6 +76,37 @@ pub(crate) struct RestoreArgs {
     #[arg(long, conflicts_with_all = ["verify", "delete"])]
     pub(crate) estimate: bool,
 
+    /// Change nothing; show which objects in cold storage have to be thawed for this restore
+    #[arg(long, conflicts_with_all = ["verify", "delete", "estimate", "thaw"])]
+    pub(crate) plan: bool,
+
+    /// Thaw what is in cold storage: ask for it, restore everything else, wait, and restore the
+    /// rest
+    #[arg(long, conflicts_with_all = ["dry_run", "estimate"], help_heading = "Cold storage")]
+    pub(crate) thaw: bool,
+
+    /// How fast it is thawed; faster is more expensive
+    #[arg(long, value_enum, default_value = "bulk", requires = "thaw", help_heading = "Cold storage")]
+    pub(crate) thaw_tier: ThawTierName,
+
+    /// Days for which thawed objects stay readable
+    #[arg(
+        long, value_name = "N", default_value = "7", requires = "thaw", help_heading = "Cold storage",
+        value_parser = clap::value_parser!(u32).range(1..=365)
+    )]
+    pub(crate) thaw_days: u32,
+
+    /// Ask the storage this often what is thawed
+    #[arg(
+        long, value_name = "TIME", default_value = "5m", requires = "thaw", help_heading = "Cold storage",
+        value_parser = time::parse_duration
+    )]
+    pub(crate) thaw_poll: Duration,
+
+    /// Ask and restore what can be read, and do not wait: run the command again later
+    #[arg(long, requires = "thaw", help_heading = "Cold storage")]
+    pub(crate) no_wait: bool,
+
     /// Read all restored files again and verify them
     #[arg(long)]
     pub(crate) verify: bool,
@@ -126,6 +159,17 @@ impl RestoreArgs {
         let files = [&self.include_file, &self.iinclude_file, &self.exclude_file, &self.iexclude_file];
         patterns.iter().any(|given| !given.is_empty()) || files.iter().any(|given| !given.is_empty())
     }
+}
+
+/// How fast objects are thawed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ThawTierName {
+    /// Hours to two days, the cheapest
+    Bulk,
+    /// Hours
+    Standard,
+    /// Minutes, not for DEEP_ARCHIVE
+    Expedited,
 }
 
 /// When existing files are overwritten.

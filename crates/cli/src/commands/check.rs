@@ -180,6 +180,8 @@ impl Ended<'_> {
         put("bytes_read", json!(report.bytes_read));
         put("unused_containers", json!(report.unused_containers));
         put("unused_bytes", json!(report.unused_bytes));
+        put("cold_containers", json!(report.cold_containers));
+        put("cold_bytes", json!(report.cold_bytes));
         put("total_duration", json!(self.meter.elapsed().as_secs_f64()));
         let forgotten: Vec<_> = report.forgotten.iter().map(ToString::to_string).collect();
         put("forgotten", json!(forgotten));
@@ -205,6 +207,13 @@ impl Ended<'_> {
         if self.read_data != ReadData::None {
             let (read, bytes) = (sizes::count(report.containers_read, "container"), sizes::show(report.bytes_read));
             out.info(format!("read and verified {read}, {bytes}"))?;
+        }
+        if report.cold_containers > 0 {
+            let containers = sizes::count(report.cold_containers, "container");
+            let bytes = sizes::show(report.cold_bytes);
+            out.remark(&format!(
+                "note: {containers} ({bytes}) in cold storage could not be verified. This is not damage."
+            ));
         }
         for id in &report.forgotten {
             out.info(format!("snapshot {} was forgotten during the check. This is not damage.", id.short()))?;

@@ -1,11 +1,16 @@
 //! `larder restore`: chooses the snapshot and the target; the work is `larder_lnode::restore`.
 
+mod thaw;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use larder_format::manifest::Manifest;
 use larder_format::roles::Roles;
+use larder_job::JobContext;
 use larder_lnode::restore::Selection;
-use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore_begun};
+use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore_reading};
+use larder_reader::Reading;
 use larder_source::target::{FullDirectories, Omit, Overwrite, OwnerMode, Target, TargetOptions};
 use larder_source::{PathMatcher, PathText, Verdict};
 use larder_store::catalog::Version;
@@ -34,7 +39,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     target_options.sparse = args.sparse;
     target_options.owners = owners(args);
     target_options.omit = omitted(args)?;
-    target_options.dry_run = args.dry_run || args.estimate;
+    target_options.dry_run = args.dry_run || args.estimate || args.plan;
     (target_options.protected, target_options.spared) = (repositories(app)?, own_folders(app));
     target_options.scratch = app.scratch();
     let options = RestoreOptions {
@@ -45,10 +50,11 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         sync: args.sync,
         verify: args.verify && !args.dry_run,
         estimate: args.estimate,
+        plan: args.plan,
         fetch: app.fetching(&args.fetch)?,
     };
     let of = format!("{} of {}", version.id().short(), time::show(version.summary.time_ms));
-    if !args.estimate {
+    if !args.estimate && !args.plan {
         app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
     }
     let mut meter = Meter::start_as(MeterKind::Restore, args.dry_run, &app.out);
@@ -58,7 +64,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     // Nothing is deleted for a snapshot with unread items, and that includes folders in the way.
     let deletes = args.delete && (args.force || manifest.summary.statistics.errors == 0);
     target_options.full_directories = if deletes { FullDirectories::Remove } else { FullDirectories::Keep };
-    let target = match Target::open(&args.target, target_options) {
+    let target = match Target::open(&args.target, target_options.clone()) {
         Ok(target) => target,
         Err(error) => {
             meter.stop();
@@ -66,17 +72,28 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
             return Err(error.into());
         }
     };
-    let result = restore_begun(&context, reading, manifest, &target, &options);
+    let restore = Restore { app, args, context: &context, reading: &reading, manifest: &manifest, options: &options };
+    let result = match args.thaw {
+        true => thaw::run(&restore, &target, target_options),
+        false => restore.once(&target).map_err(Stopped::Restore),
+    };
+    reading.end();
     meter.stop();
     let result = result.map_err(|error| match error {
-        RestoreError::NoSuchPath { path } => {
+        Stopped::Thaw(failure) => failure,
+        Stopped::Restore(RestoreError::NoSuchPath { path }) => {
             let message = format!("{} has no {}", refs::shown(&version.summary), absolute(&path));
             Failure::new(Exit::Failed, message)
                 .advise("`larder ls` or `larder find` shows what it has; paths begin with /")
         }
-        error => error.into(),
+        Stopped::Restore(error) => error.into(),
     });
     let report = result?;
+    if args.plan {
+        let plan = thaw::Plan::read(app, &opened.repository, &report.needed)?;
+        plan.show(&app.out)?;
+        return Ok(if report.damaged > 0 { Exit::Damage } else { Exit::Done });
+    }
     if args.estimate {
         let mut requests = opened.repository.store().stats();
         requests.reads += report.planned.requests;
@@ -101,6 +118,33 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         ended.print(&app.out)?
     }
     Ok(ended.exit())
+}
+
+/// One restore, which may take several runs.
+struct Restore<'a> {
+    app: &'a App,
+    args: &'a RestoreArgs,
+    context: &'a JobContext,
+    reading: &'a Reading,
+    manifest: &'a Manifest,
+    options: &'a RestoreOptions,
+}
+
+impl Restore<'_> {
+    /// One run over everything. What is right already is not written again.
+    fn once(&self, target: &Target) -> Result<RestoreReport, RestoreError> {
+        self.with(target, self.options)
+    }
+
+    fn with(&self, target: &Target, options: &RestoreOptions) -> Result<RestoreReport, RestoreError> {
+        restore_reading(self.context, self.reading, self.manifest.clone(), target, options)
+    }
+}
+
+/// Why a restore ended early.
+enum Stopped {
+    Restore(RestoreError),
+    Thaw(Failure),
 }
 
 /// The folders of the repository, and of the others of the configuration.
@@ -218,7 +262,7 @@ impl Ended<'_> {
         let is_lossy = self.target.notes().summary().iter().any(|note| note.kind.is_loss() && note.count > 0);
         if self.report.mismatches > 0 || self.report.damaged > 0 {
             Exit::Damage
-        } else if self.errors() > 0 || is_lossy {
+        } else if self.errors() > 0 || is_lossy || self.report.cold_files > 0 {
             Exit::Partly
         } else {
             Exit::Done
@@ -250,8 +294,10 @@ impl Ended<'_> {
         put("bytes_restored", json!(report.bytes_restored));
         put("error_count", json!(self.errors()));
         put("damaged", json!(report.damaged));
-        put("verified", json!(self.args.verify && !self.args.dry_run));
+        put("verified", json!(self.args.verify && !self.args.dry_run && report.cold_files == 0));
         put("mismatches", json!(report.mismatches));
+        put("cold_files", json!(report.cold_files));
+        put("cold_containers", json!(report.cold.len()));
         let notes: Vec<_> = self
             .target
             .notes()
@@ -296,7 +342,7 @@ impl Ended<'_> {
         if is_nothing && self.errors() == 0 && self.args.selects() {
             out.warn("nothing in the snapshot is included and not excluded; `larder find` says where things are");
         }
-        if self.args.verify && report.mismatches == 0 && !self.args.dry_run {
+        if self.args.verify && report.mismatches == 0 && report.cold_files == 0 && !self.args.dry_run {
             out.info("read again and compared: everything is as in the snapshot")?;
         }
         if out.verbose() > 0 {
@@ -317,6 +363,15 @@ impl Ended<'_> {
         if report.damaged > 0 {
             let damaged = sizes::count(report.damaged, "item");
             out.warn(&format!("{damaged} of the snapshot cannot be read any more; `larder check` says what to do"));
+        }
+        if report.cold_files > 0 {
+            let (files, objects) = (report.cold_files, report.cold.len() as u64);
+            let (files, objects) = (sizes::count(files, "file"), sizes::count(objects, "object"));
+            let how = match self.args.thaw {
+                true => "they were asked for; run the command again later",
+                false => "`larder restore --thaw` asks for them and waits",
+            };
+            out.warn(&format!("{files} not restored, because {objects} in cold storage cannot be read: {how}"));
         }
         if self.errors() > 0 {
             out.warn(&format!("{} could not be restored: see the messages above", sizes::count(self.errors(), "item")));

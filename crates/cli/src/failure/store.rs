@@ -100,6 +100,7 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
         StoreErrorKind::Throttled | StoreErrorKind::Unreachable | StoreErrorKind::Interrupted => {
             "what was committed is intact; run the command again, it continues"
         }
+        StoreErrorKind::Cold => "`larder restore --thaw` asks for what a snapshot needs, and restores it",
         StoreErrorKind::Foreign => "nothing was concluded from it; `larder validate-store` says what this store lacks",
         StoreErrorKind::Unconditional => {
             "nothing was uploaded; use a store, or a version of it, that refuses a second object of the same name \

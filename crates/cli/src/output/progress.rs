@@ -278,6 +278,7 @@ impl Progress for Counts {
                 ItemFate::Unmodified => "unchanged",
                 ItemFate::Restored => "restored",
                 ItemFate::Deleted => "deleted",
+                ItemFate::Cold => "cold",
             };
             let item = json!({"message_type": "verbose_status", "action": action, "item": path, "data_size": bytes});
             drop(self.out.json(&item));
@@ -303,6 +304,7 @@ fn item_line(fate: ItemFate, path: &str, bytes: u64, is_dry_run: bool) -> String
         ItemFate::Restored => "restored",
         ItemFate::Deleted if is_dry_run => "would delete",
         ItemFate::Deleted => "deleted",
+        ItemFate::Cold => "cold",
     };
     let width = if is_dry_run { 13 } else { 10 };
     match fate {

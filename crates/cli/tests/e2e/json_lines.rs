@@ -44,6 +44,7 @@ fn the_type_of_a_message_comes_first() {
         &["stats", "--by", "tag"],
         &["restore", "latest", "--target", "back", "-v"],
         &["restore", "latest", "--target", "back2", "--estimate"],
+        &["restore", "latest", "--target", "back3", "--plan"],
         &["dump", "latest:/", "--target", "dumped"],
         &["check", "--read-data"],
         &["drill", "--no-write"],

@@ -3,6 +3,7 @@
 mod arranging;
 mod backing_up;
 mod closed_domain;
+mod cold;
 mod collecting;
 mod command_line;
 mod configuring;

@@ -358,7 +358,7 @@ pub(super) fn drop_into(
     while let Some((number, id, group, table)) = context.executor.block_on(reads.next()) {
         let table = match table {
             Ok(table) => table,
-            Err(error) if error.is_damage() => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!(%error, "a container cannot be read; nothing is redirected to it");
                 continue;
             }

@@ -88,6 +88,11 @@ fn collect(
         progress.done(0, facts.object_bytes);
         let index = match read {
             Ok(index) => index,
+            // Nothing can be compared before it is thawed.
+            Err(error) if error.is_cold() => {
+                unreadable.push(number);
+                continue;
+            }
             Err(error) if error.is_damage() => {
                 let container = names::container(facts.id);
                 let needed_by = needs.needed_by(number, facts);

@@ -66,6 +66,10 @@ fn collect(
     while let Some((number, id, read)) = pass.io.executor.block_on(reads.next()) {
         let index = match read {
             Ok(index) => index,
+            Err(error) if error.is_cold() => {
+                ingested.cold.push(id);
+                continue;
+            }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container cannot be read; its chunks are not in the index");
                 ingested.unreadable.push((id, error));

@@ -129,6 +129,8 @@ pub struct PassReport {
     /// New containers that cannot be read: their chunks are not in the index, and are neither
     /// shared nor retired.
     pub unlisted: Vec<ContainerId>,
+    /// New containers in cold storage, of which the same holds.
+    pub cold_unlisted: u64,
     /// Bytes of its table of containers, in memory and in temporary files, about.
     pub table_bytes: u64,
     /// The number of the index that was rebuilt first because it was lost.
@@ -169,6 +171,7 @@ impl PassReport {
         self.reclaimed.add(next.reclaimed);
         self.arranged.add(next.arranged);
         self.unlisted.extend(next.unlisted);
+        self.cold_unlisted = self.cold_unlisted.max(next.cold_unlisted);
         self.table_bytes = self.table_bytes.max(next.table_bytes);
         self.rebuilt = self.rebuilt.or(next.rebuilt);
         if matches!(next.outcome, Outcome::Published(_)) {
@@ -232,6 +235,7 @@ impl PassReport {
             waiting: WaitingSpace::default(),
             open_uploads: Vec::new(),
             unlisted: Vec::new(),
+            cold_unlisted: 0,
             table_bytes: 0,
             rebuilt: None,
             planning: Requests::default(),

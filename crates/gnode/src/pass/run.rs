@@ -292,6 +292,7 @@ impl Pass<'_> {
         self.ending = ending(done.may_have_left || done.has_written);
         report.add_tasks(done.reports);
         report.unlisted = ingested.unreadable.into_iter().map(|(container, _)| container).collect();
+        report.cold_unlisted = ingested.cold.len() as u64;
         if !has_news && ingested.containers == 0 && !done.is_news {
             let before: HashSet<RunId> = run_ids(&self.base.manifest).collect();
             let own = run_ids(&manifest).filter(|id| !before.contains(id));

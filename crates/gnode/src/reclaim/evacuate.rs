@@ -51,6 +51,8 @@ pub(super) enum Ended {
     Done(Evacuated),
     /// This container cannot be read.
     Unreadable(ContainerId),
+    /// This container is in cold storage.
+    Cold(ContainerId),
     /// It was told to stop: the chunks of these containers, which have the lowest numbers, have
     /// their places.
     Stopped(Evacuated),
@@ -81,6 +83,7 @@ pub(super) fn evacuate(
         let index = match read {
             Ok(index) if index.chunks.len() == candidate.chunks as usize => index,
             Ok(_) => return Ok(Ended::Unreadable(candidate.id)),
+            Err(error) if error.is_cold() => return Ok(Ended::Cold(candidate.id)),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container cannot be read and is not retired");
                 return Ok(Ended::Unreadable(candidate.id));
@@ -189,7 +192,7 @@ impl Evacuation<'_> {
         while let Some((id, of_one, index)) = self.pass.io.executor.block_on(reads.next()) {
             let index = match index {
                 Ok(index) => index,
-                Err(error) if error.is_damage() => {
+                Err(error) if error.is_unreadable() => {
                     tracing::warn!(%error, "a container cannot be read, so no copy of its chunks is retired");
                     return Ok(Some(id));
                 }

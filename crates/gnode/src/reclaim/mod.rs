@@ -94,6 +94,8 @@ pub struct ReclaimOptions {
     pub max_rewrite: Option<u64>,
     /// How copies are compressed.
     pub compression: Compression,
+    /// Whether containers in cold storage are retired, if they are thawed for some days.
+    pub touch_cold: bool,
 }
 
 impl Default for ReclaimOptions {
@@ -103,6 +105,7 @@ impl Default for ReclaimOptions {
             exact: Exact::WhenWorth,
             max_rewrite: None,
             compression: Compression::DEFAULT,
+            touch_cold: false,
         }
     }
 }
@@ -161,6 +164,10 @@ pub struct ReclaimReport {
     pub written_bytes: ByteCount,
     /// Containers that cannot be read, and were left out.
     pub unreadable: Vec<ContainerId>,
+    /// Containers in cold storage that were left out.
+    pub cold: u64,
+    /// Their bytes.
+    pub cold_bytes: ByteCount,
     /// Whether it was told to stop: its work until then counts, and the next pass continues.
     pub was_stopped: bool,
     /// How much of the searched chunks stays.
@@ -195,6 +202,7 @@ impl ReclaimReport {
         self.written += next.written;
         self.written_bytes.0 += next.written_bytes.0;
         self.unreadable.extend(next.unreadable);
+        (self.cold, self.cold_bytes) = (self.cold.max(next.cold), self.cold_bytes.max(next.cold_bytes));
         (self.was_stopped, self.remains) = (next.was_stopped, next.remains);
         self.containers.extend(next.containers);
     }
@@ -290,6 +298,24 @@ pub(crate) fn reclaim(
     Ok(reclaimed)
 }
 
+/// Leaves out what is in cold storage. Only a pass that meets such a container asks for the others,
+/// because that is a listing of all.
+fn leave_cold(
+    pass: &IndexPass,
+    work: &Work,
+    met: ContainerId,
+    unreadable: &mut HashSet<ContainerId>,
+    reclaimed: &mut ReclaimReport,
+) -> Result<(), ReclaimError> {
+    let listed = pass.io.repository.list_cold_containers(work.options.touch_cold);
+    let cold = pass.io.executor.block_on(listed)?;
+    reclaimed.cold = (cold.len() as u64).max(1);
+    reclaimed.cold_bytes = ByteCount(cold.iter().map(|container| container.bytes).sum());
+    unreadable.insert(met);
+    unreadable.extend(cold.into_iter().map(|container| container.id));
+    Ok(())
+}
+
 fn retire(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -331,6 +357,12 @@ fn retire(
                 drop(changes);
                 changes = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?.1;
                 evacuated
+            }
+            Ended::Cold(container) => {
+                leave_cold(pass, work, container, &mut unreadable, &mut reclaimed)?;
+                reclaimed.next_number = writing.next_number();
+                copier = Some(writing);
+                continue;
             }
             Ended::Unreadable(container) => {
                 reclaimed.unreadable.push(container);

@@ -35,6 +35,8 @@ pub(super) enum Ended {
     Stopped,
     /// This container cannot be read.
     Unreadable(ContainerId),
+    /// This container is in cold storage.
+    Cold(ContainerId),
 }
 
 /// Copies the needed extents of the selected containers, and changes their records.
@@ -79,6 +81,7 @@ pub(super) fn evacuate(
         match ended {
             Ok(()) => {}
             Err(Cut::Unreadable(container)) => return Ok(Ended::Unreadable(container)),
+            Err(Cut::Cold(container)) => return Ok(Ended::Cold(container)),
             Err(Cut::Stopped) => return Ok(Ended::Stopped),
             Err(Cut::Failed(error)) => return Err(error),
         }
@@ -94,6 +97,7 @@ pub(super) fn evacuate(
 /// Why a round did not end normally.
 enum Cut {
     Unreadable(ContainerId),
+    Cold(ContainerId),
     Stopped,
     Failed(ArrangeError),
 }
@@ -120,6 +124,7 @@ impl Tables {
                 self.cache.put(container, table.clone());
                 Ok(table)
             }
+            Err(error) if error.is_cold() => Err(Cut::Cold(container)),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container cannot be read and is not retired");
                 Err(Cut::Unreadable(container))

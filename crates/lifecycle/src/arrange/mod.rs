@@ -102,6 +102,8 @@ pub struct Arranged {
     pub written_bytes: ByteCount,
     /// Containers that cannot be read, and were left as they are.
     pub unreadable: Vec<ContainerId>,
+    /// Containers in cold storage, which were left as they are.
+    pub cold: u64,
     /// Series that were not changed, because a recipe cannot be read or refers to missing bytes.
     pub damaged_series: u64,
     /// Whether it was told to stop: the next pass continues.
@@ -126,7 +128,7 @@ impl Arranged {
 
     /// Whether it may have written containers that no index has.
     pub fn may_have_left(&self) -> bool {
-        self.was_stopped || !self.unreadable.is_empty()
+        self.was_stopped || !self.unreadable.is_empty() || self.cold > 0
     }
 
     /// Adds a later result.
@@ -137,6 +139,7 @@ impl Arranged {
         self.written += next.written;
         self.written_bytes.0 += next.written_bytes.0;
         self.unreadable.extend(next.unreadable);
+        self.cold = self.cold.max(next.cold);
         self.damaged_series = self.damaged_series.max(next.damaged_series);
         self.was_stopped |= next.was_stopped;
         self.reclaimed += next.reclaimed;
@@ -321,6 +324,13 @@ fn arrange_series(
             Ended::Unreadable(container) => {
                 arranged.unreadable.push(container);
                 unreadable.insert(container);
+            }
+            Ended::Cold(container) => {
+                let listed = pass.io.repository.list_cold_containers(true);
+                let cold = pass.io.executor.block_on(listed)?;
+                arranged.cold = (cold.len() as u64).max(1);
+                unreadable.insert(container);
+                unreadable.extend(cold.into_iter().map(|container| container.id));
             }
         }
     }

@@ -210,9 +210,9 @@ impl LoadGroup for OrphanedContainers {
             Ok(index) if index.domain != self.repository.keys().domain() => return Ok(Group::default()),
             Err(error) if error.is_foreign() => return Ok(Group::default()),
             Ok(index) => index,
-            // Uploads of a dead job may be damaged, and no version needs them: they are uploaded
-            // again.
-            Err(error) if error.is_damage() => {
+            // Uploads of a dead job may be damaged or in cold storage, and no version needs them:
+            // they are uploaded again.
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!(container = %id, %error, "an unfinished job's container cannot be reused");
                 return Ok(Group::default());
             }

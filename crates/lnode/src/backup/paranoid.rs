@@ -72,8 +72,8 @@ fn is_same(
             tracing::error!(?fingerprint, "two different chunks have one fingerprint");
             Ok(false)
         }
-        Err(error) if error.is_damage() || error.is_of_object() => {
-            tracing::warn!(%error, "a stored chunk is damaged; it is stored again");
+        Err(error) if error.is_unreadable() || error.is_of_object() => {
+            tracing::warn!(%error, "a stored chunk cannot be read; it is stored again");
             Ok(false)
         }
         Err(error) => Err(error),

@@ -1,6 +1,7 @@
 //! Executes a window: containers are fetched ahead, opened frame by frame, and written to all their
 //! places.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -33,6 +34,12 @@ pub(super) struct Counters {
     pub(super) bytes_restored: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) damaged: AtomicU64,
+    /// Files that need containers in cold storage.
+    pub(super) cold_files: AtomicU64,
+    /// Containers in cold storage that were asked for.
+    pub(super) cold: Mutex<BTreeSet<ContainerId>>,
+    /// Containers that a run would read.
+    pub(super) needed: Mutex<BTreeSet<ContainerId>>,
     pub(super) planned: Mutex<PlannedFetches>,
 }
 
@@ -60,6 +67,8 @@ pub(super) struct Execution<'a> {
     pub(super) fetched: &'a FetchCounters,
     /// Whether a dry run counts the fetches of a run.
     pub(super) estimates: bool,
+    /// Whether a dry run names the containers of a run.
+    pub(super) plans: bool,
 }
 
 /// Containers that were not found.
@@ -197,6 +206,9 @@ impl Execution<'_> {
         if self.estimates {
             self.count_fetches(window)?;
         }
+        if self.plans {
+            self.counters.needed.lock().extend(window.containers.iter().copied());
+        }
         for run in &window.runs {
             self.would_write(&window.files[run.file as usize], u64::from(run.length))?;
         }
@@ -287,6 +299,10 @@ impl Execution<'_> {
                     let missing = missing.get_or_insert_with(|| Missing::new(error));
                     missing.runs.extend_from_slice(runs);
                     missing.containers.push(window.containers[number as usize]);
+                    Ok(())
+                }
+                Err(error) if error.is_cold() => {
+                    self.leave_cold(window, runs, window.containers[number as usize]);
                     Ok(())
                 }
                 Err(error) => self.expect_damage(error).map(|error| self.lose(window, runs, &error)),
@@ -481,6 +497,20 @@ impl Execution<'_> {
         for run in runs {
             let task = &window.files[run.file as usize];
             self.lose_file(task, &error.to_string());
+            // Cannot fail: a failed file is not finished.
+            let _ = self.settle(task, u64::from(run.length));
+        }
+    }
+
+    /// Abandons the files of these runs for now: their container is in cold storage.
+    fn leave_cold(&self, window: &Window, runs: &[Run], container: ContainerId) {
+        self.counters.cold.lock().insert(container);
+        for run in runs {
+            let task = &window.files[run.file as usize];
+            if !task.failed.swap(true, Ordering::Relaxed) {
+                add(&self.counters.cold_files, 1);
+                self.context.progress.item(&task.entry.path, ItemFate::Cold, task.stored);
+            }
             // Cannot fail: a failed file is not finished.
             let _ = self.settle(task, u64::from(run.length));
         }

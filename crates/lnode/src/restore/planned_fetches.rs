@@ -34,6 +34,7 @@ impl Execution<'_> {
                     let looked = self.context.repository.frames_to_read(id, &ranges);
                     match self.context.executor.block_on(looked) {
                         Ok((requests, bytes)) => (requests, bytes, false),
+                        Err(error) if error.is_cold() => (0, 0, true),
                         Err(error) => {
                             self.expect_damage(error)?;
                             (0, 0, true)

@@ -1,7 +1,7 @@
 //! One restore from start to end: walks the entries, creates those without contents, and writes the
 //! rest window by window.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
@@ -47,21 +47,33 @@ pub fn restore_begun(
     target: &Target,
     options: &RestoreOptions,
 ) -> Result<RestoreReport, RestoreError> {
+    let result = restore_reading(context, &reading, manifest, target, options);
+    reading.end();
+    result
+}
+
+/// The same, and the reading goes on: for a restore that is repeated until all of its data could be
+/// read.
+pub fn restore_reading(
+    context: &JobContext,
+    reading: &Reading,
+    manifest: Manifest,
+    target: &Target,
+    options: &RestoreOptions,
+) -> Result<RestoreReport, RestoreError> {
     let reader = VersionReader::new(context, manifest).fetching(options.fetch.clone());
-    let result = Restore::new(context, reader, &reading, target, options).and_then(Restore::run);
+    let result = Restore::new(context, reader, reading, target, options).and_then(Restore::run);
     if result.is_err() {
         // Overwritten files are whole, but only their owners can read them until they are finished.
         // An error to report exists already.
         let _ = target.finish_overwritten();
     }
-    let result = match result {
+    match result {
         Err(RestoreError::Repository(error)) if is_missing(&error) => {
             reading.expect_there().map_err(RestoreError::from).and(Err(error.into()))
         }
         result => result,
-    };
-    reading.end();
-    result
+    }
 }
 
 pub(super) struct Restore<'a> {
@@ -191,9 +203,10 @@ impl<'a> Restore<'a> {
             // Before the comparison, which may take long.
             self.target.sync()?;
         }
-        let mismatches = if self.options.verify { self.verify()? } else { 0 };
+        let is_cold = get_count(&self.counters.cold_files) > 0;
+        let mismatches = if self.options.verify && !is_cold { self.verify()? } else { 0 };
         let counters = &self.counters;
-        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let get = get_count;
         Ok(RestoreReport {
             files_restored: get(&counters.files_restored),
             files_up_to_date: get(&counters.files_up_to_date),
@@ -204,6 +217,9 @@ impl<'a> Restore<'a> {
             errors: get(&counters.errors),
             damaged: get(&counters.damaged),
             mismatches,
+            cold_files: get(&counters.cold_files),
+            cold: std::mem::take(&mut *counters.cold.lock()),
+            needed: std::mem::take(&mut *counters.needed.lock()),
             fetched: self.reader.fetched(),
             planned: *self.counters.planned.lock(),
         })
@@ -221,6 +237,7 @@ impl<'a> Restore<'a> {
             order: self.order,
             prefetch: self.options.fetch.prefetch,
             estimates: self.options.estimate,
+            plans: self.options.plan,
             fetched: self.reader.counters(),
         }
     }
@@ -351,7 +368,7 @@ impl<'a> Restore<'a> {
         if stored == 0 {
             return self.empty_file(&task);
         }
-        if self.target.options().dry_run && existing.is_none() && !self.options.estimate {
+        if self.target.options().dry_run && existing.is_none() && !self.options.estimate && !self.options.plan {
             return self.execution().would_write(&task, stored);
         }
         self.window.files.push(task);
@@ -582,6 +599,10 @@ impl<'a> Restore<'a> {
         self.window.links = std::mem::take(&mut window.links);
         Ok(())
     }
+}
+
+fn get_count(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
 /// Whether `path` is below `dir`; everything is below the empty path.

@@ -25,6 +25,8 @@ pub(super) struct ContentReport {
     pub(super) containers: u64,
     pub(super) bytes: u64,
     pub(super) bad: Vec<(ContainerId, BadContainer)>,
+    /// Containers in cold storage, which were not read.
+    pub(super) cold: Vec<ContainerId>,
 }
 
 /// Chooses the containers to read, from `sizes` in any order. The choice of `Share` and `Bytes`
@@ -77,7 +79,7 @@ pub(super) fn choose(
 pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Result<ContentReport, CheckError> {
     let next = AtomicUsize::new(0);
     let (containers, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-    let bad = Mutex::new(Vec::new());
+    let (bad, cold) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let failure = Mutex::new(None);
     context.progress.expect(0, chosen.iter().map(|(_, size)| size).sum());
     context.progress.expectation_is_complete();
@@ -90,6 +92,10 @@ pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Resul
             match worker.container(*id) {
                 Ok(None) => {}
                 Ok(Some(found)) => bad.lock().push((*id, found)),
+                Err(error) if error.is_cold() => {
+                    cold.lock().push(*id);
+                    continue;
+                }
                 Err(error) => {
                     failure.lock().get_or_insert(error);
                     return;
@@ -122,7 +128,12 @@ pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Resul
     if context.cancel.is_cancelled() {
         return Err(CheckError::Interrupted);
     }
-    Ok(ContentReport { containers: containers.into_inner(), bytes: bytes.into_inner(), bad: bad.into_inner() })
+    Ok(ContentReport {
+        containers: containers.into_inner(),
+        bytes: bytes.into_inner(),
+        bad: bad.into_inner(),
+        cold: cold.into_inner(),
+    })
 }
 
 struct Worker<'a> {

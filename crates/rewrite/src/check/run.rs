@@ -115,12 +115,16 @@ fn look_once<'a>(
         .used
         .iter()
         .filter(|id| structure.bad.get(id).is_none_or(|bad| !bad.parts.is_empty()))
+        .filter(|id| !structure.cold.contains(id))
         .map(|id| (*id, structure.size(*id)))
         .collect();
     structure.free_tables();
     let mut chosen = content::choose(context, options.read_data, sizes)?;
     chosen.retain(|(id, _)| !read.contains(id));
     let contents = content::read(context, &chosen)?;
+    structure.cold.extend(contents.cold);
+    report.cold_containers = structure.cold.len() as u64;
+    report.cold_bytes = structure.cold.iter().map(|id| structure.size(*id)).sum();
     (report.containers_read, report.bytes_read) = (contents.containers, contents.bytes);
     let mut bad = std::mem::take(&mut structure.bad);
     read.extend(chosen.into_iter().map(|(id, _)| id));

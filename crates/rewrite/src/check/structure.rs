@@ -84,6 +84,8 @@ pub(super) struct Structure<'a> {
     listed: Arc<HashMap<ContainerId, u64>>,
     pub(super) used: HashSet<ContainerId>,
     pub(super) bad: BTreeMap<ContainerId, BadContainer>,
+    /// Containers that cannot be read before they are thawed.
+    pub(super) cold: HashSet<ContainerId>,
     seen: HashSet<Seen>,
     /// The known metadata of nodes and segments, by their fingerprints.
     stretches: Stretches,
@@ -110,6 +112,7 @@ impl<'a> Structure<'a> {
             listed: Arc::new(listed),
             used: HashSet::new(),
             bad: BTreeMap::new(),
+            cold: HashSet::new(),
             seen: HashSet::new(),
             stretches: Stretches::default(),
             tables: Tables::new(context.memory / TABLES_ONE_IN),
@@ -433,7 +436,7 @@ impl<'a> Structure<'a> {
         let bytes = match read {
             Ok(index) => index.object_len,
             Err(error) if is_missing(&error) => return Ok(false),
-            Err(error) if error.is_damage() || error.is_foreign() => 0,
+            Err(error) if error.is_unreadable() || error.is_foreign() => 0,
             Err(error) => return Err(error.into()),
         };
         Arc::make_mut(&mut self.listed).insert(id, bytes);
@@ -482,6 +485,10 @@ impl<'a> Structure<'a> {
             }
             // A pass moved the chunks, and the key in use does not open its tables.
             Err(error) if error.is_foreign() => None,
+            Err(error) if error.is_cold() => {
+                self.cold.insert(id);
+                None
+            }
             Err(error) if error.is_damage() => {
                 self.found_bad(id, reason(&error), None);
                 self.has_vanished(id, &error);

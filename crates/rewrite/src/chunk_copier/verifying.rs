@@ -13,8 +13,8 @@ use super::{ChunkCopier, RewriteError};
 
 impl ChunkCopier {
     /// Reads chunks at their stated places and computes their fingerprints again. Returns the
-    /// containers in which one of them is damaged or missing. The index is not asked for other
-    /// places.
+    /// containers in which one of them is damaged, missing or in cold storage. The index is not
+    /// asked for other places.
     pub fn unreadable_among(&self, chunks: &[ChunkRef]) -> Result<BTreeSet<ContainerId>, RewriteError> {
         let mut bad = BTreeSet::new();
         for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
@@ -39,7 +39,7 @@ impl ChunkCopier {
     fn is_readable(&self, chunks: &[ChunkRef]) -> Result<bool, RewriteError> {
         match self.read_batch(chunks, Wanted::Nothing) {
             Ok(_) => Ok(true),
-            Err(RewriteError::Repository(error)) if error.is_damage() => {
+            Err(RewriteError::Repository(error)) if error.is_unreadable() => {
                 tracing::warn!(%error, "a copy cannot be read, so no other is retired for it");
                 Ok(false)
             }

@@ -228,7 +228,7 @@ const NOBODY: [&str; 6] =
 const NO_REPLACING: &str = "UnauthorizedBlobOverwrite";
 
 /// Sorts a server's answer; `None` leaves it to the client library's own sorting.
-fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
+pub(super) fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     let code = failure.code.as_str();
     if FULL.iter().any(|full| code.contains(full)) {
         return Some(StoreErrorKind::Full);
@@ -237,7 +237,7 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
         return Some(StoreErrorKind::Throttled);
     }
     if ARCHIVED.contains(&code) {
-        return Some(StoreErrorKind::Unreadable);
+        return Some(StoreErrorKind::Cold);
     }
     if AGAIN.contains(&code) {
         return Some(StoreErrorKind::Unreachable);
@@ -308,7 +308,7 @@ fn json_text<'a>(json: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The text of an XML element that holds no other.
-fn element<'a>(xml: &'a str, tag: &str) -> Option<&'a str> {
+pub(crate) fn element<'a>(xml: &'a str, tag: &str) -> Option<&'a str> {
     let (_, rest) = xml.split_once(&format!("<{tag}>"))?;
     rest.split_once("</").map(|(text, _)| text.trim())
 }

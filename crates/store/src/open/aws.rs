@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use object_store::Certificate;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::{Certificate, ClientOptions};
 
 use super::{Environment, OpenProblem};
 use crate::answers::Looking;
@@ -24,18 +24,7 @@ pub(super) fn builder(
     env: &Environment,
 ) -> Result<AmazonS3Builder, OpenProblem> {
     let custom = endpoint.or(env.s3_endpoint());
-    let mut client = super::client(options, env)?;
-    // Requests are signed without showing the key.
-    if custom.is_some_and(super::speaks_http) {
-        client = client.with_allow_http(true);
-    }
-    if let Some(proxy) = env.get("AWS_PROXY_URL") {
-        client = client.with_proxy_url(proxy);
-    }
-    for certificate in certificates(env)? {
-        client = client.with_root_certificate(certificate);
-    }
-
+    let client = client(endpoint, options, env)?;
     let mut builder = AmazonS3Builder::new();
     for (key, value) in env.with_prefix("AWS_") {
         if let Ok(key) = key.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()
@@ -65,6 +54,26 @@ pub(super) fn builder(
         .with_http_connector(Looking::default())
         .with_retry(super::no_retry())
         .with_disable_bulk_delete(true))
+}
+
+/// How the server is reached.
+pub(super) fn client(
+    endpoint: Option<&str>,
+    options: &StoreOptions,
+    env: &Environment,
+) -> Result<ClientOptions, OpenProblem> {
+    let mut client = super::client(options, env)?;
+    // Requests are signed without showing the key.
+    if endpoint.or(env.s3_endpoint()).is_some_and(super::speaks_http) {
+        client = client.with_allow_http(true);
+    }
+    if let Some(proxy) = env.get("AWS_PROXY_URL") {
+        client = client.with_proxy_url(proxy);
+    }
+    for certificate in certificates(env)? {
+        client = client.with_root_certificate(certificate);
+    }
+    Ok(client)
 }
 
 /// Settings that a variable must not change: those that follow from the location, and those that

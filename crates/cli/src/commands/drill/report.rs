@@ -185,6 +185,7 @@ fn snapshot_json(drilled: &Drilled) -> Value {
         "source_files_compared": report.compared,
         "source_files_not_comparable": report.not_comparable,
         "items_without_metadata": report.without_metadata,
+        "cold_files": report.cold,
         "mismatches": report.mismatches,
         "failures": report.failures,
         "remarks": report.remarks,
@@ -232,6 +233,10 @@ impl Drilled {
         if of.compares {
             let compared = sizes::count(report.compared, "live file");
             out.info(format!("  compared {compared}; {} changed since, or are gone", report.not_comparable))?;
+        }
+        if report.cold > 0 {
+            let files = sizes::count(report.cold, "file");
+            out.remark(&format!("note: {files} not tested: their data is in cold storage"));
         }
         if report.without_metadata > 0 {
             let items = sizes::count(report.without_metadata, "item");

@@ -21,6 +21,7 @@ pub(super) fn json(report: &PassReport) -> Value {
         "containers_written": arranged.written,
         "stored_bytes": arranged.written_bytes.0,
         "unreadable_containers": names(&arranged.unreadable),
+        "cold_containers": arranged.cold,
         "damaged_series": arranged.damaged_series + planned.damaged_series,
         "planned_snapshots": planned.versions,
         "planned_containers": planned.containers,
@@ -34,6 +35,10 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
         &report.arranged;
     for name in names(unreadable) {
         out.warn(&format!("{name} cannot be read and stays as it is; `larder check --read-data` says more"));
+    }
+    if report.arranged.cold > 0 {
+        let containers = sizes::count(report.arranged.cold, "container");
+        out.remark(&format!("note: {containers} in cold storage are not arranged"));
     }
     if *was_stopped {
         out.info("no time was left to arrange everything; the next pass continues")?;

@@ -35,6 +35,8 @@ pub(super) fn json(report: &PassReport) -> Value {
         "containers_written": reclaimed.written,
         "stored_bytes": reclaimed.written_bytes.0,
         "unreadable_containers": unreadable,
+        "cold_containers": reclaimed.cold,
+        "cold_bytes": reclaimed.cold_bytes.0,
     })
 }
 
@@ -44,6 +46,11 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
         out.warn(&format!(
             "{name} cannot be read; no copy of its chunks was retired, and `larder check --read-data` says more"
         ));
+    }
+    if report.reclaimed.cold > 0 {
+        let containers = sizes::count(report.reclaimed.cold, "container");
+        let bytes = sizes::show(report.reclaimed.cold_bytes.0);
+        out.remark(&format!("note: {containers} ({bytes}) in cold storage stay as they are"));
     }
     if *was_stopped {
         out.info("no time was left to retire containers; the next pass starts again")?;

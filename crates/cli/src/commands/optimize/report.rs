@@ -91,6 +91,7 @@ impl Shown<'_> {
         put("waiting", json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }));
         put("open_uploads", pass.open_uploads.iter().map(open_json).collect());
         put("unlisted_containers", json!(reclaim::names(&pass.unlisted)));
+        put("cold_unlisted_containers", json!(pass.cold_unlisted));
         put("index_rebuilt", json!(pass.rebuilt));
         put("table_bytes", json!(pass.table_bytes));
         put("refused", refused::json(refused));
@@ -140,6 +141,12 @@ impl Shown<'_> {
         print_open(pass, args, out)?;
         for name in reclaim::names(&pass.unlisted) {
             out.warn(&format!("{name} cannot be read and is not in the index; `larder check --read-data` says more"));
+        }
+        if pass.cold_unlisted > 0 {
+            let containers = sizes::count(pass.cold_unlisted, "new container");
+            out.remark(&format!(
+                "note: {containers} in cold storage: their chunks are not in the index, and are not shared"
+            ));
         }
         reclaim::print(pass, out)?;
         arrange::print(pass, out)?;

@@ -2,6 +2,7 @@
 pub(crate) mod block_server;
 pub(crate) mod contents;
 pub(crate) mod damage;
+pub(crate) mod freezer;
 pub(crate) mod history;
 pub(crate) mod mounting;
 pub(crate) mod roles;
