@@ -171,6 +171,16 @@ pub enum DefragmentError {
 }
 
 impl DefragmentError {
+    /// Whether it met data in cold storage.
+    pub fn is_cold(&self) -> bool {
+        match self {
+            Self::Repository(error)
+            | Self::Index(IndexError::Repository(error))
+            | Self::ChunkCopier(RewriteError::Repository(error)) => error.is_cold(),
+            Self::Index(_) | Self::ChunkCopier(_) => false,
+        }
+    }
+
     /// The action that a caller can take.
     pub fn kind(&self) -> ErrorKind {
         match self {

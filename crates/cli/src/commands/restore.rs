@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use larder_format::manifest::Manifest;
 use larder_format::roles::Roles;
-use larder_job::JobContext;
+use larder_job::{JobContext, NoProgress};
 use larder_lnode::restore::Selection;
 use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore_reading};
 use larder_reader::Reading;
@@ -57,7 +57,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     if !args.estimate && !args.plan {
         app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
     }
-    let mut meter = Meter::start_as(MeterKind::Restore, args.dry_run, &app.out);
+    let mut meter = Meter::start_as(MeterKind::Restore, args.dry_run || args.plan, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
     let begun = refs::begin(app, &context, version, &args.filter, &reference.snapshot);
     let (version, reading, manifest) = begun.inspect_err(|_| meter.stop())?;
@@ -133,11 +133,14 @@ struct Restore<'a> {
 impl Restore<'_> {
     /// One run over everything. What is right already is not written again.
     fn once(&self, target: &Target) -> Result<RestoreReport, RestoreError> {
-        self.with(target, self.options)
+        restore_reading(self.context, self.reading, self.manifest.clone(), target, self.options)
     }
 
-    fn with(&self, target: &Target, options: &RestoreOptions) -> Result<RestoreReport, RestoreError> {
-        restore_reading(self.context, self.reading, self.manifest.clone(), target, options)
+    /// A dry run that names the needed containers, and shows nothing.
+    fn plan(&self, target: &Target) -> Result<RestoreReport, RestoreError> {
+        let options = RestoreOptions { plan: true, delete: false, verify: false, ..self.options.clone() };
+        let context = JobContext { progress: Arc::new(NoProgress), ..self.context.clone() };
+        restore_reading(&context, self.reading, self.manifest.clone(), target, &options)
     }
 }
 

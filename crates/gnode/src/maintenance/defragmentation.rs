@@ -1,6 +1,6 @@
 //! The step of a round that rewrites newest versions, until none is left to rewrite.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use larder_format::ErrorKind;
 use larder_format::container::CONTAINER_TARGET;
@@ -57,6 +57,8 @@ pub struct DefragmentReport {
     pub requests: Requests,
     /// Versions that were not rewritten, and why.
     pub failed: BTreeMap<JobId, NotRewritten>,
+    /// Versions that were not rewritten, because their data is in cold storage.
+    pub cold: BTreeSet<JobId>,
     /// How often another task was faster.
     pub overtaken: u64,
     /// Whether it ended early, because it was asked to stop or the time was over.
@@ -194,7 +196,7 @@ impl<'a> Defragmentation<'a> {
     fn rewrite(&mut self, defragmenter: &mut Defragmenter, plan: &DefragmentPlan) -> bool {
         let budget = self.budget();
         let (report, id) = (&mut self.report, plan.version.id());
-        if report.failed.contains_key(&id) {
+        if report.failed.contains_key(&id) || report.cold.contains(&id) {
             return true;
         }
         // Sharing copies nothing, so it is within any budget.
@@ -220,6 +222,10 @@ impl<'a> Defragmentation<'a> {
                     report.was_stopped = true;
                     report.has_left = true;
                     return false;
+                }
+                Err(error) if error.is_cold() => {
+                    report.cold.insert(id);
+                    return true;
                 }
                 Err(error) => {
                     self.failed(id, NotRewritten::Failed(error));

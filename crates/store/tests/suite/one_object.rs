@@ -80,7 +80,7 @@ async fn what_was_archived_says_so_at_once() {
     let archived = Failure::Code(403, "InvalidObjectState");
     faults.add(When::any().path("data/"), Fault::FailBefore(archived), Times::Always);
     let error = store.get("data/a/1").await.expect_err("archived");
-    assert_eq!(error.kind, StoreErrorKind::Unreadable);
+    assert_eq!(error.kind, StoreErrorKind::Cold);
     let said = error.source().map(ToString::to_string).unwrap_or_default();
     assert!(said.starts_with("it was archived: thaw it"), "{said}");
 }

@@ -17,6 +17,7 @@ pub(super) fn json(report: &DefragmentReport, prices: Option<&Prices>) -> Value 
         "shared_bytes": report.shared_bytes,
         "left_duplicate_bytes": report.left_duplicate_bytes,
         "failed": report.failed.len(),
+        "cold": report.cold.len(),
         "overtaken": report.overtaken,
         "decisions": report.decisions.iter().map(decision_json).collect::<Vec<_>>(),
         "requests": report.requests.count(),
@@ -75,6 +76,10 @@ pub(super) fn print(
         out.info("no time was left to rewrite all snapshots; the next pass continues")?;
     } else if report.was_stopped {
         out.info("the time limit was reached before all snapshots were examined; the next pass continues")?;
+    }
+    if !report.cold.is_empty() {
+        let snapshots = sizes::count(report.cold.len() as u64, "snapshot");
+        out.remark(&format!("note: {snapshots} not rewritten: their data is in cold storage"));
     }
     for decision in &report.decisions {
         out.info(explained(decision))?;

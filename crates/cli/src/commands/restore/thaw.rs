@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use larder_format::ids::ContainerId;
 use larder_format::names;
-use larder_lnode::{RestoreError, RestoreOptions, RestoreReport};
+use larder_lnode::{RestoreError, RestoreReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::{ClassedObject, Repository, StoreError, ThawTier, Warmth};
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ pub(super) struct Plan {
     cold: Vec<ClassedObject>,
     /// Those that are gone: passes have moved their chunks.
     moved: u64,
+    /// Whether the storage has classes that must be thawed.
+    has_classes: bool,
 }
 
 impl Plan {
@@ -43,6 +45,7 @@ impl Plan {
     async fn of(repository: &Repository, needed: &BTreeSet<ContainerId>) -> Result<Self, StoreError> {
         let mut plan = Self::default();
         let Some(listed) = repository.store().list_classes(names::DATA).await? else { return Ok(plan) };
+        plan.has_classes = true;
         let is_needed = |object: &ClassedObject| {
             names::parse_container(&object.name).is_some_and(|container| needed.contains(&container))
         };
@@ -81,6 +84,9 @@ impl Plan {
         }
         if out.verbose() > 0 {
             self.cold.iter().try_for_each(|object| out.line(format!("  {}  {}", object.class, object.name)))?;
+        }
+        if !self.has_classes {
+            return out.info("this storage has no classes that must be thawed");
         }
         let (count, bytes) = sum(&self.readable);
         out.info(format!("{} ({}) can be read at once", sizes::count(count, "object"), sizes::show(bytes)))?;
@@ -131,8 +137,7 @@ pub(super) fn run(restore: &Restore<'_>, target: &Target, options: TargetOptions
     let mut dry = options;
     dry.dry_run = true;
     let dry = Target::open(&restore.args.target, dry).map_err(|error| Stopped::Restore(error.into()))?;
-    let plan = RestoreOptions { plan: true, delete: false, verify: false, ..restore.options.clone() };
-    let mut waits_for = restore.with(&dry, &plan).map_err(Stopped::Restore)?.needed;
+    let mut waits_for = restore.plan(&dry).map_err(Stopped::Restore)?.needed;
     drop(dry);
     let mut whole: Option<RestoreReport> = None;
     let (mut vain_runs, mut is_thawed) = (0, false);
