@@ -56,7 +56,12 @@ fn all(batch: &Batch<'_>, images: &[FleetImage], sources: &mut dyn Sources) -> B
             Ok(Step::Done) => {}
             Ok(Step::Over) => break None,
             Ok(Step::Idle) => break Some(FleetError::NoPlace),
-            Err(error) => break Some(error),
+            // Other rounds need less.
+            Err(error) => match error.full_scratch().map(|_| member.give_up_round(&error)) {
+                Some(Ok(true)) => {}
+                Some(Err(other)) => break Some(other),
+                Some(Ok(false)) | None => break Some(error),
+            },
         }
     };
     let (mut states, mut stored_bytes): (Vec<ImageState>, u64) =

@@ -1,7 +1,9 @@
 //! Errors of a batch, and of one image of it.
 
+use std::sync::Arc;
+
 use larder_format::ErrorKind;
-use larder_format::fleet::TaskId;
+use larder_format::fleet::{Stage, TaskId};
 use larder_format::ids::JobId;
 use larder_index::IndexError;
 use larder_lnode::BackupError;
@@ -71,6 +73,9 @@ pub enum FleetError {
     /// A chunk has no place at the end: a mistake of the program.
     #[error("a chunk of it has no place: a mistake of the program; no snapshot was made")]
     NoPlace,
+    /// The folder for temporary files is full.
+    #[error(transparent)]
+    ScratchFull(Arc<FullScratch>),
     /// Temporary files.
     #[error("cannot use the folder for temporary files: {source}")]
     Scratch {
@@ -109,6 +114,7 @@ impl FleetError {
             Self::Lifecycle { .. } | Self::NotForUs { .. } => ErrorKind::Precondition,
             Self::BaseGone | Self::StoreAborted | Self::Taken { .. } => ErrorKind::LostRace,
             Self::NoPlace => ErrorKind::Bug,
+            Self::ScratchFull(_) => ErrorKind::Full,
             Self::Scratch { source } if is_full(source) => ErrorKind::Full,
             Self::Scratch { .. } => ErrorKind::Resource,
             Self::Backup(error) => error.kind(),
@@ -116,6 +122,14 @@ impl FleetError {
             Self::Index(IndexError::Spill { source, .. }) if is_full(source) => ErrorKind::Full,
             Self::Index(error) => error.kind(),
             Self::Repository(error) => error.kind(),
+        }
+    }
+
+    /// The same error for another image, if the folder for temporary files is full.
+    pub(crate) fn full_scratch(&self) -> Option<Self> {
+        match self {
+            Self::ScratchFull(full) => Some(Self::ScratchFull(full.clone())),
+            _ => None,
         }
     }
 
@@ -129,6 +143,30 @@ impl FleetError {
     }
 }
 
-fn is_full(error: &std::io::Error) -> bool {
+/// Where and when the folder for temporary files became full. It says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "host {host}, {at} (stage {stage}): the folder for temporary files {folder} is full: {free} MiB are free, and \
+     some {needed} MiB are needed in all; make room there, or name another folder with --cache-dir, and back up what \
+     was not saved"
+)]
+pub struct FullScratch {
+    /// The host.
+    pub host: String,
+    /// The image or the partition, for people.
+    pub at: String,
+    /// The stage of the task.
+    pub stage: Stage,
+    /// The folder.
+    pub folder: String,
+    /// What is free there now, in MiB.
+    pub free: u64,
+    /// What the work in hand takes there at its most, in MiB.
+    pub needed: u64,
+    /// The error of the system.
+    pub source: std::io::Error,
+}
+
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }

@@ -1,6 +1,7 @@
 //! The kind of every error of this crate.
 
 use std::io;
+use std::sync::Arc;
 
 use larder_format::ErrorKind;
 use larder_format::fleet::{Stage, TaskId};
@@ -11,7 +12,7 @@ use larder_lnode::assemble::AssembleError;
 use larder_store::RepositoryError;
 use larder_testkit::assert_kinds;
 
-use crate::FleetError;
+use crate::{FleetError, FullScratch};
 
 #[test]
 fn every_error_has_its_kind() {
@@ -31,6 +32,15 @@ fn every_error_has_its_kind() {
         FleetError::NoPlace => FleetError::NoPlace, ErrorKind::Bug;
         FleetError::Scratch { .. } => FleetError::Scratch { source: io::Error::other("x") }, ErrorKind::Resource;
         FleetError::Scratch { .. } => FleetError::Scratch { source: full() }, ErrorKind::Full;
+        FleetError::ScratchFull(_) => FleetError::ScratchFull(Arc::new(FullScratch {
+            host: String::new(),
+            at: String::new(),
+            stage: Stage::Scan,
+            folder: String::new(),
+            free: 0,
+            needed: 0,
+            source: full(),
+        })), ErrorKind::Full;
         FleetError::Backup(_) => FleetError::Backup(BackupError::Interrupted), ErrorKind::Interrupted;
         FleetError::Assemble(_) => FleetError::Assemble(AssembleError::NoThreads), ErrorKind::Resource;
         FleetError::Index(_) => FleetError::Index(IndexError::Spill { doing: "write", source: full() }), ErrorKind::Full;

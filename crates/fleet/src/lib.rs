@@ -24,6 +24,7 @@ mod board;
 mod clean;
 mod error;
 mod exchange;
+mod full_scratch;
 #[cfg(test)]
 mod kind_tests;
 mod left;
@@ -44,7 +45,7 @@ pub mod plan;
 
 pub use batch::run;
 pub use clean::{Cleaned, clean};
-pub use error::FleetError;
+pub use error::{FleetError, FullScratch};
 pub use memory::high_water as memory_peak;
 pub use queue::{Delivery, MemoryQueue, Queue};
 pub use report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageReport, OpenedImage, Sources};

@@ -28,6 +28,9 @@ pub(crate) enum Step {
     Over,
 }
 
+/// Bytes of a question in what a host sent, roughly.
+const QUESTION_BYTES: u64 = 28;
+
 /// See the module header.
 pub(crate) struct Member<'b> {
     batch: &'b Batch<'b>,
@@ -159,21 +162,58 @@ impl<'b> Member<'b> {
         }
     }
 
+    /// The present round cannot go on in this process, which does everything: its images leave the
+    /// batch. What was stored of them can be adopted by the next batch. Returns whether there is a
+    /// later round.
+    pub(crate) fn give_up_round(&mut self, error: &FleetError) -> Result<bool, FleetError> {
+        let (batch, first) = (self.batch, self.first_due());
+        let Some(first) = first else { return Ok(false) };
+        let of = batch.plan.round_of_task(first);
+        if of + 1 >= batch.plan.rounds() {
+            return Ok(false);
+        }
+        let stage = if first.stage == Stage::Send { Stage::Scan } else { first.stage };
+        for host in (0..batch.plan.hosts.len() as u32).filter(|host| batch.plan.round_of(*host) == of) {
+            self.sessions.entry(host).or_insert_with(|| Session::new(batch, host, 0)).give_up(stage, error);
+        }
+        while let Some(task) = self.first_due().filter(|task| batch.plan.round_of_task(*task) == of) {
+            let is_saved =
+                task.stage == Stage::Finish && self.sessions.values().any(|session| session.has_saved(task.number));
+            let decided = match is_saved {
+                true => batch.done(task)?,
+                false => batch.abort(task, error.to_string())?,
+            };
+            self.note(decided.ok_or(FleetError::Taken { task })?);
+        }
+        Ok(true)
+    }
+
+    fn first_due(&self) -> Option<TaskId> {
+        match self.known().situation() {
+            Situation::Due(due) => due.first().copied(),
+            Situation::Over => None,
+        }
+    }
+
     fn partition(&self, task: TaskId) -> Result<Decided, FleetError> {
         let TaskId { stage, round, number } = task;
         let known = self.known();
         let of = self.batch.plan.round_of_task(task);
+        let partitions = u64::from(self.batch.plan.partitions.max(1));
         let before = affordable(known.placed_before(of), self.batch.options.memory);
+        let sent = known.sent_in(of).flat_map(|sent| &sent.record.outputs);
+        let chunks = sent.map(|output| output.object_bytes).sum::<u64>() / QUESTION_BYTES / partitions;
+        let located = |error| self.batch.located(error, task, chunks);
         if stage == Stage::Join {
             let senders: Vec<&Decided> = known.sent_in(of).collect();
-            return tasks::join(self.batch, number, &senders, &before);
+            return tasks::join(self.batch, number, &senders, &before).map_err(located);
         }
         let from = if round == 0 { Stage::Join } else { Stage::Resolve };
         let waiting = TaskId { stage: from, round: round.saturating_sub(1), number };
         let waiting = self.registers.get(&waiting).ok_or(FleetError::NoPlace)?;
         let placed: Vec<&Decided> = known.placed_in(of, round).chain(before).collect();
         let last = if round + 1 == ROUNDS { LastRound::Yes } else { LastRound::No };
-        tasks::resolve(self.batch, round, number, waiting, &placed, &known.gone(round), last)
+        tasks::resolve(self.batch, round, number, waiting, &placed, &known.gone(round), last).map_err(located)
     }
 
     /// Registers that this process created. One that another process created first is read later.

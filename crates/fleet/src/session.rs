@@ -31,6 +31,8 @@ pub(crate) struct Session<'b> {
     store: Option<StoreJob>,
     /// The job that stored for them, when the round is over. Images of later rounds may adopt it.
     resting: Option<RestingJob>,
+    /// Whether images that were not saved may be tried again with what was stored of them.
+    is_given_up: bool,
     /// Places that were not told yet.
     placements: Option<Sorter>,
     /// Stored images whose chunks the store has not acknowledged yet.
@@ -41,7 +43,17 @@ impl<'b> Session<'b> {
     pub(crate) fn new(batch: &'b Batch<'b>, host: u32, epoch: u8) -> Self {
         let images = batch.plan.images.iter().enumerate().filter(|(_, image)| image.host == host);
         let images = images.map(|(number, _)| (number as u32, ImageState::default())).collect();
-        Self { batch, host, epoch, images, store: None, resting: None, placements: None, unregistered: Vec::new() }
+        Self {
+            batch,
+            host,
+            epoch,
+            images,
+            store: None,
+            resting: None,
+            is_given_up: false,
+            placements: None,
+            unregistered: Vec::new(),
+        }
     }
 
     fn state(&mut self, number: u32) -> Result<&mut ImageState, FleetError> {
@@ -59,16 +71,24 @@ impl<'b> Session<'b> {
         let mut live = Vec::new();
         for number in self.images.keys().copied().collect::<Vec<_>>() {
             self.batch.expect_not_cancelled()?;
+            let task = TaskId { stage: Stage::Scan, round: self.epoch, number };
             match self.scan(number, sources, &mut requests) {
                 Ok(()) => live.push(number),
                 Err(error) => {
-                    let task = TaskId { stage: Stage::Scan, round: self.epoch, number };
+                    let error = self.batch.located(error, task, self.chunks());
                     self.failed(task, error, sources)?;
                 }
             }
         }
         let store = self.store.insert(StoreJob::open(self.batch, self.host)?).job();
-        tasks::send(self.batch, self.host, store, requests, live)
+        let task = TaskId { stage: Stage::Send, round: 0, number: self.host };
+        let sent = tasks::send(self.batch, self.host, store, requests, live);
+        sent.map_err(|error| self.batch.located(error, task, self.chunks()))
+    }
+
+    /// Chunks that its images ask for, as far as they are open.
+    fn chunks(&self) -> u64 {
+        self.images.values().map(|image| image.chunks).sum()
     }
 
     fn scan(&mut self, number: u32, sources: &mut dyn Sources, requests: &mut Sorter) -> Result<(), FleetError> {
@@ -78,11 +98,14 @@ impl<'b> Session<'b> {
         let opened = sources.open(number as usize, planned.job).map_err(|message| FleetError::Source { message })?;
         let OpenedImage { image, path, shown, extents, changes, no_map, ending } = opened;
         batch.context.progress.expect(0, image.size());
+        let chunks = image.size() / u64::from(batch.context.repository.config().chunker.average).max(1);
         let image = SharedImage::new(image);
         let state = self.state(number)?;
+        state.chunks = chunks;
         (state.ending, state.shown, state.no_map) = (ending, shown, no_map);
         let scanned = tasks::scan(batch, epoch, number, &image, path, extents, changes, requests)?;
         state.map = scanned.scan.map.clone();
+        state.chunks = u64::from(scanned.asked);
         (state.image, state.scanned) = (Some(image), Some(scanned));
         Ok(())
     }
@@ -100,7 +123,10 @@ impl<'b> Session<'b> {
             self.batch.expect_not_cancelled()?;
             match self.store_image(task, known) {
                 Ok(unregistered) => self.unregistered.push((task.number, unregistered)),
-                Err(error) => decided.extend(self.failed(task, error, sources)?),
+                Err(error) => {
+                    let error = self.batch.located(error, task, self.chunks());
+                    decided.extend(self.failed(task, error, sources)?);
+                }
             }
             self.acknowledged(&mut decided, sources)?;
         }
@@ -161,7 +187,9 @@ impl<'b> Session<'b> {
             Some(placements) => placements,
             None => self.batch.sorter::<Placements>(self.batch.budget().placements)?,
         };
-        tasks::place(self.batch, round, self.host, placements, &known.gone(round))
+        let placed = tasks::place(self.batch, round, self.host, placements, &known.gone(round));
+        let task = TaskId { stage: Stage::Place, round, number: self.host };
+        placed.map_err(|error| self.batch.located(error, task, self.chunks()))
     }
 
     /// Writes and commits the versions of these images, as far as they are of this host.
@@ -169,6 +197,7 @@ impl<'b> Session<'b> {
         let mut decided = Vec::new();
         let store = self.store.as_ref().ok_or(FleetError::NoPlace)?;
         let (by_host, of_host) = (store.stored(), store.stored_bytes());
+        let chunks = self.chunks();
         let added: u64 = self.images.values().filter_map(|image| image.stored.as_ref()).map(|of| of.added_bytes).sum();
         for task in due {
             let Some(state) = self.images.get_mut(&task.number) else { continue };
@@ -197,10 +226,26 @@ impl<'b> Session<'b> {
                     state.release(|remark| sources.remark(name, remark));
                     decided.extend(done.or_else(|| self.alone(*task, Some(AttemptId([0; 8])), String::new())));
                 }
-                Err(error) => decided.extend(self.failed(*task, error, sources)?),
+                Err(error) => {
+                    let error = self.batch.located(error, *task, chunks);
+                    decided.extend(self.failed(*task, error, sources)?);
+                }
             }
         }
         Ok(decided)
+    }
+
+    /// The round ends here: images without a version stay without one, for this reason.
+    pub(crate) fn give_up(&mut self, stage: Stage, error: &FleetError) {
+        self.is_given_up = true;
+        for state in self.images.values_mut().filter(|state| state.summary.is_none() && state.failure.is_none()) {
+            state.failure = Some(ImageFailure { stage, error: error.full_scratch() });
+        }
+    }
+
+    /// Whether an image has a version.
+    pub(crate) fn has_saved(&self, image: u32) -> bool {
+        self.images.get(&image).is_some_and(|state| state.summary.is_some())
     }
 
     /// A process that does everything needs no register to know what it did.
@@ -264,7 +309,7 @@ impl<'b> Session<'b> {
         self.let_go(sources);
         self.rest(sources);
         let stored_bytes = match self.resting.take() {
-            Some(job) => job.end(is_over),
+            Some(job) => job.end(is_over && !self.is_given_up),
             None => 0,
         };
         Ended { images: self.images, stored_bytes }

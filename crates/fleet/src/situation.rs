@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use larder_format::fleet::{FleetPlan, Stage, TaskId, TaskRecord};
+use larder_format::ids::AttemptId;
 
 use crate::exchange::Decided;
 
@@ -143,6 +144,26 @@ impl<'a> Known<'a> {
 
     fn round_of_image(&self, image: u32) -> u32 {
         self.plan.images.get(image as usize).map_or(0, |image| self.plan.round_of(image.host))
+    }
+
+    /// The tasks to end, so that nobody waits for a worker that has the images of this host.
+    pub(crate) fn left_by(&self, host: u32, worker: Option<AttemptId>) -> Vec<TaskId> {
+        let sent = self.record(Stage::Send, 0, host).filter(|sent| sent.attempt.is_some() && sent.worker == worker);
+        if sent.is_none() {
+            return Vec::new();
+        }
+        let is_open = |task: &TaskId| !self.registers.contains_key(task);
+        let of_host = |image: &u32| self.plan.images.get(*image as usize).is_some_and(|image| image.host == host);
+        let images = self.live(ROUNDS).into_iter().filter(of_host);
+        let tasks = images.map(|number| {
+            let waits = |round: u8| self.record(Stage::Store, round, number).is_none_or(|of| of.waits == Some(true));
+            match (0..=ROUNDS).find(|round| is_open(&TaskId { stage: Stage::Store, round: *round, number })) {
+                Some(round) if round == 0 || waits(round - 1) => TaskId { stage: Stage::Store, round, number },
+                _ => TaskId { stage: Stage::Finish, round: 0, number },
+            }
+        });
+        let places = (0..ROUNDS).map(|round| TaskId { stage: Stage::Place, round, number: host });
+        tasks.chain(places).filter(is_open).collect()
     }
 
     /// What earlier rounds of the plan say of the places of their chunks, the newest first.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{Play, Ran, schema};
 
-const KIB: usize = 1 << 10;
+pub(crate) const KIB: usize = 1 << 10;
 
 /// Runs a batch; gives the messages about its images, by name, and the summary.
 fn fleet(play: &Play, more: &[&str], code: i32) -> (Vec<Value>, Value, Ran) {
@@ -29,7 +29,7 @@ fn number(of: &Value, key: &str) -> usize {
 }
 
 /// What the snapshot of an image restores to.
-fn dumped(play: &Play, image: &Value) -> Vec<u8> {
+pub(crate) fn dumped(play: &Play, image: &Value) -> Vec<u8> {
     let id = image["snapshot_id"].as_str().unwrap_or_else(|| panic!("{image}"));
     let listed = play.larder(["ls", "--json", id]).ok();
     let file = listed.messages("node").into_iter().find(|node| node["type"] == "file").expect("a file");
@@ -127,6 +127,16 @@ fn a_map_says_what_changed_and_a_wrong_one_is_found() {
     assert_eq!(images[0]["map"], "used");
     assert!(dumped(&play, &images[0]) == bytes);
     assert!(number(&images[0], "data_blobs") < 8, "{}", images[0]);
+    // The same as `thin_delta` says it of two snapshots of a thin volume, in blocks of 64 KiB.
+    let xml = "<superblock uuid=\"\" time=\"1\" transaction=\"2\" data_block_size=\"128\" nr_data_blocks=\"48\">\n\
+               <diff left=\"1\" right=\"2\">\n<same begin=\"0\" length=\"24\"/>\n<different begin=\"24\" length=\"1\"/>\n</diff>\n\
+               </superblock>\n";
+    bytes[(3 << 19)..(3 << 19) + 100].fill(9);
+    play.write("disk.raw", &bytes);
+    play.write("d.map", xml);
+    let (images, _, _) = fleet(&play, &["--no-pass"], 0);
+    assert_eq!(images[0]["map"], "used");
+    assert!(dumped(&play, &images[0]) == bytes);
     // The map leaves a change out: everything is read in the same run.
     bytes[2 << 20..(2 << 20) + 100].fill(8);
     File::options()
@@ -334,7 +344,7 @@ fn workers_of_several_hosts_finish_a_batch() {
 }
 
 /// Waits until objects of a batch have this in their names.
-fn until(play: &Play, text: &str) {
+pub(crate) fn until(play: &Play, text: &str) {
     let folder = play.path("repository/fleet");
     for _ in 0..2000 {
         let found = Command::new("find").arg(&folder).output().expect("find runs");
@@ -346,7 +356,7 @@ fn until(play: &Play, text: &str) {
     panic!("no {text}");
 }
 
-fn signal(worker: &Child, signal: &str) {
+pub(crate) fn signal(worker: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &worker.id().to_string()]).status().expect("kill runs").success());
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct ImageState {
     pub(crate) shown: Vec<u8>,
     pub(crate) no_map: Option<&'static str>,
     pub(crate) scanned: Option<Scanned>,
+    /// Chunks that it asks for; before its scan is over, how many it has at most.
+    pub(crate) chunks: u64,
     pub(crate) stored: Option<Stored>,
     pub(crate) map: Option<MapReport>,
     pub(crate) reread_bytes: u64,

@@ -48,6 +48,8 @@ impl Image for SharedImage {
 pub(crate) struct Scanned {
     pub(crate) task: Decided,
     pub(crate) scan: ImageScan,
+    /// Chunks that were asked for.
+    pub(crate) asked: u32,
 }
 
 impl Scanned {
@@ -106,5 +108,5 @@ pub(crate) fn scan(
     }
     writer.finish()?;
     let task = outputs.done(Facts { read_bytes: scan.read_bytes, ..Facts::default() })?;
-    Ok(Scanned { task, scan })
+    Ok(Scanned { task, scan, asked })
 }

@@ -154,14 +154,22 @@ impl<'a> Part<'a> {
 
     /// This process leaves the batch: nobody shall wait for it.
     fn leave(&self, batch: &Batch<'_>, member: &Member<'_>, error: &FleetError) {
-        let Situation::Due(due) = member.known().situation() else { return };
-        let host_of = |task: &TaskId| match task.stage {
-            Stage::Store | Stage::Finish => Some(batch.image(task.number).host),
-            Stage::Place => Some(task.number),
-            _ => None,
-        };
-        let is_ours = |task: &TaskId| host_of(task).is_some_and(|host| member.sessions.contains_key(&host));
-        for task in due.into_iter().filter(is_ours) {
+        let known = member.known();
+        if known.situation() == Situation::Over {
+            return;
+        }
+        let mut left = Vec::new();
+        for host in member.sessions.keys() {
+            left.extend(known.left_by(*host, batch.worker));
+        }
+        // Another process of this host would have no more room. Shared images are left to others.
+        if error.full_scratch().is_some() {
+            let is_named = |host: &&u32| self.plan.hosts.get(**host as usize).is_some_and(|of| of.is_any != Some(true));
+            let sends = self.reads.iter().filter(is_named);
+            let sends = sends.map(|host| TaskId { stage: Stage::Send, round: 0, number: *host });
+            left.extend(sends.filter(|send| !known.registers.contains_key(send)));
+        }
+        for task in left {
             let why = format!("the worker left the batch: {error}");
             if let Err(error) = supervise::end(batch, task, why) {
                 tracing::warn!(%task, %error, "a task that is left cannot be ended; others do it");
