@@ -160,6 +160,11 @@ impl App {
 
     /// The store at a location, as the options say.
     pub(crate) fn store_at(&self, location: &Location) -> Result<Store, Failure> {
+        self.store_for(location, None)
+    }
+
+    /// The same; for a rehearsal, with the folder for what would be created.
+    fn store_for(&self, location: &Location, rehearse_in: Option<PathBuf>) -> Result<Store, Failure> {
         if let Location::Local(path) = location
             && std::fs::metadata(path).is_ok_and(|found| !found.is_dir())
         {
@@ -167,10 +172,12 @@ impl App {
             return Err(Failure::new(Exit::NoRepository, why).advise(format!("check {}", self.repository_option())));
         }
         let mut options = self.store_options();
-        // Copies on this machine help only where requests are slow.
-        if !matches!(location, Location::Local(_) | Location::Memory) {
+        // Copies on this machine help only where requests are slow. What a rehearsal creates is no
+        // object of the store, and must not be kept as one.
+        if !matches!(location, Location::Local(_) | Location::Memory) && rehearse_in.is_none() {
             options.cache = environment::cache_dir(&self.global).map(CacheOptions::new);
         }
+        options.rehearse_in = rehearse_in;
         let variables = Environment::of_process().with(self.configured.variables.clone());
         let store = Store::open_with(location, &options, &variables)?;
         let waiting = store.waiting().clone();
@@ -232,7 +239,17 @@ impl App {
 
     /// Opens the repository with the password.
     pub(crate) fn open(&self) -> Result<Opened, Failure> {
-        let store = self.store()?;
+        self.open_on(self.store()?)
+    }
+
+    /// Opens the repository for a rehearsal: no change reaches the storage, and the counters are
+    /// those of a run.
+    pub(crate) fn rehearse(&self) -> Result<Opened, Failure> {
+        let scratch = self.scratch().unwrap_or_else(std::env::temp_dir);
+        self.open_on(self.store_for(&self.location()?, Some(scratch))?)
+    }
+
+    fn open_on(&self, store: Store) -> Result<Opened, Failure> {
         if let Some(path) = PasswordSource::key_file(&self.global) {
             return self.open_with_key_file(store, &path);
         }

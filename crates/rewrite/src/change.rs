@@ -19,7 +19,7 @@ use larder_source::Excludes;
 use larder_store::catalog::Version;
 use larder_writer::Destination;
 
-use crate::check::{CheckOptions, Examined, ReadData, examine};
+use crate::check::{CheckOptions, Examined, examine};
 use crate::derived::{Derivation, DeriveOptions, Derived, derive};
 use crate::error::RepairError;
 use crate::rewriting::{Rewriting, Rewritten, whole_blocks};
@@ -130,7 +130,7 @@ pub fn change(
 pub fn stands(context: &JobContext, version: Pin) -> Result<bool, RepairError> {
     let repository = &context.repository.through(context.repository.store().without_cache());
     let context = &context.through(repository);
-    let wanted = CheckOptions { read_data: ReadData::None, versions: vec![version.job] };
+    let wanted = CheckOptions { versions: vec![version.job], ..CheckOptions::default() };
     let Examined { report, readable, .. } = examine(context, &wanted)?;
     let is_whole = readable.iter().any(|found| pin_of(found) == version);
     if !is_whole || report.damages.iter().flat_map(|damage| &damage.affected).any(|found| found.id == version.job) {

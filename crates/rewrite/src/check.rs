@@ -55,6 +55,17 @@ pub struct CheckOptions {
     pub read_data: ReadData,
     /// Only these versions; empty = all.
     pub versions: Vec<JobId>,
+    /// Read no content, and count what would be read ([`CheckReport::planned`]).
+    pub estimate: bool,
+}
+
+/// Content that a check would read, at least and at most. Each container takes one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlannedContent {
+    /// Containers.
+    pub containers: (u64, u64),
+    /// Their bytes.
+    pub bytes: (u64, u64),
 }
 
 /// One defect.
@@ -93,6 +104,8 @@ pub struct CheckReport {
     pub containers_read: u64,
     /// Bytes of containers read.
     pub bytes_read: u64,
+    /// Of an estimate: the content that would be read.
+    pub planned: PlannedContent,
     /// The damaged objects.
     pub damages: Vec<Damage>,
     /// Versions that were forgotten while they were being checked.

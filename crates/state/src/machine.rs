@@ -18,22 +18,35 @@ use crate::seen::{Seen, SeenIndex};
 pub struct Machine {
     witness: Option<WitnessKey>,
     folder: Option<Arc<StateFolder>>,
+    /// Whether it notes nothing.
+    only_looks: bool,
 }
 
 impl Machine {
     /// A machine with a witness that anybody can guess. For tests and benchmarks only.
     pub fn for_tests(repository: RepositoryId) -> Self {
-        Self { witness: Some(WitnessKey::new(&Secret([0; 32]), repository)), folder: None }
+        Self { witness: Some(WitnessKey::new(&Secret([0; 32]), repository)), folder: None, only_looks: false }
     }
 
     /// A machine with this witness and without a state folder.
     pub fn with_witness(witness: WitnessKey) -> Self {
-        Self { witness: Some(witness), folder: None }
+        Self { witness: Some(witness), ..Self::default() }
     }
 
     /// A machine that notes what it sees, and has no witness.
     pub fn with_state(folder: StateFolder) -> Self {
-        Self { witness: None, folder: Some(Arc::new(folder)) }
+        Self { folder: Some(Arc::new(folder)), ..Self::default() }
+    }
+
+    /// The same machine, which remembers and notes nothing: for rehearsals.
+    #[must_use]
+    pub fn only_looking(self) -> Self {
+        Self { only_looks: true, ..self }
+    }
+
+    /// The state that may change.
+    fn noting(&self) -> Option<&StateFolder> {
+        self.folder.as_deref().filter(|_| !self.only_looks)
     }
 
     /// The same machine with a witness: the secret of its key, else that of its state folder.
@@ -75,14 +88,14 @@ impl Machine {
 
     /// Changes what it made and saw. A failure costs only the memory.
     pub fn change(&self, change: impl FnOnce(&mut Seen)) {
-        if let Some(folder) = &self.folder {
+        if let Some(folder) = self.noting() {
             let _ = folder.change(change).inspect_err(warn);
         }
     }
 
     /// Adds to what it saw. Nothing waits for it, because a backup would wait for a disk.
     fn note(&self, add: impl FnOnce(&mut Seen)) {
-        if let Some(folder) = &self.folder {
+        if let Some(folder) = self.noting() {
             let _ = folder.note(add).inspect_err(warn);
         }
     }

@@ -57,6 +57,7 @@ pub mod pins;
 pub mod presence;
 pub mod prices;
 mod read_manifests;
+mod rehearsal;
 mod remote;
 pub mod repository;
 mod retry;

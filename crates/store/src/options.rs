@@ -33,6 +33,9 @@ pub struct StoreOptions {
     pub sftp: SftpOptions,
     /// How objects are stored on S3.
     pub s3: S3Options,
+    /// Rehearse: read the store and never change it. What would be created is kept in a temporary
+    /// file of this folder, and hides or shows as after a real run. `None` (the default): do not.
+    pub rehearse_in: Option<PathBuf>,
     /// Varies the pauses between attempts from one process to the next, and names its staging files
     /// on SFTP servers. Draw it at random. Equal seeds are safe, but such clients disturb one
     /// another.
@@ -53,6 +56,7 @@ impl Default for StoreOptions {
             tls: TlsOptions::default(),
             sftp: SftpOptions::default(),
             s3: S3Options::default(),
+            rehearse_in: None,
             jitter_seed: 0,
         }
     }

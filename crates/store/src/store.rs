@@ -37,6 +37,7 @@ use crate::location::Location;
 use crate::name;
 use crate::open::{self, Environment};
 use crate::options::{CacheOptions, StoreOptions};
+use crate::rehearsal::Rehearsal;
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
 use crate::stall_timeout::StallTimeout;
@@ -103,7 +104,11 @@ impl Store {
     /// The same with variables of the caller's choice.
     pub fn open_with(location: &Location, options: &StoreOptions, env: &Environment) -> Result<Self, StoreError> {
         let keeps_versions = Arc::default();
-        let transport = open::transport(location, options, env, &keeps_versions)?;
+        let mut transport = open::transport(location, options, env, &keeps_versions)?;
+        if let Some(folder) = &options.rehearse_in {
+            let failed = |error| StoreError::from_io(StoreOp::Open, &folder.display().to_string(), error);
+            transport = Arc::new(Rehearsal::new(transport, folder).map_err(failed)?);
+        }
         let is_far = !matches!(location, Location::Local(_));
         let classes = open::classes(location, options, env)?.map(Arc::new);
         Ok(Self { keeps_versions, classes, ..Self::over(transport, location.to_string(), options, is_far) })

@@ -53,6 +53,11 @@ pub(crate) struct CopyArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
+    /// Change nothing; show the requests, bytes and money that the copies would take in both
+    /// repositories, at least and at most
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) estimate: bool,
+
     /// Which snapshots of the other repository
     #[command(flatten)]
     pub(crate) filter: FilterArgs,

@@ -317,6 +317,11 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "PART", value_parser = parse_subset)]
     pub(crate) read_data_subset: Option<ReadData>,
 
+    /// Read no content; show the requests, bytes and money that the check would take. The structure
+    /// is checked, because it says which content there is
+    #[arg(long)]
+    pub(crate) estimate: bool,
+
     /// Do not compare the index with snapshots and containers: the comparison reads every container
     /// table once more
     ///

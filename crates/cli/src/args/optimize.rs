@@ -112,6 +112,11 @@ pub(crate) struct OptimizeArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
+    /// Change nothing; show the requests, bytes and money that the pass would take. Data that it
+    /// would move is read
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) estimate: bool,
+
     /// Rewrite a snapshot only when that has become worth its cost, and say why. A pass after every
     /// backup then costs little. Between rewrites, the containers of a newest snapshot may take up
     /// to one and a half times its size
@@ -162,6 +167,7 @@ impl PassArgs {
             (self.max_duration.is_some(), "--max-duration"),
             (self.max_rewrite.is_some(), "--max-rewrite"),
             (self.max_unused.is_some(), "--max-unused"),
+            (self.touch_cold, "--touch-cold"),
             (self.accept_state, "--accept-state"),
             (self.own_index_only, "--own-index-only"),
         ])

@@ -6,7 +6,7 @@ use larder_gnode::pass::PassError;
 use larder_gnode::proof::{IndexState, Proof, prove_after};
 use larder_gnode::roll_back::{accept, rolled_back};
 use larder_job::{JobContext, RolledBack};
-use larder_rewrite::check::{AffectedVersion, CheckError, Damage, ReadData};
+use larder_rewrite::check::{AffectedVersion, CheckError, Damage, PlannedContent, ReadData};
 use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_store::StoreStats;
 use larder_store::catalog::Version;
@@ -17,7 +17,7 @@ use crate::args::CheckArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::machine;
-use crate::output::{Meter, MeterKind, Output, absolute, safe, summary};
+use crate::output::{Estimate, Meter, MeterKind, Output, absolute, safe, summary};
 use crate::refs::Versions;
 use crate::{sizes, time};
 
@@ -25,7 +25,8 @@ use crate::{sizes, time};
 const DISAGREEMENTS_SHOWN: usize = 20;
 
 pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
-    let opened = app.open()?;
+    // The lease of an estimate would be an object that the check after it reads.
+    let opened = if args.estimate { app.rehearse()? } else { app.open()? };
     if args.read_data || args.read_data_subset.is_some() {
         opened.repository.require(Roles::RESTORE, "--read-data")?;
     }
@@ -41,10 +42,12 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
         return Err(versions.nothing_fits());
     }
     let chosen = if is_everything { Vec::new() } else { found.iter().map(Version::id).collect() };
-    let options = CheckOptions { read_data, versions: chosen };
+    let options = CheckOptions { read_data, versions: chosen, estimate: args.estimate };
     let mut meter = Meter::start(MeterKind::Check, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
-    let context = JobContext { machine: machine::remembering(&app.global, &app.out, &opened.repository), ..context };
+    let machine = machine::remembering(&app.global, &app.out, &opened.repository);
+    let machine = if args.estimate { machine.only_looking() } else { machine };
+    let context = JobContext { machine, ..context };
     let mut report = check(&context, &options)?;
     let opens_index = opened.repository.keys().secrets().index.is_some();
     let index = match is_everything && !args.no_index && opens_index {
@@ -62,6 +65,11 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     add_unlisted(app, &mut report);
     meter.stop();
     let requests = opened.repository.store().stats();
+    let is_whole = report.damages.is_empty() && index.disagreements() == 0 && rolled_back.is_empty();
+    if args.estimate {
+        estimate(app, &requests, &report.planned, is_whole)?;
+        return Ok(if is_whole { Exit::Done } else { Exit::Damage });
+    }
     let ended = Ended {
         report: &report,
         index: &index,
@@ -76,8 +84,28 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     } else {
         ended.print(&app.out)?
     }
-    let is_whole = report.damages.is_empty() && index.disagreements() == 0 && rolled_back.is_empty();
     Ok(if is_whole { Exit::Done } else { Exit::Damage })
+}
+
+/// Shows what a check takes: what this one has taken, and the content.
+fn estimate(app: &App, taken: &StoreStats, planned: &PlannedContent, is_whole: bool) -> Result<(), Failure> {
+    let with = |containers: u64, bytes: u64| StoreStats {
+        reads: taken.reads + containers,
+        bytes_down: taken.bytes_down + bytes,
+        ..*taken
+    };
+    let PlannedContent { containers, bytes } = *planned;
+    let estimate = Estimate {
+        low: with(containers.0, bytes.0),
+        high: with(containers.1, bytes.1),
+        is_exact: is_whole && containers.0 == containers.1 && bytes.0 == bytes.1,
+        ..Estimate::exactly(*taken)
+    };
+    estimate.show(&app.out, app.prices().as_ref())?;
+    if !is_whole {
+        app.out.warn("the structure is damaged; `larder check` without --estimate says how");
+    }
+    Ok(())
 }
 
 /// Compares the index with the stored objects.

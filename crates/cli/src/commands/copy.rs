@@ -1,5 +1,6 @@
 //! `larder copy`: shows what `larder_lnode::transfer` copies and `larder_gnode::mirror` forgets.
 
+mod estimate;
 mod report;
 mod source;
 
@@ -29,6 +30,7 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::output::{Meter, MeterKind};
 use crate::refs::{self, Versions, shown};
+use estimate::{Taken, Work};
 
 pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
     if args.latest == Some(0) {
@@ -55,7 +57,7 @@ pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
         return Err(versions.nothing_fits());
     }
     // With the tags that they were made with, which their witness covers.
-    let here = Versions::load(app, &opened.repository, &FilterArgs::default())?;
+    let here_versions = Versions::load(app, &opened.repository, &FilterArgs::default())?;
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     // Two repositories share the memory of one command.
     let context = app.context(opened.repository.clone(), meter.progress());
@@ -64,22 +66,31 @@ pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
     let source = JobContext { memory: reading.memory / 2, cancel: destination.cancel.clone(), ..reading };
     let of_source = versions.all();
     let from = source.repository.config().repository;
-    let selection = Selection::new(&destination, from, &of_source, here.all(), &unconfirmed);
+    let of_here = here_versions.all().len() as u64;
+    let selection = Selection::new(&destination, from, &of_source, here_versions.all(), &unconfirmed);
     let (source, destination) = (&source, &destination);
-    let mut copying = Copying { app, args, other: &other, source, destination, selection, done: Done::default() };
-    let result = copying.all(&found, &named, &*meter.progress());
+    let taken = Taken::of(source, destination);
+    let (here, work) = (of_here, Work::default());
+    let mut copying =
+        Copying { app, args, other: &other, source, destination, selection, here, work, done: Done::default() };
+    let result = copying.all(&found, &named, &taken, &*meter.progress());
     meter.stop();
     versions.warn_of_damage(&other);
-    here.warn_of_damage(app);
+    here_versions.warn_of_damage(app);
     // Objects of the source that could not be listed.
     let exit_of_source = other.final_exit(Exit::Done);
     let result = result.and_then(|()| match args.delete {
         true => copying.delete(&versions, exit_of_source),
         false => Ok(()),
     });
-    copying.tell(meter.elapsed())?;
+    if !(args.estimate && app.out.is_json()) {
+        copying.tell(meter.elapsed())?;
+    }
     copying.tell_failures();
     result?;
+    if args.estimate {
+        copying.show_estimate(&taken)?;
+    }
     Ok(match copying.exit() {
         Exit::Done | Exit::Partly if exit_of_source != Exit::Done => exit_of_source,
         exit => exit,
@@ -152,11 +163,21 @@ struct Copying<'a> {
     source: &'a JobContext,
     destination: &'a JobContext,
     selection: Selection<'a>,
+    /// Versions of this repository.
+    here: u64,
+    /// Of an estimate: what the copies take at most.
+    work: Work,
     done: Done,
 }
 
 impl Copying<'_> {
-    fn all(&mut self, found: &[Version], named: &HashSet<JobId>, progress: &dyn Progress) -> Result<(), Failure> {
+    fn all(
+        &mut self,
+        found: &[Version],
+        named: &HashSet<JobId>,
+        taken: &Taken,
+        progress: &dyn Progress,
+    ) -> Result<(), Failure> {
         let choices = self.selection.choose(found, |version| named.contains(&version.id()), self.args.mix_series);
         let mut wanted = Vec::new();
         for (version, choice) in choices {
@@ -173,6 +194,11 @@ impl Copying<'_> {
         }
         progress.expectation_is_complete();
         for version in wanted {
+            if self.args.estimate {
+                self.done.copied += 1;
+                self.add_work(&version, taken)?;
+                continue;
+            }
             if self.args.dry_run {
                 self.done.copied += 1;
                 self.tell_planned(&version)?;
@@ -264,7 +290,7 @@ impl Copying<'_> {
         }
         let Mirrored { gone, kept } = mirrored;
         self.done.kept = kept;
-        if self.args.dry_run {
+        if self.args.dry_run || self.args.estimate {
             self.done.forgotten = gone.iter().map(Version::id).collect();
             return Ok(());
         }

@@ -11,6 +11,7 @@ use larder_gnode::exclusive_bytes::SharesBudget;
 use larder_gnode::forget::{Judged, JudgedGroup, Question, create_decided, decide, pin_of};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
 use larder_job::JobContext;
+use larder_store::Repository;
 use larder_store::catalog::Version;
 use larder_store::forget_marks::OwnedVersion;
 use larder_store::pins::PinLine;
@@ -24,18 +25,21 @@ use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::machine;
-use crate::output::{Align, Table, absolute, names_host, safe, summary};
+use crate::output::{Align, Estimate, Table, absolute, names_host, safe, summary};
 use crate::refs::{Versions, split_tags};
 use crate::{sizes, time};
 
 pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
     let filter = FilterArgs::from(&args.filter);
-    let opened = app.open()?;
+    let opened = if args.estimate { app.rehearse()? } else { app.open()? };
     opened.repository.require(Roles::OPERATE, "forgetting a snapshot")?;
     let (versions, _) = Versions::load_tagged(app, &opened.repository, &filter)?;
     let policy = policy(app, args, &versions)?;
     let mut context = app.reading(opened.repository.clone());
     context.machine = machine::remembering(&app.global, &app.out, &opened.repository);
+    if args.estimate {
+        context.machine = context.machine.only_looking();
+    }
     // The decision must use the objects in the store, not cached copies.
     context.repository = context.repository.through(context.repository.store().without_cache());
     let chosen = if args.ids.is_empty() {
@@ -53,19 +57,24 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
         }
         by_name(app, args, &versions)?
     };
+    if args.estimate {
+        return chosen.estimate(app, args, &context, &opened.repository);
+    }
     let free = if args.dry_run { chosen.free(app, &context, &versions)? } else { None };
     // A policy keeps pinned snapshots; names may be those of some.
     let mut refused = if args.dry_run && chosen.is_by_name { chosen.pinned(app, &context)? } else { Refused::new() };
     if app.out.is_json() {
         // The output reports the result, so the marks are made first.
         if !args.dry_run {
-            refused = chosen.apply(app, &context)?;
+            (refused, _) = chosen.apply(app, &context)?;
         }
         chosen.write_json(app, args, free.as_deref(), &refused)?;
     } else {
         chosen.show(app, args, free.as_deref(), &refused)?;
         if !args.dry_run {
-            refused = chosen.apply(app, &context)?;
+            let done;
+            (refused, done) = chosen.apply(app, &context)?;
+            app.out.info(format!("forgot {}", sizes::count(done, "snapshot")))?;
         }
     }
     chosen.warn_of_unconfirmed(app);
@@ -270,8 +279,30 @@ impl Selection {
         Ok(is_pinned.map(|pin| (pin.job, failure(pin))).collect())
     }
 
-    /// Makes the marks. A failure of one does not stop the others.
-    fn apply(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
+    /// Rehearses the command, and shows what that took.
+    fn estimate(
+        &self,
+        app: &App,
+        args: &ForgetArgs,
+        context: &JobContext,
+        repository: &Repository,
+    ) -> Result<Exit, Failure> {
+        let (refused, done) = self.apply(app, context)?;
+        if !app.out.is_json() {
+            app.out.info(format!("would forget {}", sizes::count(done, "snapshot")))?;
+        }
+        let exit = self.end(app, refused)?;
+        if args.prune {
+            let options = args.pass.options(&app.global, false);
+            let of_pass = optimize::rehearse(app, repository, options)?;
+            return Ok(if of_pass == Exit::Done { exit } else { of_pass });
+        }
+        Estimate::rehearsed(repository.store().stats()).show(&app.out, app.prices().as_ref())?;
+        Ok(exit)
+    }
+
+    /// Makes the marks, and counts them. A failure of one does not stop the others.
+    fn apply(&self, app: &App, context: &JobContext) -> Result<(Refused, u64), Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
         // Who names a snapshot means it with any tags.
         let tags = |version: &Version| (!self.is_by_name).then(|| version.summary.tags.clone());
@@ -285,12 +316,10 @@ impl Selection {
         // A pass elsewhere may collect them, and then no mark says that they were forgotten.
         let done = gone.iter().map(|(owned, _)| owned.version).filter(|version| forgot.done.contains(&version.job));
         context.machine.forget_versions(done);
-        if !app.out.is_json() {
-            app.out.info(format!("forgot {}", sizes::count(forgot.done.len() as u64, "snapshot")))?;
-        }
         let failure =
             |id: JobId, error| Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short()));
-        Ok(forgot.failed.into_iter().map(|(id, error)| (id, failure(id, error))).collect())
+        let done = forgot.done.len() as u64;
+        Ok((forgot.failed.into_iter().map(|(id, error)| (id, failure(id, error))).collect(), done))
     }
 
     /// How the command ends. If some were forgotten, they stay so, and a pass may collect them. If

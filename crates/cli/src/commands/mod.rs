@@ -40,6 +40,7 @@ mod serve_block;
 mod serve_sftp;
 mod snapshots;
 mod stats;
+mod storing;
 mod tag;
 mod unlock;
 mod validate_store;

@@ -10,19 +10,24 @@ mod report;
 use larder_format::ids::JobId;
 use larder_format::roles::Roles;
 use larder_gnode::maintenance::{Ended, MaintenanceOptions, MaintenanceReport, NotRewritten, run as run_round};
+use larder_job::JobContext;
 use larder_store::Repository;
 
 use crate::app::App;
 use crate::args::{OptimizeArgs, PassArgs};
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
-use crate::output::Output;
+use crate::machine;
+use crate::output::{Estimate, Output};
 use report::Shown;
 
 pub(super) fn run(app: &App, args: &OptimizeArgs) -> Result<Exit, Failure> {
-    let opened = app.open()?;
+    let opened = if args.estimate { app.rehearse()? } else { app.open()? };
     opened.repository.require(Roles::OPERATE, "a pass")?;
     let options = MaintenanceOptions { when_worth: args.auto, ..args.pass.options(&app.global, args.dry_run) };
+    if args.estimate {
+        return rehearse(app, &opened.repository, options);
+    }
     round(app, &opened.repository, &args.pass, options)
 }
 
@@ -36,13 +41,35 @@ fn round(app: &App, repository: &Repository, args: &PassArgs, options: Maintenan
     let options = allowed(app, repository, options)?;
     let report = run_round(&context, &options, &|id, why| warn_not_rewritten(&app.out, id, why))?;
     show(app, &report, &options, args)?;
-    Ok(match report.ended(context.cancel.is_cancelled()) {
+    Ok(exit_of(report.ended(context.cancel.is_cancelled())))
+}
+
+fn exit_of(ended: Ended) -> Exit {
+    match ended {
         Ended::Done => Exit::Done,
         Ended::Incomplete => Exit::Partly,
         Ended::Lost => Exit::Busy,
         Ended::Damage => Exit::Damage,
         Ended::Interrupted => Exit::Interrupted,
-    })
+    }
+}
+
+/// Runs a round on a repository that is opened for a rehearsal, and shows what all of it took.
+pub(super) fn rehearse(app: &App, repository: &Repository, options: MaintenanceOptions) -> Result<Exit, Failure> {
+    let machine = machine::remembering(&app.global, &app.out, repository).only_looking();
+    let cancel = app.interrupts.job_begins();
+    let context = JobContext { cancel, machine, ..app.reading(repository.clone()) };
+    let options = allowed(app, repository, options)?;
+    let report = run_round(&context, &options, &|id, why| warn_not_rewritten(&app.out, id, why))?;
+    let exit = exit_of(report.ended(context.cancel.is_cancelled()));
+    if exit == Exit::Interrupted {
+        return Ok(exit);
+    }
+    if !app.out.is_json() {
+        report::say_rehearsed(&report, &app.out)?;
+    }
+    Estimate::rehearsed(report.requests).show(&app.out, app.prices().as_ref())?;
+    Ok(exit)
 }
 
 /// What the key in use may do of a round. One without contents forgets and collects.

@@ -18,8 +18,9 @@ const NEVER: [&str; 8] =
 
 /// Options of verbs that are typed only, with the reason. A run that has one of them saves nothing,
 /// or nothing that a policy can judge, and succeeds.
-const TYPED_ONLY: [(&str, &str); 2] = [
+const TYPED_ONLY: [(&str, &str); 3] = [
     ("dry-run", "every run would change nothing, and report success"),
+    ("estimate", "every run would change nothing, and report success"),
     ("time", "every snapshot would have the same time, and a policy would keep one of them"),
 ];
 

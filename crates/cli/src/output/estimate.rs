@@ -13,20 +13,40 @@ use crate::sizes;
 pub(crate) struct Estimate {
     pub(crate) low: StoreStats,
     pub(crate) high: StoreStats,
-    /// Bytes of space that it will take afterwards.
-    pub(crate) stored: (u64, u64),
+    /// Bytes of space that it will take afterwards; `None`: not known.
+    pub(crate) stored: Option<(u64, u64)>,
     /// Bytes of space that are to be expected within these bounds, if anything tells them.
     pub(crate) likely: Option<(u64, u64)>,
     /// Seconds, if anything tells them.
     pub(crate) seconds: Option<(f64, f64)>,
     /// Whether both bounds are what a run takes.
     pub(crate) is_exact: bool,
+    /// Which repository it is about, if there are two.
+    pub(crate) repository: Option<&'static str>,
 }
 
 impl Estimate {
     /// An estimate whose bounds are equal.
     pub(crate) fn exactly(requests: StoreStats) -> Self {
-        Self { low: requests, high: requests, stored: (0, 0), likely: None, seconds: None, is_exact: true }
+        Self {
+            low: requests,
+            high: requests,
+            stored: Some((0, 0)),
+            likely: None,
+            seconds: None,
+            is_exact: true,
+            repository: None,
+        }
+    }
+
+    /// The same, about one of two repositories.
+    pub(crate) fn of(self, repository: &'static str) -> Self {
+        Self { repository: Some(repository), ..self }
+    }
+
+    /// What a rehearsal took.
+    pub(crate) fn rehearsed(requests: StoreStats) -> Self {
+        Self { stored: None, ..Self::exactly(requests) }
     }
 
     fn json(&self, prices: Option<&Prices>) -> Map<String, Value> {
@@ -34,6 +54,9 @@ impl Estimate {
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("estimate"));
+        if let Some(repository) = self.repository {
+            put("repository", json!(repository));
+        }
         put("exact", json!(self.is_exact));
         put(
             "requests",
@@ -46,15 +69,15 @@ impl Estimate {
         );
         put("bytes_down", pair(|stats| stats.bytes_down));
         put("bytes_up", pair(|stats| stats.bytes_up));
-        put("stored_bytes", json!([self.stored.0, self.stored.1]));
+        put("stored_bytes", json!(self.stored.map(|(low, high)| [low, high])));
         put("likely_stored_bytes", json!(self.likely.map(|(low, high)| [low, high])));
         put("seconds", json!(self.seconds.map(|(low, high)| [low, high])));
         let cost = prices.map(|prices| {
             json!({
                 "low": prices.of(&self.low),
                 "high": prices.of(&self.high),
-                "stored_monthly_low": prices.monthly(self.stored.0),
-                "stored_monthly_high": prices.monthly(self.stored.1),
+                "stored_monthly_low": self.stored.map(|(low, _)| prices.monthly(low)),
+                "stored_monthly_high": self.stored.map(|(_, high)| prices.monthly(high)),
                 "currency": prices.currency,
                 "basis": prices.basis,
             })
@@ -82,9 +105,10 @@ impl Estimate {
         }
         let (down, up) = (size(self.low.bytes_down, self.high.bytes_down), size(self.low.bytes_up, self.high.bytes_up));
         out.line(format!("traffic: {down} fetched, {up} sent"))?;
-        if self.stored.1 > 0 {
+        let stored = self.stored.filter(|(_, high)| *high > 0);
+        if let Some((low, high)) = stored {
             let likely = self.likely.map(|(low, high)| format!(", probably {}", size(low, high)));
-            out.line(format!("space: {}{}", size(self.stored.0, self.stored.1), likely.unwrap_or_default()))?;
+            out.line(format!("space: {}{}", size(low, high), likely.unwrap_or_default()))?;
         }
         if let Some((low, high)) = self.seconds {
             out.line(format!("time: {}", between(low, high, |seconds| format!("{seconds:.0} s"))))?;
@@ -92,13 +116,9 @@ impl Estimate {
         match prices {
             Some(prices) => {
                 let cost = between(prices.of(&self.low), prices.of(&self.high), |cost| format!("{cost:.4}"));
-                let monthly = match self.stored.1 {
-                    0 => String::new(),
-                    high => {
-                        let show = |bytes| format!("{:.4}", prices.monthly(bytes));
-                        format!(", and {} per month", between(self.stored.0, high, show))
-                    }
-                };
+                let show = |bytes| format!("{:.4}", prices.monthly(bytes));
+                let monthly = stored.map(|(low, high)| format!(", and {} per month", between(low, high, show)));
+                let monthly = monthly.unwrap_or_default();
                 out.line(format!("cost: {cost} {}{monthly} ({})", prices.currency, prices.basis))
             }
             None => out.line("cost: the prices of this storage are not known; --prices sets them"),

@@ -2,21 +2,33 @@
 
 use serde_json::Value;
 
-use crate::support::{Play, schema, tree};
+use crate::support::second::Second;
+use crate::support::server::Bucket;
+use crate::support::{Play, Ran, damage, schema, tree};
 
 /// The estimate of a command.
 #[track_caller]
 fn estimate(play: &Play, args: &[&str]) -> Value {
-    let ran = play.larder([args, &["--estimate", "--json"]].concat()).ok();
-    let estimate = ran.messages("estimate").pop().unwrap_or_else(|| panic!("no estimate: {}", ran.stderr));
-    schema::check("estimate", &estimate);
-    estimate
+    estimates(&play.larder([args, &["--estimate", "--json"]].concat()).ok()).remove(0)
+}
+
+/// All estimates that a command printed.
+#[track_caller]
+fn estimates(ran: &Ran) -> Vec<Value> {
+    let estimates = ran.messages("estimate");
+    assert!(!estimates.is_empty(), "no estimate: {}", ran.stderr);
+    estimates.iter().for_each(|estimate| schema::check("estimate", estimate));
+    estimates
 }
 
 /// Requests and bytes of a real run, as an estimate names them.
 #[track_caller]
 fn taken(play: &Play, args: &[&str]) -> Vec<u64> {
-    let summary = play.larder([args, &["--json"]].concat()).ok().messages("summary").pop().expect("a summary");
+    let ran = play.larder([args, &["--json"]].concat()).ok();
+    counted(&ran.messages("summary").pop().expect("a summary"))
+}
+
+fn counted(summary: &Value) -> Vec<u64> {
     let keys = ["requests_read", "requests_create", "requests_list", "requests_delete", "bytes_down", "bytes_up"];
     keys.map(|key| summary[key].as_u64().expect("a number")).to_vec()
 }
@@ -71,15 +83,7 @@ fn a_restore_takes_what_its_estimate_says() {
 #[test]
 fn an_estimate_is_exact_or_says_that_it_is_not() {
     let play = Play::with_repository();
-    for version in 0..6 {
-        for file in 0..120 {
-            if version == 0 || file % 6 == version {
-                play.write(format!("source/{file}"), tree::noise(version * 1000 + file, 40_000));
-            }
-        }
-        play.settle();
-        play.backup(["source"]);
-    }
+    changing(&play);
     play.larder(["forget", "latest~1", "latest~3"]).ok();
     play.larder(["optimize", "--max-unused", "0", "--min-age", "0"]).ok();
     let mut exact = Vec::new();
@@ -115,9 +119,7 @@ fn a_backup_stays_within_its_estimate() {
         assert_eq!((&planned["exact"], planned["seconds"].is_null()), (&false.into(), round == 0), "{planned}");
         let text = play.larder([&backup[..], &["--estimate"]].concat()).ok().text();
         let taken = taken(&play, &backup);
-        for ((low, high), taken) in bounds(&planned, 0).iter().zip(bounds(&planned, 1)).zip(&taken) {
-            assert!(low <= taken && *taken <= high, "round {round}: {taken:?} outside of {planned}");
-        }
+        within(&planned, &taken, &format!("round {round}"));
         let stored = planned["stored_bytes"][1].as_u64().expect("a number");
         assert!(taken[5] <= stored, "{taken:?} {planned}");
         read.push(text.lines().next().expect("a line").to_owned());
@@ -126,4 +128,135 @@ fn a_backup_stays_within_its_estimate() {
     assert!(read[0].starts_with("found 301 files") && read[0].contains("would read 301 files"), "{read:?}");
     assert!(read[1..].iter().all(|line| line.contains("would read 1 file (")), "{read:?}");
     play.larder(["backup", "--stdin", "--estimate"]).code(2);
+}
+
+/// Versions of changing files, of which some are forgotten: a pass has something to move.
+fn changing(play: &Play) {
+    for version in 0..6 {
+        for file in 0..120 {
+            if version == 0 || file % 6 == version {
+                play.write(format!("source/{file}"), tree::noise(version * 1000 + file, 40_000));
+            }
+        }
+        play.settle();
+        play.backup(["source", "--series", "s"]);
+    }
+}
+
+/// Goal: passes take exactly the requests and bytes of their estimates, whether they index, delete, or move data. Nothing reaches
+/// the storage, and this machine remembers nothing of an estimate.
+#[test]
+fn a_pass_takes_what_its_estimate_says() {
+    let play = Play::with_repository();
+    changing(&play);
+    let everything = || (play.objects(), damage::objects(&play.path("state")));
+    let compare = |args: &[&str]| {
+        let before = everything();
+        let planned = estimate(&play, args);
+        assert!(everything() == before, "{args:?} changed something");
+        assert_eq!((&planned["exact"], &planned["stored_bytes"]), (&true.into(), &Value::Null), "{planned}");
+        let taken = taken(&play, args);
+        assert_eq!((bounds(&planned, 0), bounds(&planned, 1)), (taken.clone(), taken.clone()), "{args:?}: {planned}");
+        taken
+    };
+    let indexed = compare(&["optimize", "--min-age", "0"]);
+    assert!(indexed[1] > 4, "it indexes: {indexed:?}");
+    let nothing = compare(&["optimize", "--min-age", "0"]);
+    assert!(nothing[5] < indexed[5], "{nothing:?}");
+    compare(&["forget", "latest~1", "latest~3", "--prune", "--min-age", "0"]);
+    let moved = compare(&["optimize", "--max-unused", "0", "--min-age", "0"]);
+    assert!(moved[3] > 3 && moved[5] > 100_000, "it moves data and deletes containers: {moved:?}");
+    compare(&["forget", "--keep-last", "1", "--prune", "--min-age", "0"]);
+    let text = play.larder(["optimize", "--estimate"]).ok().text();
+    assert!(text.contains("would delete 0 containers") && text.contains("requests: "), "{text}");
+    play.larder(["check", "--read-data"]).ok();
+}
+
+/// Goal: forgetting sends exactly the requests of its estimate, and one that it would refuse is refused.
+#[test]
+fn forgetting_takes_what_its_estimate_says() {
+    let play = Play::new();
+    let bucket = Bucket::serve(play.path("bucket"), |_, _| None);
+    bucket.larder(&play, ["init", "--insecure-kdf"]).ok();
+    for version in 0..4 {
+        play.write("source/file", version.to_string());
+        play.settle();
+        bucket.larder(&play, ["backup", "source", "--series", "s"]).ok();
+    }
+    for args in [&["forget", "latest~1"][..], &["forget", "--keep-last", "1", "--series", "s"]] {
+        let args = [args, &["--no-cache"]].concat();
+        let before = bucket.kinds();
+        let ran = bucket.larder(&play, [&args[..], &["--estimate", "--json"]].concat()).ok();
+        let planned = estimates(&ran).remove(0);
+        let between = bucket.kinds();
+        assert_eq!((between[1], between[3]), (before[1], before[3]), "an estimate changes nothing");
+        bucket.larder(&play, &args).ok();
+        let sent: Vec<u64> = bucket.kinds().iter().zip(between).map(|(after, before)| after - before).collect();
+        assert!(sent[1] > 0, "it makes marks: {sent:?}");
+        assert_eq!(bounds(&planned, 0)[..4], sent, "{args:?}: {planned}");
+    }
+    bucket.larder(&play, ["pin", "latest"]).ok();
+    bucket.larder(&play, ["forget", "latest", "--estimate"]).code(1).says("is pinned");
+}
+
+/// Goal: a check takes exactly what its estimate says. Where chance chooses contents, it stays within the bounds.
+#[test]
+fn a_check_takes_what_its_estimate_says() {
+    let play = Play::with_repository();
+    changing(&play);
+    play.larder(["optimize", "--min-age", "0"]).ok();
+    for args in
+        [&["check"][..], &["check", "--read-data"], &["check", "--read-data-subset", "2/3"], &["check", "latest"]]
+    {
+        let planned = estimate(&play, args);
+        assert_eq!(planned["exact"], true, "{planned}");
+        let taken = taken(&play, args);
+        assert_eq!((bounds(&planned, 0), bounds(&planned, 1)), (taken.clone(), taken), "{args:?}: {planned}");
+    }
+    for part in ["40%", "5MiB"] {
+        let args = ["check", "--read-data-subset", part];
+        let planned = estimate(&play, &args);
+        within(&planned, &taken(&play, &args), part);
+        assert_eq!(planned["exact"], false, "{planned}");
+    }
+    let container = damage::named(&play.repository(), "data/").remove(0);
+    std::fs::remove_file(play.repository().join(container)).expect("removed");
+    let ran = play.larder(["check", "--estimate"]).code(13);
+    ran.says("the structure is damaged");
+}
+
+/// Goal: copies take no more and no less from both repositories than the bounds of their estimate.
+#[test]
+fn copies_stay_within_their_estimate() {
+    let play = Play::with_repository();
+    changing(&play);
+    let second = Second::of(&play);
+    let folder = |of: &str| damage::objects(&play.path(of));
+    let compare = |args: &[&str], is_exact: bool| {
+        let before = (folder("repository"), folder("second"));
+        let planned = estimates(&second.larder([&["copy", "--estimate", "--json"], args].concat()).ok());
+        assert!((folder("repository"), folder("second")) == before, "an estimate changes nothing");
+        assert_eq!((&planned[0]["repository"], &planned[1]["repository"]), (&"source".into(), &"destination".into()));
+        let (_, summary) = second.copy(args);
+        within(&planned[0], &counted(&summary["source"]), "source");
+        within(&planned[1], &counted(&summary), "destination");
+        assert!(planned.iter().all(|planned| planned["exact"] == is_exact), "{args:?}: {planned:?}");
+        let stored = planned[1]["stored_bytes"][1].as_u64().expect("a number");
+        assert!(counted(&summary)[5] <= stored.max(1 << 16), "{summary} {planned:?}");
+    };
+    compare(&["latest~5"], false);
+    compare(&["--latest", "1"], false);
+    compare(&[], false);
+    compare(&[], true);
+    play.larder(["forget", "latest~2", "latest~3"]).ok();
+    compare(&["--delete"], false);
+    let text = second.larder(["copy", "--estimate", "--prices", "reads=1,creates=1"]).ok().text();
+    assert!(text.contains("would copy 0 snapshots") && text.matches("cost: ").count() == 2, "{text}");
+}
+
+#[track_caller]
+fn within(planned: &Value, taken: &[u64], what: &str) {
+    for ((low, high), taken_one) in bounds(planned, 0).iter().zip(bounds(planned, 1)).zip(taken) {
+        assert!(low <= taken_one && *taken_one <= high, "{what}: {taken:?} is outside of {planned}");
+    }
 }

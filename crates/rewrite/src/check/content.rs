@@ -14,7 +14,7 @@ use larder_store::repository::random;
 use parking_lot::Mutex;
 
 use super::structure::{BadContainer, reason};
-use super::{CheckError, ReadData};
+use super::{CheckError, PlannedContent, ReadData};
 
 /// Divisor of a check's memory that gives the part for containers being read.
 const CONTAINERS_ONE_IN: usize = 4;
@@ -49,17 +49,10 @@ pub(super) fn choose(
     match read_data {
         ReadData::None => sizes.clear(),
         ReadData::All => {}
-        ReadData::Part { n, of } => {
-            let mut number = 0;
-            sizes.retain(|_| {
-                number += 1;
-                (number - 1) % of.max(1) == n.saturating_sub(1)
-            });
-        }
+        ReadData::Part { n, of } => keep_part(&mut sizes, n, of),
         ReadData::Share(share) => {
             by_chance(&mut sizes)?;
-            let count = (sizes.len() as f64 * share.clamp(0.0, 1.0)).ceil() as usize;
-            sizes.truncate(count);
+            sizes.truncate(count_of(share, sizes.len()));
         }
         ReadData::Bytes(wanted) => {
             by_chance(&mut sizes)?;
@@ -73,6 +66,59 @@ pub(super) fn choose(
     }
     sizes.sort_unstable();
     Ok(sizes)
+}
+
+/// The content that would be chosen, at least and at most: the choice of `Share` and `Bytes` is
+/// by chance.
+pub(super) fn plan(read_data: ReadData, sizes: &[(ContainerId, u64)]) -> PlannedContent {
+    let mut rising: Vec<u64> = sizes.iter().map(|(_, size)| *size).collect();
+    rising.sort_unstable();
+    let of = |chosen: &[u64]| (chosen.len() as u64, chosen.iter().sum::<u64>());
+    let ((least, least_bytes), (most, most_bytes)) = match read_data {
+        ReadData::None => ((0, 0), (0, 0)),
+        ReadData::All => (of(&rising), of(&rising)),
+        ReadData::Part { n, of: parts } => {
+            let mut in_order = sizes.to_vec();
+            in_order.sort_unstable();
+            keep_part(&mut in_order, n, parts);
+            let chosen: Vec<u64> = in_order.iter().map(|(_, size)| *size).collect();
+            (of(&chosen), of(&chosen))
+        }
+        ReadData::Share(share) => {
+            let count = count_of(share, rising.len());
+            (of(&rising[..count]), of(&rising[rising.len() - count..]))
+        }
+        ReadData::Bytes(wanted) => {
+            // The last one may go beyond what is wanted.
+            let until = |sizes: &mut dyn Iterator<Item = &u64>| {
+                let mut bytes = 0;
+                let taken = sizes.take_while(|size| {
+                    let is_wanted = bytes < wanted;
+                    bytes += if is_wanted { **size } else { 0 };
+                    is_wanted
+                });
+                taken.count() as u64
+            };
+            let (most, least) = (until(&mut rising.iter()), until(&mut rising.iter().rev()));
+            let (all, largest) = (rising.iter().sum::<u64>(), rising.last().copied().unwrap_or(0));
+            ((least, wanted.min(all)), (most, wanted.saturating_add(largest).min(all)))
+        }
+    };
+    PlannedContent { containers: (least, most), bytes: (least_bytes, most_bytes) }
+}
+
+/// Leaves part `n` (from 1) of `of` parts.
+fn keep_part(sorted: &mut Vec<(ContainerId, u64)>, n: u32, of: u32) {
+    let mut number = 0;
+    sorted.retain(|_| {
+        number += 1;
+        (number - 1) % of.max(1) == n.saturating_sub(1)
+    });
+}
+
+/// The number of containers of a share.
+fn count_of(share: f64, containers: usize) -> usize {
+    (containers as f64 * share.clamp(0.0, 1.0)).ceil() as usize
 }
 
 /// Reads and verifies containers, several at a time.
@@ -200,5 +246,32 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerKind, JobId};
+
+    fn sizes(of: &[u64]) -> Vec<(ContainerId, u64)> {
+        let id = |seq| ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq };
+        of.iter().zip(0..).map(|(size, seq)| (id(seq), *size)).collect()
+    }
+
+    /// Whatever chance chooses is within the bounds.
+    #[test]
+    fn plans_hold_every_choice() {
+        let all = sizes(&[5, 1, 4, 2, 3]);
+        let plan = |read_data| {
+            let PlannedContent { containers, bytes } = super::plan(read_data, &all);
+            (containers, bytes)
+        };
+        assert_eq!(plan(ReadData::None), ((0, 0), (0, 0)));
+        assert_eq!(plan(ReadData::All), ((5, 5), (15, 15)));
+        assert_eq!(plan(ReadData::Part { n: 2, of: 2 }), ((2, 2), (3, 3)));
+        assert_eq!(plan(ReadData::Share(0.3)), ((2, 2), (3, 9)));
+        assert_eq!(plan(ReadData::Bytes(6)), ((2, 3), (6, 11)));
+        assert_eq!(plan(ReadData::Bytes(100)), ((5, 5), (15, 15)));
     }
 }

@@ -119,6 +119,11 @@ fn look_once<'a>(
         .map(|id| (*id, structure.size(*id)))
         .collect();
     structure.free_tables();
+    if options.estimate {
+        report.planned = content::plan(options.read_data, &sizes);
+        let bad = std::mem::take(&mut structure.bad);
+        return Ok(Looked { structure, report, readable, bad });
+    }
     let mut chosen = content::choose(context, options.read_data, sizes)?;
     chosen.retain(|(id, _)| !read.contains(id));
     let contents = content::read(context, &chosen)?;

@@ -113,7 +113,7 @@ pub struct HealReport {
 pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result<HealReport, RepairError> {
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
-    let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
+    let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone(), estimate: false };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
     let shared = context.executor.block_on(context.repository.catalog())?.shared_ids();
     let mut suffering: BTreeMap<JobId, String> = BTreeMap::new();

@@ -106,7 +106,7 @@ pub struct SalvageReport {
 pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<SalvageReport, RepairError> {
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
-    let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
+    let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone(), estimate: false };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
     let (catalog, _) = context.executor.block_on(context.repository.tagged_catalog())?;
     let (shared, all) = (catalog.shared_ids(), catalog.versions);
@@ -158,7 +158,7 @@ pub fn replaced(
         return Ok(HashSet::new());
     }
     let versions = saved.keys().chain(saved.values()).copied().collect();
-    let again = examine(context, &CheckOptions { read_data: options.read_data, versions })?;
+    let again = examine(context, &CheckOptions { read_data: options.read_data, versions, estimate: false })?;
     let affected = || again.report.damages.iter().flat_map(|damage| &damage.affected).map(|version| version.id);
     let damaged: HashSet<JobId> = affected().collect();
     let readable: HashSet<JobId> = again.readable.iter().map(Version::id).collect();

@@ -3,26 +3,17 @@
 //! Only reading tells which data is new. So the least is nothing, and the most is that all of it is
 //! new and cannot be compressed. Earlier runs of the series say what to expect in between.
 
-use larder_format::container::CONTAINER_TARGET;
 use larder_job::JobContext;
 use larder_lnode::{BackupOptions, ExpectedWork, Input, expected_work};
 use larder_store::{Repository, StoreStats};
 
 use crate::app::App;
+use crate::commands::storing::Storing;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::machine;
 use crate::output::Estimate;
 use crate::{sizes, time};
-
-/// Bytes of metadata for one entry, at most: its path, times, owners and attributes as usual.
-const ENTRY_BYTES: u64 = 4096;
-/// Bytes of a backup without any data: lease, manifest, tables.
-const FIXED_BYTES: u64 = 1 << 20;
-/// Requests of a backup without any data, at most.
-const FIXED_REQUESTS: u64 = 64;
-/// Bytes that finding duplicates may read: filters and rows of the index, heads of manifests.
-const LOOK_UPS_BYTES: u64 = 64 << 20;
 
 /// A run counts for an estimate if it read at least this part of the present work.
 const LIKE_SHARE: u64 = 100;
@@ -49,18 +40,13 @@ pub(super) fn run(app: &App, repository: &Repository, input: Input, options: &Ba
 }
 
 fn bounds(work: &ExpectedWork, taken: &StoreStats) -> Estimate {
-    // Records, sums and padding take about a fiftieth. Small chunks take more.
-    let most_new = work.bytes_to_read + work.bytes_to_read / 16 + work.entries_to_store * ENTRY_BYTES + FIXED_BYTES;
-    let containers = most_new.div_ceil(CONTAINER_TARGET as u64);
-    let high = StoreStats {
-        creates: 4 * containers + FIXED_REQUESTS,
-        reads: 4 * (taken.reads + taken.sizes) + 2 * work.versions + containers + FIXED_REQUESTS,
-        lists: 4 * taken.lists + FIXED_REQUESTS,
-        deletes: FIXED_REQUESTS,
-        bytes_up: most_new,
-        bytes_down: 2 * taken.bytes_down + 2 * work.base_metadata_bytes + LOOK_UPS_BYTES,
-        ..StoreStats::default()
+    let storing = Storing {
+        bytes: work.bytes_to_read,
+        entries: work.entries_to_store,
+        versions: work.versions,
+        base_metadata_bytes: work.base_metadata_bytes,
     };
+    let most_new = storing.most_stored();
     // A run that read little says little about one that reads much.
     let like = work.earlier.iter().filter(|run| run.read_bytes >= work.bytes_to_read / LIKE_SHARE);
     let metadata = work.entries_to_store * LIKELY_ENTRY_BYTES;
@@ -77,11 +63,12 @@ fn bounds(work: &ExpectedWork, taken: &StoreStats) -> Estimate {
     let seconds = seconds.reduce(|(a, b), (low, high)| (a.min(low), b.max(high)));
     Estimate {
         low: StoreStats::default(),
-        high,
-        stored: (0, most_new),
+        high: storing.most(taken),
+        stored: Some((0, most_new)),
         likely: likely.iter().min().copied().zip(likely.iter().max().copied()),
         seconds,
         is_exact: false,
+        repository: None,
     }
 }
 

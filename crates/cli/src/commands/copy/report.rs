@@ -62,7 +62,7 @@ impl Copying<'_> {
 
     pub(super) fn tell(&self, elapsed: Duration) -> Result<(), Failure> {
         let Done { copied, copied_before, came_from_here, refused, failures, forgotten, kept } = &self.done;
-        let is_dry = self.args.dry_run;
+        let is_dry = self.args.dry_run || self.args.estimate;
         if self.app.out.is_json() {
             let mut object = Map::new();
             let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
@@ -81,6 +81,9 @@ impl Copying<'_> {
             put("kept", kept.collect());
             put("total_duration", json!(elapsed.as_secs_f64()));
             summary::put_requests(&mut object, &self.destination.repository.store().stats());
+            let mut source = Map::new();
+            summary::put_requests(&mut source, &self.source.repository.store().stats());
+            object.insert("source".to_owned(), Value::Object(source));
             return self.app.out.json(&object);
         }
         let out = &self.app.out;

@@ -218,6 +218,15 @@ impl Shown<'_> {
     }
 }
 
+/// What a run would do, for people.
+pub(super) fn say_rehearsed(report: &MaintenanceReport, out: &Output) -> Result<(), Failure> {
+    let PassReport { done, reclaimed, .. } = &report.pass;
+    let containers = sizes::count(done.containers, "container");
+    let (bytes, others) = (sizes::show(done.container_bytes.0), sizes::count(done.entries, "other object"));
+    let moved = reclaimed.copied_bytes.0 + report.defragmented.bytes;
+    out.info(format!("would delete {containers} ({bytes}) and {others}, and move {}", sizes::show(moved)))
+}
+
 fn doing(kept: &Kept) -> &'static str {
     match kept.kind {
         JobKind::Backup => "a backup",

@@ -77,6 +77,20 @@ impl Bucket {
         requests.iter().filter_map(|request| request.header("authorization")).map(str::to_owned).collect()
     }
 
+    /// How many requests for objects, for creates, for listings and for deletions came.
+    pub(crate) fn kinds(&self) -> [u64; 4] {
+        let requests = self.canned.requests();
+        let kind = |request: &Request| match &*request.method {
+            "PUT" => 1,
+            "DELETE" => 3,
+            _ if request.target.contains("list-type=2") => 2,
+            _ => 0,
+        };
+        let mut kinds = [0; 4];
+        requests.iter().for_each(|request| kinds[kind(request)] += 1);
+        kinds
+    }
+
     /// How many requests came.
     pub(crate) fn requests(&self) -> usize {
         self.canned.requests().len()
