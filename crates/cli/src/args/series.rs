@@ -34,8 +34,8 @@ pub(crate) enum SeriesCommand {
     Set(SetSeriesArgs),
     /// Convert a series to the other layout
     ///
-    /// All data is read, verified and stored once more; the next pass deletes the old containers.
-    /// The command may be interrupted at any time: run it again to convert the remaining snapshots.
+    /// All data is read, verified and stored once more; passes delete the old containers. The
+    /// command may be interrupted at any time: run it again to convert the remaining snapshots.
     ///
     /// A rebuilt index (`larder repair index`) leaves `lifecycle` series unarranged; convert them
     /// to `lifecycle` again.

@@ -251,7 +251,7 @@ impl Ended<'_> {
             let bytes = sizes::show(report.unused_bytes);
             let are = if report.unused_containers == 1 { "is" } else { "are" };
             out.info(format!(
-                "{containers} ({bytes}) {are} not referenced by any snapshot (running or interrupted backups). This is not damage."
+                "{containers} ({bytes}) {are} not referenced by any snapshot; passes delete what is old enough. This is not damage."
             ))?;
         }
         self.print_index(out)?;

@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-const WHY: &str = "there is nothing to unlock: larder has no locks. Backups, restores and checks of one repository all run at once, \
+const WHY: &str = "there is nothing to unlock: Larder has no locks. Backups, restores and checks of one repository all run at once, \
                    and a run that died leaves nothing behind that could stop the next one.";
 
 pub(super) fn run(app: &App) -> Result<Exit, Failure> {

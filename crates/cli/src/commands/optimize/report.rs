@@ -278,7 +278,7 @@ fn print_unproved(pass: &PassReport, out: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints how much space of interrupted jobs waits, until when, and how to free it now.
+/// Prints how much space waits for its age, until when, and how to free it now.
 fn print_waiting(report: &PassReport, out: &Output) -> Result<(), Failure> {
     let waiting = &report.waiting;
     if waiting.containers == 0 {
@@ -291,7 +291,7 @@ fn print_waiting(report: &PassReport, out: &Output) -> Result<(), Failure> {
         until_ms => format!(" until {}", time::show(until_ms)),
     };
     out.info(format!(
-        "uploads of interrupted backups stay{until}: {containers} ({bytes}); `--min-age 0` frees them now"
+        "{containers} ({bytes}) that no snapshot needs: young objects stay{until}; `larder optimize --min-age 0` deletes them now"
     ))
 }
 
