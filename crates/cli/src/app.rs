@@ -336,18 +336,7 @@ impl App {
 
     /// The context of a job.
     pub(crate) fn context(&self, repository: Repository, progress: Arc<dyn Progress>) -> JobContext {
-        JobContext {
-            repository,
-            executor: self.runtime().handle().into(),
-            clock: Arc::new(SystemClock),
-            threads: self.threads(),
-            memory: self.global.memory(),
-            renew_every: RENEW_EVERY,
-            cancel: self.interrupts.job_begins(),
-            progress,
-            identity: environment::identity(),
-            machine: Machine::default(),
-        }
+        JobContext { cancel: self.interrupts.job_begins(), progress, ..self.reading(repository) }
     }
 
     /// The context of reading without a lease: it may be interrupted at any moment.
