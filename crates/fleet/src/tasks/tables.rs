@@ -82,8 +82,9 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Whether an error says that the container is gone, damaged, or of another domain.
+/// Whether an error says that the container is gone, damaged, in cold storage, or of another
+/// domain.
 pub(super) fn is_unusable(error: &RepositoryError) -> bool {
     let is_gone = matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound);
-    is_gone || error.is_damage() || error.is_foreign()
+    is_gone || error.is_unreadable() || error.is_foreign()
 }

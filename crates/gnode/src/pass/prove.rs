@@ -135,7 +135,8 @@ enum Stop {
 
 impl From<RepositoryError> for Stop {
     fn from(error: RepositoryError) -> Self {
-        if error.is_foreign() {
+        // Data in cold storage can be read later, as that of a key with contents.
+        if error.is_foreign() || error.is_cold() {
             return Self::NoContents;
         }
         if error.is_damage() { Self::Refuted(error.to_string()) } else { Self::Failed(error.into()) }

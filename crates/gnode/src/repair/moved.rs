@@ -141,7 +141,7 @@ pub(super) async fn look(repository: &Repository, known_versions: &mut KnownVers
                 let chunks = u32::try_from(index.chunks.len()).unwrap_or(u32::MAX);
                 search.unnamed.extend(known_versions.ingest_unnamed(id, chunks, bytes, index.object_len)?);
             }
-            Err(error) if error.is_damage() => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!(%error, "a container that no version names cannot be read");
                 search.unread.push(id);
             }
