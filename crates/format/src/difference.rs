@@ -7,7 +7,7 @@
 //!
 //! | field       | size        | meaning                                                            |
 //! |-------------|-------------|--------------------------------------------------------------------|
-//! | kind        | 1           | 0xd3, or 0xd2 if the superchunks of the base do not count          |
+//! | kind        | 1           | 0xd3, or 0xd2 if the superchunks of the base do not count; 0xd4 to 0xdf are later versions |
 //! | base        | 32          | fingerprint of the chunk that it changes                           |
 //! | steps       | varint      | how many                                                           |
 //! | step        | a row each  | three varints: records of the base to pass over, records to take, new records behind |
@@ -156,8 +156,14 @@ fn next_equal(base: &[ChunkRecord], to: &[ChunkRecord]) -> Option<(usize, usize)
 pub fn decode(bytes: &[u8], of_base: &Fingerprint, base: &Segment) -> Result<Segment, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     let kind = reader.u8()?;
-    if kind != KIND_ALL && kind != KIND_MORE {
-        return Err(reader.invalid("it is no difference of a version that this program knows"));
+    match kind {
+        KIND_ALL | KIND_MORE => {}
+        // A newer program may have written it.
+        _ if kind & 0xf0 == KIND_MORE & 0xf0 && kind > KIND_MORE => {
+            let (found, newest) = (kind & 0xf, KIND_MORE & 0xf);
+            return Err(DecodeError::UnsupportedVersion { what: WHAT, found, newest });
+        }
+        _ => return Err(reader.invalid("it is none")),
     }
     if reader.array()? != of_base.0 {
         return Err(reader.invalid("it is a difference to another segment"));

@@ -116,6 +116,17 @@ fn a_difference_to_another_segment_is_refused() {
     assert!(decode(&segment::encode(&base.records, &[]).expect("in bounds"), &OF_BASE, &base).is_err());
 }
 
+#[test]
+fn a_difference_of_a_newer_program_is_no_damage() {
+    let base = segment(&numbers(0..9));
+    let mut bytes = encode(&OF_BASE, &base, &segment(&numbers(2..9)), 9).expect("in bounds").expect("few are new");
+    bytes[0] = KIND_MORE + 1;
+    let newer = DecodeError::UnsupportedVersion { what: WHAT, found: 4, newest: 3 };
+    assert_eq!(decode(&bytes, &OF_BASE, &base), Err(newer));
+    bytes[0] = KIND_ALL - 1;
+    assert!(matches!(decode(&bytes, &OF_BASE, &base), Err(DecodeError::Invalid { .. })));
+}
+
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded(
