@@ -140,6 +140,29 @@ fn checks_and_drills_leave_cold_data_out() {
     scene.larder(&["check", "--read-data"]).ok().says("in cold storage could not be verified. This is not damage.");
 }
 
+/// Goal: a pass does not rewrite a newest snapshot whose data is cold, says so, and ends well.
+#[test]
+fn passes_leave_cold_data_alone() {
+    let scene = Scene::new(1);
+    for number in 0..6 {
+        scene.play.write(format!("source/{number}"), tree::noise(number, 200_000));
+    }
+    scene.larder(&["backup", "source"]).ok();
+    scene.larder(&["optimize"]).ok();
+    for number in 0..4 {
+        std::fs::remove_file(scene.play.path(format!("source/{number}"))).expect("removed");
+    }
+    scene.play.settle();
+    scene.larder(&["backup", "source"]).ok();
+    scene.larder(&["forget", "latest~1"]).ok();
+    scene.freezer.freeze(&scene.play.path("bucket"), "GLACIER");
+    let before = scene.freezer.classes();
+    let summary = scene.summary(0, &["optimize", "--task", "exact", "--max-unused", "0"]);
+    schema::check("optimize_summary", &summary);
+    assert_eq!(summary["defragmented"]["cold"], 1, "{summary}");
+    assert_eq!(scene.freezer.classes(), before, "nothing is deleted");
+}
+
 /// Goal: a backup that would compare with cold data stores it anew.
 #[test]
 fn a_backup_that_needs_cold_data_stores_it_anew() {
