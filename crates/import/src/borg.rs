@@ -362,6 +362,17 @@ mod tests {
     use larder_format::entry::EntryKind;
 
     #[test]
+    fn a_process_that_keeps_the_pipe_open_is_not_waited_for() {
+        let line = "echo '{\"levelname\":\"WARNING\",\"message\":\"odd\"}' >&2; sleep 600 >/dev/null & echo $!";
+        let mut running = Running::start(Command::new("sh").args(["-c", line])).expect("started");
+        let mut sleeping = String::new();
+        running.stdout.read_to_string(&mut sleeping).expect("read");
+        assert_eq!(running.end().expect("ended"), ["odd"]);
+        // It sleeps still.
+        assert!(Command::new("kill").arg(sleeping.trim()).status().expect("started").success());
+    }
+
+    #[test]
     fn times_are_found_in_their_order_and_names_may_be_odd() {
         let line = |path: &str, nanos: u32| format!("healthy 1970-01-01T00:00:07.{nanos:06} {path}\0");
         let list = [line("a", 1), line("left out", 2), line("odd?\n", 3), line("b", 4), line("c", 5)].concat();

@@ -79,6 +79,8 @@ pub(super) enum TreeEntryKind {
     BlockDevice(u64),
     Fifo,
     Socket,
+    /// Not understood, for this reason.
+    Unknown(String),
 }
 
 impl Reader {
@@ -137,9 +139,8 @@ impl Reader {
 
     /// The entries of a tree, as the other program sorted them.
     pub(super) fn tree(&self, id: &ForeignId) -> Result<Vec<TreeEntry>, Unread> {
-        let tree: Tree = serde_json::from_slice(&self.blob_of(BlobType::Tree, id)?)
-            .map_err(|error| Unread::Lost(format!("its list of entries is not understood: {error}")))?;
-        Ok(tree.nodes.iter().map(entry_of).collect())
+        entries_of(&self.blob_of(BlobType::Tree, id)?)
+            .map_err(|error| Unread::Lost(format!("its list of entries is not understood: {error}")))
     }
 
     /// A piece of contents.
@@ -208,6 +209,29 @@ fn snapshot_of(snapshot: &SnapshotFile) -> ResticSnapshot {
         tags: snapshot.tags.iter().cloned().collect(),
         paths: snapshot.paths.iter().cloned().collect(),
     }
+}
+
+/// The entries of a list. One that is not understood costs itself only.
+fn entries_of(list: &[u8]) -> Result<Vec<TreeEntry>, serde_json::Error> {
+    #[derive(serde::Deserialize)]
+    struct Plain {
+        nodes: Option<Vec<serde_json::Value>>,
+    }
+    if let Ok(tree) = serde_json::from_slice::<Tree>(list) {
+        return Ok(tree.nodes.iter().map(entry_of).collect());
+    }
+    let plain: Plain = serde_json::from_slice(list)?;
+    let one = |value: serde_json::Value| {
+        let name = value.get("name").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        serde_json::from_value(value).map_or_else(
+            |error| {
+                let named = entry_of(&Node { name, ..Node::default() });
+                TreeEntry { kind: TreeEntryKind::Unknown(error.to_string()), ..named }
+            },
+            |node| entry_of(&node),
+        )
+    };
+    Ok(plain.nodes.unwrap_or_default().into_iter().map(one).collect())
 }
 
 fn entry_of(node: &Node) -> TreeEntry {
@@ -354,6 +378,22 @@ impl WriteBackend for Backend {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_that_is_not_understood_costs_itself_only() {
+        let file = |name: &str, kind: &str| {
+            format!(r#"{{"name":"{name}","type":"{kind}","mode":420,"uid":1,"gid":2,"content":null}}"#)
+        };
+        let list = |nodes: &[String]| format!(r#"{{"nodes":[{}]}}"#, nodes.join(","));
+        let whole = entries_of(list(&[file("a", "file"), file("b", "fifo")]).as_bytes()).expect("understood");
+        assert_eq!(whole[1].kind, TreeEntryKind::Fifo);
+        let odd = list(&[file("a", "file"), file("b\\\\xff", "irregular"), file("c", "file")]);
+        let odd = entries_of(odd.as_bytes()).expect("understood");
+        assert!(matches!(odd[1].kind, TreeEntryKind::Unknown(_)), "{odd:?}");
+        let names: Vec<&[u8]> = odd.iter().map(|entry| &*entry.name).collect();
+        assert_eq!((names, &odd[0]), (vec![&b"a"[..], b"b\xff", b"c"], &whole[0]));
+        assert!(entries_of(b"{").is_err());
+    }
 
     #[test]
     fn modes_keep_what_a_file_system_knows() {

@@ -180,6 +180,7 @@ impl SnapshotEntries {
                     EntryKind::BlockDevice { major, minor }
                 }
                 TreeEntryKind::Fifo => EntryKind::Fifo,
+                TreeEntryKind::Unknown(why) => return Err(Unread::Lost(format!("it is not understood: {why}"))),
                 TreeEntryKind::Socket => return Err(Unread::Lost("a socket is only in memory".to_owned())),
             }
         };

@@ -404,6 +404,36 @@ mod tests {
     }
 
     #[test]
+    fn members_behind_damage_replace_nothing() {
+        let mut order = Order::new(None, 1 << 20);
+        let before = [file("a", 1), file("b", 1), file("b", 2), link("b link", "b")];
+        let behind =
+            [file("a", 3), link("to a", "a"), file("new", 4), file("new", 5), link("to new", "new"), file("b", 6)];
+        for (number, member) in before.iter().chain(&behind).enumerate() {
+            if number == before.len() {
+                order.damage("damage".to_owned()).expect("taken");
+            }
+            order.member(member.clone(), 10 * number as u64).expect("taken");
+        }
+        let ordered = order.finish(MADE).expect("finished");
+        let shown = |row: larder_spill::RecordIter| -> Vec<String> {
+            row.map(|row| match Row::of(&row.expect("read")).expect("a row") {
+                Row::Entry(entry, offset) => match entry.kind {
+                    EntryKind::HardLink { target } => {
+                        format!("{} -> {}", PathText(&entry.path), PathText(&target))
+                    }
+                    _ => format!("{} {offset}", PathText(&entry.path)),
+                },
+                Row::Problem(path, _) => PathText(&path).to_string(),
+            })
+            .collect()
+        };
+        assert_eq!(shown(ordered.rows.iter()), ["a 0", "b 20", "b link -> b", "new 70", "to new -> new"]);
+        // The damage itself; what was left out; the link to one of them.
+        assert_eq!(shown(ordered.problems.iter()), ["", "a", "b", "to a"]);
+    }
+
+    #[test]
     fn the_first_path_of_a_file_has_its_contents() {
         let members = [
             file("m", 1),
