@@ -107,14 +107,17 @@ impl<'a> ImportedBefore<'a> {
         version
     }
 
-    /// The version of a series that was made of this original.
+    /// The version of a series that was made of this original, or of any series that was rewritten
+    /// from it: contents that a rewrite left out do not come back.
     pub fn version_of(&self, original: &Original, series: &str) -> Option<&Version> {
         let origin = original.origin();
+        let here = self.destination.repository.config().repository;
         self.versions.iter().find(|version| {
             let summary = &version.summary;
-            summary.series == series
-                && summary.origin == Some(origin)
-                && is_believed(&self.destination.machine, summary)
+            let is_made = summary.series == series && summary.origin == Some(origin);
+            let is_rewritten =
+                || summary.origin.is_some_and(|of| of.repository == here && of.first == Some(origin.version));
+            (is_made || is_rewritten()) && is_believed(&self.destination.machine, summary)
         })
     }
 

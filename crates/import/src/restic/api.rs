@@ -221,7 +221,8 @@ fn entries_of(list: &[u8]) -> Result<Vec<TreeEntry>, serde_json::Error> {
         return Ok(tree.nodes.iter().map(entry_of).collect());
     }
     let plain: Plain = serde_json::from_slice(list)?;
-    let one = |value: serde_json::Value| {
+    let one = |mut value: serde_json::Value| {
+        last_days(&mut value);
         let name = value.get("name").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
         serde_json::from_value(value).map_or_else(
             |error| {
@@ -232,6 +233,20 @@ fn entries_of(list: &[u8]) -> Result<Vec<TreeEntry>, serde_json::Error> {
         )
     };
     Ok(plain.nodes.unwrap_or_default().into_iter().map(one).collect())
+}
+
+/// Replaces times of the last days of the year 9999, which stand for "never". The library has no
+/// such times, by a few hours.
+fn last_days(node: &mut serde_json::Value) {
+    for key in ["mtime", "atime", "ctime"] {
+        if let Some(time) = node.get_mut(key)
+            && let Some(text) = time.as_str()
+            && text.starts_with("9999-12-3")
+            && text.parse::<rustic_core::jiff::Timestamp>().is_err()
+        {
+            *time = "9999-12-30T22:00:00Z".into();
+        }
+    }
 }
 
 fn entry_of(node: &Node) -> TreeEntry {
@@ -393,6 +408,18 @@ mod tests {
         let names: Vec<&[u8]> = odd.iter().map(|entry| &*entry.name).collect();
         assert_eq!((names, &odd[0]), (vec![&b"a"[..], b"b\xff", b"c"], &whole[0]));
         assert!(entries_of(b"{").is_err());
+    }
+
+    /// Times of the last hours of the year 9999 stand for "never", and restic writes them.
+    #[test]
+    fn an_entry_with_a_time_that_the_library_lacks_is_read() {
+        let list = br#"{"nodes":[
+            {"name":"never","type":"dir","mode":2147484141,"mtime":"9999-12-31T23:59:59Z","uid":7,"subtree":null},
+            {"name":"odd","type":"file","mtime":"yesterday"}]}"#;
+        let entries = entries_of(list).expect("a list");
+        assert_eq!(entries[0].kind, TreeEntryKind::Directory(None));
+        assert_eq!((entries[0].uid, entries[0].mtime.seconds / 86_400), (7, 2_932_895));
+        assert!(matches!(entries[1].kind, TreeEntryKind::Unknown(_)), "{entries:?}");
     }
 
     #[test]

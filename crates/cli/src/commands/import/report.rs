@@ -125,6 +125,12 @@ impl Importing<'_> {
     }
 
     pub(super) fn tell_failures(&self) {
+        if self.done.not_whole_before > 0 {
+            self.app.out.warn(
+                "snapshots that were imported with errors are not imported again; if their originals are whole now, \
+                 `larder forget` those snapshots first",
+            );
+        }
         for (name, failure) in &self.done.failures {
             self.app.out.item_error(&safe(name), "import", &failure.message);
             if let Some(advice) = &failure.advice {

@@ -108,6 +108,12 @@ fn snapshots_come_over_with_their_history() {
         let next = restic.import(&[]).ok();
         assert_eq!((&summary(&next)["imported"], &summary(&next)["imported_before"]), (&1.into(), &2.into()));
         assert_eq!(summary(&restic.import(&["--tag", "three", "--host", "web1"]).ok())["imported_before"], 1);
+        // What a rewrite left out does not come back; what was forgotten does.
+        play.larder(["rewrite", "latest", "--exclude", "later", "--new-series", "other", "--forget"]).ok();
+        let again = restic.import(&[]).ok();
+        assert_eq!((&summary(&again)["imported"], &summary(&again)["imported_before"]), (&0.into(), &3.into()));
+        let found = play.larder(["find", "later"]).text();
+        assert!(!found.contains("source/later"), "{found}");
         play.larder(["check", "--read-data"]).ok();
     }
 }
