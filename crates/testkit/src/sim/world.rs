@@ -184,6 +184,8 @@ impl World {
     pub(super) fn settle(&self) {
         let mut state = self.0.lock();
         state.echoes = None;
+        // Tasks that outlive their actors wait for no answer any more.
+        state.under_way.iter_mut().for_each(|request| request.reply = None);
         while !state.under_way.is_empty() {
             state.apply_late();
         }
