@@ -361,6 +361,7 @@ mod tests {
             ("rclone:remote:x", "\"rclone:\" are not known"),
             ("sftp:host", "no path"),
             ("sftp:host:", "no path"),
+            ("sftp:/me@host:b", "bad user"),
             ("sftp://host", "no path"),
             ("sftp://host/", "no path"),
             ("sftp::/x", "no host"),
@@ -415,6 +416,14 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let odd = OsStr::from_bytes(b"/srv/\xff");
         assert_eq!(Location::from_os(odd), Ok(Location::Local(PathBuf::from(odd))));
+    }
+
+    #[test]
+    fn a_path_with_an_at_sign_is_shown_as_it_is_read() {
+        for text in ["sftp://host/b@x", "sftp://me@host//srv/b@x"] {
+            let location: Location = text.parse().expect(text);
+            assert_eq!(location.to_string(), text);
+        }
     }
 
     #[test]

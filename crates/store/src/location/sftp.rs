@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str, rest: &str) -> Result<SftpLocation, LocationProb
     };
     let (user, host) = match authority.rsplit_once('@') {
         Some((user, _)) if user.contains(':') => return Err(LocationProblem::Secret),
-        Some((user, _)) if !is_argument(user) => return Err(bad("user")),
+        Some((user, _)) if !is_argument(user) || user.contains('/') => return Err(bad("user")),
         Some((user, host)) => (Some(user.to_owned()), host),
         None => (None, authority),
     };
@@ -99,6 +99,8 @@ impl fmt::Display for SftpLocation {
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         match port {
             Some(port) => write!(f, "sftp://{user}{host}:{port}/{path}"),
+            // In the short form, `host:path@…` would be a user with a password.
+            None if path.contains('@') => write!(f, "sftp://{user}{host}/{path}"),
             None => write!(f, "sftp:{user}{host}:{path}"),
         }
     }
