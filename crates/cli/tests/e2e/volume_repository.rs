@@ -124,7 +124,15 @@ fn backup(play: &Play, more: &[&str]) -> Value {
 
 /// The store, opened here.
 fn open(play: &Play) -> Store {
-    let disk = RealDisk::open(&play.path("store")).expect("nobody has it open");
+    // A process that another test starts has the files of this one for a moment, and so its locks.
+    let tries = std::iter::repeat_with(|| {
+        let disk = RealDisk::open(&play.path("store"));
+        if disk.is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        disk
+    });
+    let disk = tries.take(100).find_map(Result::ok).expect("nobody has it open");
     let opened = Store::open(Arc::new(disk), Arc::new(SystemEntropy), PASSWORD.as_bytes(), StoreOptions::default());
     opened.expect("it opens").0
 }
