@@ -57,7 +57,7 @@ fn all(batch: &Batch<'_>, images: &[FleetImage], sources: &mut dyn Sources) -> B
             Ok(Step::Over) => break None,
             Ok(Step::Idle) => break Some(FleetError::NoPlace),
             // Other rounds need less.
-            Err(error) => match error.full_scratch().map(|_| member.give_up_round(&error)) {
+            Err(error) => match error.full_scratch().map(|_| member.end_round_early(&error)) {
                 Some(Ok(true)) => {}
                 Some(Err(other)) => break Some(other),
                 Some(Ok(false)) | None => break Some(error),

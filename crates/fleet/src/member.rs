@@ -165,7 +165,7 @@ impl<'b> Member<'b> {
     /// The present round cannot go on in this process, which does everything: its images leave the
     /// batch. What was stored of them can be adopted by the next batch. Returns whether there is a
     /// later round.
-    pub(crate) fn give_up_round(&mut self, error: &FleetError) -> Result<bool, FleetError> {
+    pub(crate) fn end_round_early(&mut self, error: &FleetError) -> Result<bool, FleetError> {
         let (batch, first) = (self.batch, self.first_due());
         let Some(first) = first else { return Ok(false) };
         let of = batch.plan.round_of_task(first);
@@ -174,7 +174,7 @@ impl<'b> Member<'b> {
         }
         let stage = if first.stage == Stage::Send { Stage::Scan } else { first.stage };
         for host in (0..batch.plan.hosts.len() as u32).filter(|host| batch.plan.round_of(*host) == of) {
-            self.sessions.entry(host).or_insert_with(|| Session::new(batch, host, 0)).give_up(stage, error);
+            self.sessions.entry(host).or_insert_with(|| Session::new(batch, host, 0)).end_early(stage, error);
         }
         while let Some(task) = self.first_due().filter(|task| batch.plan.round_of_task(*task) == of) {
             let is_saved =

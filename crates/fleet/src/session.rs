@@ -32,7 +32,7 @@ pub(crate) struct Session<'b> {
     /// The job that stored for them, when the round is over. Images of later rounds may adopt it.
     resting: Option<RestingJob>,
     /// Whether images that were not saved may be tried again with what was stored of them.
-    is_given_up: bool,
+    ends_early: bool,
     /// Places that were not told yet.
     placements: Option<Sorter>,
     /// Stored images whose chunks the store has not acknowledged yet.
@@ -50,7 +50,7 @@ impl<'b> Session<'b> {
             images,
             store: None,
             resting: None,
-            is_given_up: false,
+            ends_early: false,
             placements: None,
             unregistered: Vec::new(),
         }
@@ -236,8 +236,8 @@ impl<'b> Session<'b> {
     }
 
     /// The round ends here: images without a version stay without one, for this reason.
-    pub(crate) fn give_up(&mut self, stage: Stage, error: &FleetError) {
-        self.is_given_up = true;
+    pub(crate) fn end_early(&mut self, stage: Stage, error: &FleetError) {
+        self.ends_early = true;
         for state in self.images.values_mut().filter(|state| state.summary.is_none() && state.failure.is_none()) {
             state.failure = Some(ImageFailure { stage, error: error.full_scratch() });
         }
@@ -309,7 +309,7 @@ impl<'b> Session<'b> {
         self.let_go(sources);
         self.rest(sources);
         let stored_bytes = match self.resting.take() {
-            Some(job) => job.end(is_over && !self.is_given_up),
+            Some(job) => job.end(is_over && !self.ends_early),
             None => 0,
         };
         Ended { images: self.images, stored_bytes }

@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -28,7 +28,7 @@ use crate::tar::{Archive, ReadOptions};
 
 /// Messages of the program that are kept.
 const MESSAGES_MAX: usize = 200;
-/// How long its last messages are waited for after it has ended.
+/// How long the next one is waited for after the program has ended.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
 /// Lines of a list in which an entry is looked for.
 const AHEAD_MAX: usize = 1000;
@@ -298,9 +298,8 @@ impl Ending {
     fn end(mut self) -> Result<Vec<String>, ImportError> {
         let status = self.child.wait().map_err(ImportError::Read)?;
         // A process that it started may hold the pipe open for ever, as a master of ssh does.
-        let deadline = Instant::now() + LAST_MESSAGES;
-        let wait = || self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
-        let messages: Vec<Message> = std::iter::from_fn(wait).collect();
+        let wait = || self.messages.recv_timeout(LAST_MESSAGES).ok();
+        let messages: Vec<Message> = std::iter::from_fn(wait).take(MESSAGES_MAX).collect();
         match status.code() {
             // Warnings, and warnings by their numbers.
             Some(0 | 1 | 100..128) => {

@@ -88,11 +88,14 @@ impl Rehearsal {
             Ok(u64::try_from(metadata.mtime() * 1000 + metadata.mtime_nsec() / 1_000_000).unwrap_or(0))
         };
         let made_ms = blocking(call, write).await?;
-        match self.changes.lock().objects.insert(call.name.clone(), Some(Placed { at, size, made_ms })) {
+        let mut changes = self.changes.lock();
+        let object = changes.objects.entry(call.name.clone()).or_default();
+        if object.is_some() {
             // Another one was faster.
-            Some(Some(_)) => Err(taken()),
-            _ => Ok(Reply::Created(Created { all_answered: true })),
+            return Err(taken());
         }
+        *object = Some(Placed { at, size, made_ms });
+        Ok(Reply::Created(Created { all_answered: true }))
     }
 
     async fn read(&self, call: &Call, range: &ReadRange, placed: Placed) -> Result<Reply, StoreError> {

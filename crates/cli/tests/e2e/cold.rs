@@ -163,9 +163,9 @@ fn passes_leave_cold_data_alone() {
     assert_eq!(scene.freezer.classes(), before, "nothing is deleted");
 }
 
-/// Goal: a backup that would compare with cold data stores it anew.
+/// Goal: a backup that would compare with cold data stores it again.
 #[test]
-fn a_backup_that_needs_cold_data_stores_it_anew() {
+fn a_backup_that_needs_cold_data_stores_it_again() {
     let scene = Scene::new(1);
     scene.play.write("source/a", tree::noise(1, 300_000));
     scene.larder(&["backup", "source"]).ok();

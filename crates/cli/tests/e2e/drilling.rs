@@ -205,7 +205,7 @@ fn damage_is_told_though_the_next_snapshot_does_not_fit() {
     }
     let script = "mkdir -p scratch; mount -t tmpfs -o size=1m none scratch; \
                   $1 drill --json --scratch scratch --sample 100% || echo ended with $?";
-    let Some(ran) = crate::restoring::with_mounts(&play, script) else { return };
+    let Some(ran) = crate::support::mounting::with_mounts(&play, script) else { return };
     assert!(ran.text().contains("ended with 13"), "{} {}", ran.text(), ran.stderr);
     let lines = ran.lines();
     let line = lines.iter().find(|line| line.contains("\"summary\"")).expect("a summary");

@@ -1,4 +1,4 @@
-//! `larder mount` as a process of a test.
+//! `larder mount` as a process of a test, and scripts that mount.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -129,4 +129,14 @@ impl Drop for Mounting {
             drop(Command::new("umount").arg("-l").arg(&self.folder).output());
         }
     }
+}
+
+/// Runs a script that may mount, `$1` being the binary. `None`: this user may not.
+pub(crate) fn with_mounts(play: &Play, script: &str) -> Option<Ran> {
+    let may_mount = std::process::Command::new("unshare").args(["-m", "true"]).output();
+    if !may_mount.is_ok_and(|ran| ran.status.success()) {
+        return None;
+    }
+    let args = ["-m", "sh", "-ec", script, "sh", env!("CARGO_BIN_EXE_larder")];
+    Some(super::run(&mut play.command_of(std::path::Path::new("unshare"), args)))
 }
