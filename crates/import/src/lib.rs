@@ -67,6 +67,14 @@ pub enum ImportError {
         /// Its message.
         message: String,
     },
+    /// The repository of another program cannot be read.
+    #[error("{message}")]
+    Foreign {
+        /// How a caller can react to it.
+        kind: ErrorKind,
+        /// Why.
+        message: String,
+    },
     /// The storage of the original failed.
     #[error(transparent)]
     Store(StoreError),
@@ -82,7 +90,7 @@ impl ImportError {
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Read(error) | Self::Scratch(error) if error.kind() == io::ErrorKind::StorageFull => ErrorKind::Full,
             Self::Read(_) | Self::Scratch(_) => ErrorKind::Resource,
-            Self::Program { kind, .. } => *kind,
+            Self::Program { kind, .. } | Self::Foreign { kind, .. } => *kind,
             Self::NoScratch | Self::NoProgram { .. } | Self::NotAnArchive | Self::Compression { .. } => {
                 ErrorKind::Precondition
             }

@@ -232,7 +232,7 @@ impl From<ImportError> for Failure {
                      BORG_RELOCATED_REPO_ACCESS_IS_OK=yes or BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes",
                 )
             }
-            ImportError::Program { name: "restic", kind: ErrorKind::Damaged, .. } => Self::of(kind, &error).advise(
+            ImportError::Foreign { kind: ErrorKind::Damaged, .. } => Self::of(kind, &error).advise(
                 "`restic repair index` makes a new index (`restic rebuild-index` before 0.16), \
                  and `restic check` shows what else is damaged",
             ),

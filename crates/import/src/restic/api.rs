@@ -97,7 +97,7 @@ impl Reader {
         let unopened = Repository::new(&options, &backends).map_err(failed)?;
         if unopened.config_id().map_err(failed)?.is_none() {
             let message = "there is no restic repository at this place".to_owned();
-            return Err(ImportError::Program { name: "restic", kind: ErrorKind::NoRepository, message });
+            return Err(ImportError::Foreign { kind: ErrorKind::NoRepository, message });
         }
         let opened = unopened.open(&Credentials::password(password)).map_err(failed)?;
         let id = foreign(&opened.config().id);
@@ -192,7 +192,7 @@ impl Reader {
 
 fn import_error(error: Unread) -> ImportError {
     match error {
-        Unread::Lost(message) => ImportError::Program { name: "restic", kind: ErrorKind::Damaged, message },
+        Unread::Lost(message) => ImportError::Foreign { kind: ErrorKind::Damaged, message },
         Unread::Store(error) => ImportError::Store(error),
     }
 }
@@ -313,7 +313,7 @@ fn failed(error: &RusticError) -> ImportError {
         ErrorKind::BadKey => "wrong password: it opens no key of the restic repository".to_owned(),
         _ => text(error),
     };
-    ImportError::Program { name: "restic", kind, message }
+    ImportError::Foreign { kind, message }
 }
 
 /// The message of an error, on one line, and its cause.
