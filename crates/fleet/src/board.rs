@@ -18,8 +18,7 @@ pub(crate) async fn unknown(
     batch: JobId,
     known: &Registers,
 ) -> Result<Vec<Decided>, RepositoryError> {
-    let prefix = format!("{}done/", names::fleet_batch(batch));
-    let listed = repository.store().without_cache().list(&prefix).await?;
+    let listed = repository.store().without_cache().list(&names::fleet_registers(batch)).await?;
     let tasks = listed.iter().filter_map(|object| match names::parse_fleet(&object.name) {
         Some((_, FleetObject::Done(task))) => Some(task),
         _ => None,

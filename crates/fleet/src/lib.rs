@@ -16,11 +16,15 @@
 //! A version of a batch uses containers of three kinds only (`OwnersNamed`): its own, those of
 //! versions that its lease names, and those of the jobs that store for the batch, which it adopts.
 //! Everything else that tasks say is a hint, and is compared with tables of containers.
-//! `docs/fleet.md` has the order of steps. Above: `cli`. Below: `lnode`, `reader`, `index`.
+//! `docs/fleet.md` has the order of steps.
+//!
+//! Workers also read for checks ([`SharedCheck`]). Above: `cli`. Below: `rewrite`, `lnode`,
+//! `reader`, `index`.
 
 mod batch;
 mod begin;
 mod board;
+mod check;
 mod clean;
 mod error;
 mod exchange;
@@ -38,12 +42,14 @@ mod situation;
 mod status;
 mod supervise;
 mod tasks;
+mod waiting;
 mod work;
 
 pub mod inventory;
 pub mod plan;
 
 pub use batch::run;
+pub use check::{Answer, SharedCheck, SharedCheckOptions, SharedCheckReport};
 pub use clean::{Cleaned, clean};
 pub use error::{FleetError, FullScratch};
 pub use memory::high_water as memory_peak;
@@ -52,5 +58,6 @@ pub use report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageRepor
 pub use shared::STORE_SERIES;
 pub use status::{BatchStatus, StageId, StageStatus, WorkerStatus, batches, status};
 pub use work::{
-    Patience, WorkEvent, WorkOptions, Worked, abort, coordinate, find, is_meant, read_plan, resume, to_retry, work,
+    Patience, Takes, WorkEvent, WorkOptions, Worked, abort, coordinate, find, is_meant, read_plan, resume, to_retry,
+    work,
 };

@@ -96,6 +96,8 @@ impl<'b> Member<'b> {
                 let decided = self.partition(task);
                 self.take_in(decided.map(|decided| vec![decided])).map(|()| Step::Done)
             }
+            // Of no batch.
+            Stage::Check => Ok(Step::Idle),
             Stage::Place => {
                 let Some(task) = due.iter().find(|task| is_own(task)) else { return Ok(Step::Idle) };
                 let known = Known { plan: &self.batch.plan, registers: &self.registers };

@@ -111,7 +111,7 @@ pub fn status(
                     let last = beats.entry(worker).or_insert((0, 0));
                     *last = (*last).max((number, object.made_ms()));
                 }
-                Some((_, FleetObject::Output(..) | FleetObject::Done(_))) | None => {}
+                Some((_, FleetObject::Output(..) | FleetObject::Range(_) | FleetObject::Done(_))) | None => {}
             }
         }
         if !has_plan {

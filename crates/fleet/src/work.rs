@@ -17,12 +17,13 @@ use larder_format::ids::JobId;
 use larder_format::lease::Done;
 use larder_format::names;
 use larder_job::{Ending, JobContext};
-use larder_lnode::BackupError;
 use larder_store::{RepositoryError, StoreErrorKind};
 
 use crate::begin::{self, Planned};
+use crate::check::{Answer, answer};
 use crate::error::FleetError;
 use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
+use crate::waiting::wait;
 use crate::work::part::Part;
 
 /// How a process takes part in batches of several processes.
@@ -34,6 +35,17 @@ pub struct WorkOptions {
     pub host: String,
     /// How long it waits before it looks again.
     pub poll: Duration,
+    /// What it works on.
+    pub takes: Takes,
+}
+
+/// What a worker works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Takes {
+    /// Batches of images.
+    pub batches: bool,
+    /// Checks: ranges of containers are read and verified.
+    pub checks: bool,
 }
 
 /// The time that workers have.
@@ -58,6 +70,8 @@ pub enum WorkEvent<'a> {
     Begins(JobId, &'a FleetPlan),
     /// A batch is over for it: its images, and why it left early.
     Ends(JobId, &'a Worked),
+    /// It read ranges of a check.
+    Checked(JobId, Answer),
     /// It leaves a batch alone: why.
     LeavesAlone(&'a FleetError),
 }
@@ -123,8 +137,8 @@ pub fn resume(
     outcome::report(context, id, &part.plan, &registers, taken)
 }
 
-/// Works on the batches that are open, and on those to come, until it is stopped. `once`: until one
-/// batch is over.
+/// Works on the batches and checks that are open, and on those to come, until it is stopped.
+/// `once`: until one batch or check is over.
 ///
 /// # Errors
 /// The store does not answer. A batch that fails is told to `watch`.
@@ -142,19 +156,41 @@ pub fn work(
         done.retain(|batch| open.contains(batch));
         for batch in open.into_iter().filter(|batch| !done.contains(batch)).collect::<Vec<_>>() {
             done.insert(batch);
-            let part = read_plan(context, batch).and_then(|plan| match plan {
-                Some(plan) if plan.shared.is_some() => Part::new(context, batch, plan, images, options).map(Some),
-                _ => Ok(None),
-            });
-            let part = match part {
-                Ok(Some(part)) => part,
-                // Of one process, or not planned yet.
-                Ok(None) => continue,
-                Err(error @ FleetError::NotForUs { .. }) => {
-                    watch(WorkEvent::LeavesAlone(&error));
+            let plan = match read_plan(context, batch) {
+                Ok(plan) => plan,
+                Err(error) => {
+                    leave_alone(error, watch)?;
                     continue;
                 }
-                Err(error) => return Err(error),
+            };
+            let Some(plan) = plan else {
+                // A check, which may ask for more.
+                done.remove(&batch);
+                match checks(context, batch, options) {
+                    Ok(Some(answer)) => {
+                        watch(WorkEvent::Checked(batch, answer));
+                        if once {
+                            return Ok(());
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        leave_alone(error, watch)?;
+                        done.insert(batch);
+                    }
+                }
+                continue;
+            };
+            // One process does the others.
+            if plan.shared.is_none() || !options.takes.batches {
+                continue;
+            }
+            let part = match Part::new(context, batch, plan, images, options) {
+                Ok(part) => part,
+                Err(error) => {
+                    leave_alone(error, watch)?;
+                    continue;
+                }
             };
             if part.is_over()? {
                 continue;
@@ -174,20 +210,27 @@ pub fn work(
     }
 }
 
-/// The batches whose lease is open and that have a plan, the oldest first.
+/// Tells of a batch that is not for this program; other errors are returned.
+fn leave_alone(error: FleetError, watch: &mut dyn FnMut(WorkEvent<'_>)) -> Result<(), FleetError> {
+    match error {
+        error @ FleetError::NotForUs { .. } => watch(WorkEvent::LeavesAlone(&error)),
+        error => return Err(error),
+    }
+    Ok(())
+}
+
+/// Reads ranges of a check, if the batch is one; `None`: it is not, or all is read.
+fn checks(context: &JobContext, batch: JobId, options: &WorkOptions) -> Result<Option<Answer>, FleetError> {
+    match options.takes.checks {
+        true => answer(context, batch, options.poll),
+        false => Ok(None),
+    }
+}
+
+/// The batches whose lease is open and that have left anything, the oldest first.
 fn open_batches(context: &JobContext) -> Result<Vec<JobId>, FleetError> {
     let found = context.executor.block_on(context.repository.fleet_batches())?;
     Ok(found.open.into_iter().collect())
-}
-
-/// Waits, unless the process is to stop.
-fn wait(context: &JobContext, time: Duration) -> Result<(), FleetError> {
-    if context.cancel.is_cancelled() {
-        return Err(BackupError::Interrupted.into());
-    }
-    // A timer needs the runtime when it is made.
-    context.executor.block_on(async { tokio::time::sleep(time).await });
-    Ok(())
 }
 
 /// The plan of a batch; `None`: it has none.

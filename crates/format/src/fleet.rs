@@ -1,4 +1,5 @@
-//! What the tasks of a fleet batch leave for one another, below `fleet/<batch>/`.
+//! What the tasks of a fleet batch leave for one another, below `fleet/<batch>/`. A check that
+//! several processes share leaves its ranges there too.
 //!
 //! | object                                             | content                                   |
 //! |----------------------------------------------------|-------------------------------------------|
@@ -7,6 +8,8 @@
 //! | `fleet/<batch>/out/<stage>/<round>/<task>/<attempt>/<n>` | records by rising key: a run (`run.rs`) |
 //! | `fleet/<batch>/claim/<stage>/<round>/<task>/<epoch>` | [`FleetWorker`], sealed, magic `LFCL`   |
 //! | `fleet/<batch>/beat/<worker>/<n>`                  | [`FleetWorker`], sealed, magic `LFWB`     |
+//! | `fleet/<batch>/range/check/<look>/<task>`          | [`CheckRange`], sealed, magic `LFCR`      |
+//! | `fleet/<batch>/done/check/<look>/<task>`           | [`CheckResult`], sealed, magic `LFCD`     |
 //!
 //! An output has the layout of a run of the index, under a key of its own: keyed BLAKE3 over
 //! `fleet`, a zero byte and the object's name, under the secret of the domain. Its first key of
@@ -17,6 +20,7 @@
 //! the domain can make them. So a receiver verifies what it takes from them: fingerprints against
 //! its own scan, and places against the tables of containers.
 
+mod check;
 mod claim;
 mod plan;
 mod records;
@@ -25,6 +29,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+pub use check::{CHECK_RULES, CheckRange, CheckResult, RANGE_CONTAINERS_MAX, RANGE_MAX, READ_PROOF_LEN};
 pub use claim::{CLAIM_MAX, FleetWorker};
 pub use plan::{FLEET_ROUNDS_MAX, FLEET_RULES, FleetPlan, PLAN_MAX, PlannedHost, PlannedImage, SharedWork};
 pub use records::{

@@ -19,12 +19,15 @@ pub enum Stage {
     Resolve,
     /// The version of an image is written and committed. Task: number of the image.
     Finish,
+    /// A range of containers is read and verified, for a check. Batches of images have no such
+    /// tasks. Task: number of the range.
+    Check,
 }
 
 impl Stage {
     /// All of them, in order.
-    pub const ALL: [Self; 7] =
-        [Self::Scan, Self::Send, Self::Join, Self::Store, Self::Place, Self::Resolve, Self::Finish];
+    pub const ALL: [Self; 8] =
+        [Self::Scan, Self::Send, Self::Join, Self::Store, Self::Place, Self::Resolve, Self::Finish, Self::Check];
 
     /// Its word in names of objects and for people.
     pub fn word(self) -> &'static str {
@@ -36,6 +39,7 @@ impl Stage {
             Self::Place => "place",
             Self::Resolve => "resolve",
             Self::Finish => "finish",
+            Self::Check => "check",
         }
     }
 
@@ -56,7 +60,8 @@ impl fmt::Display for Stage {
 pub struct TaskId {
     /// Its stage.
     pub stage: Stage,
-    /// 0; of the stages store, place and resolve also 1 and 2, for chunks whose owner failed.
+    /// 0; of the stages store, place and resolve also 1 and 2, for chunks whose owner failed. Of a
+    /// check: how often everything was looked at before.
     pub round: u8,
     /// See [`Stage`].
     pub number: u32,

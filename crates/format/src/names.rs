@@ -246,7 +246,22 @@ pub fn fleet_plan(batch: JobId) -> String {
 
 /// `fleet/<batch>/done/<stage>/<round>/<task>`: the register of a task.
 pub fn fleet_done(batch: JobId, task: TaskId) -> String {
-    format!("{}done/{task}", fleet_batch(batch))
+    format!("{}{task}", fleet_registers(batch))
+}
+
+/// Prefix of the registers of all tasks.
+pub fn fleet_registers(batch: JobId) -> String {
+    format!("{}done/", fleet_batch(batch))
+}
+
+/// `fleet/<batch>/range/<stage>/<round>/<task>`: the containers that a task of a check reads.
+pub fn fleet_range(batch: JobId, task: TaskId) -> String {
+    format!("{}{task}", fleet_ranges(batch))
+}
+
+/// Prefix of the ranges of a check.
+pub fn fleet_ranges(batch: JobId) -> String {
+    format!("{}range/", fleet_batch(batch))
 }
 
 /// `fleet/<batch>/out/<stage>/<round>/<task>/<attempt>/<n>`: an output of an attempt.
@@ -281,6 +296,8 @@ pub enum FleetObject {
     Plan,
     /// The register of a task.
     Done(TaskId),
+    /// The containers that a task of a check reads.
+    Range(TaskId),
     /// An output of an attempt at a task, with its number.
     Output(TaskId, AttemptId, u32),
     /// A claim of a task, with its epoch.
@@ -289,8 +306,8 @@ pub enum FleetObject {
     Beat(AttemptId, u32),
 }
 
-/// Reads a name made by [`fleet_plan`], [`fleet_done`], [`fleet_output`], [`fleet_claim`] or
-/// [`fleet_beat`].
+/// Reads a name made by [`fleet_plan`], [`fleet_done`], [`fleet_range`], [`fleet_output`],
+/// [`fleet_claim`] or [`fleet_beat`].
 pub fn parse_fleet(name: &str) -> Option<(JobId, FleetObject)> {
     let (batch, rest) = name.strip_prefix(FLEET)?.split_once('/')?;
     let mut parts = rest.split('/');
@@ -305,6 +322,7 @@ pub fn parse_fleet(name: &str) -> Option<(JobId, FleetObject)> {
     let object = match kind {
         "plan" => FleetObject::Plan,
         "done" => FleetObject::Done(task()?),
+        "range" => FleetObject::Range(task()?),
         "out" => FleetObject::Output(task()?, parts.next()?.parse().ok()?, parse_number(parts.next()?)?),
         "claim" => FleetObject::Claim(task()?, parse_number(parts.next()?)?),
         "beat" => FleetObject::Beat(parts.next()?.parse().ok()?, parse_number(parts.next()?)?),
@@ -395,6 +413,7 @@ mod tests {
         let fleet = [
             (fleet_plan(job), FleetObject::Plan),
             (fleet_done(job, task), FleetObject::Done(task)),
+            (fleet_range(job, task), FleetObject::Range(task)),
             (fleet_output(job, task, attempt, 3), FleetObject::Output(task, attempt, 3)),
             (fleet_claim(job, task, 4), FleetObject::Claim(task, 4)),
             (fleet_beat(job, attempt, 5), FleetObject::Beat(attempt, 5)),

@@ -153,7 +153,7 @@ pub async fn look_at(repository: &Repository, version: &Version) -> Result<Optio
 #[derive(Debug)]
 pub struct ReadLease {
     /// `None`: the store accepted no lease.
-    keeper: Option<LeaseKeeper>,
+    keeper: Option<(JobId, LeaseKeeper)>,
 }
 
 impl ReadLease {
@@ -178,23 +178,28 @@ impl ReadLease {
         self.keeper.is_some()
     }
 
+    /// The id of the lease, if there is one.
+    pub fn job(&self) -> Option<JobId> {
+        self.keeper.as_ref().map(|(job, _)| *job)
+    }
+
     /// Whether the lease does not count any more.
     pub fn is_lost(&self) -> bool {
-        self.keeper.as_ref().is_some_and(LeaseKeeper::is_lost)
+        self.keeper.as_ref().is_some_and(|(_, keeper)| keeper.is_lost())
     }
 
     /// The job is over.
     pub fn close(self) {
-        if let Some(keeper) = self.keeper {
+        if let Some((_, keeper)) = self.keeper {
             keeper.end(Ending::Closed(Done::nothing()));
         }
     }
 }
 
-fn open(context: &JobContext, series: &str, pins: Vec<Pin>) -> Result<LeaseKeeper, RepositoryError> {
+fn open(context: &JobContext, series: &str, pins: Vec<Pin>) -> Result<(JobId, LeaseKeeper), RepositoryError> {
     let lease = Lease { pins, ..context.lease(JobKind::Read, series) };
     let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
-    LeaseKeeper::open(context, job, lease)
+    Ok((job, LeaseKeeper::open(context, job, lease)?))
 }
 
 /// One version being read: announced, then found present, and looked at again when an object is

@@ -19,8 +19,9 @@ mod structure;
 mod tables;
 
 pub(crate) use affected::bad_ranges;
-pub use run::check;
+pub use content::{Alone, ContentReport, ReadContents, ReadProof, read as read_contents};
 pub(crate) use run::{Examined, examine};
+pub use run::{check, check_with};
 pub(crate) use structure::BadContainer;
 
 use larder_format::ErrorKind;

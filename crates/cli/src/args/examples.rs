@@ -179,6 +179,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder check", "Check the structure of the repository"),
             ("larder check --read-data-subset 5%", "Also read and verify a random part of the content"),
+            ("larder check --read-data --workers 4", "Read all content, together with `larder fleet work` elsewhere"),
         ],
     ),
     (
@@ -266,6 +267,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("larder fleet plan images.toml --what-if hosts=16", "Show the same for sixteen hosts"),
             ("larder fleet run images.toml --queue store", "Let workers on other hosts take part"),
             ("larder fleet work images.toml", "Read the images of this host for such batches"),
+            ("larder fleet work", "Read for `larder check --workers` on another host"),
             ("larder fleet status --watch", "Watch the stages of batches"),
             ("larder fleet retry 018f3a", "Back up the images of a batch that were not saved"),
             ("larder fleet abort 018f3a", "End a batch"),

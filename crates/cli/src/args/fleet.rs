@@ -50,11 +50,14 @@ pub(crate) enum FleetCommand {
     ///
     /// Of prices: write-price, read-price (of 1000 requests); month-price (of a GB).
     Plan(FleetPlanArgs),
-    /// Work on batches that other hosts plan with `fleet run --queue store`
+    /// Work on batches and checks that other hosts share
     ///
-    /// Reads the images that the inventory names for this host, and those that are shared. Give
-    /// every host the same file. A batch names images by name and series only; the worker reads
-    /// what its own inventory says. It works until it is stopped.
+    /// Of batches (`fleet run --queue store`), it reads the images that the inventory names for
+    /// this host, and those that are shared. Give every host the same file. A batch names images
+    /// by name and series only; the worker reads what its own inventory says.
+    ///
+    /// Of checks (`check --read-data --workers`), it reads ranges of containers. That takes a key
+    /// for restores, and no inventory. It works until it is stopped.
     Work(Box<FleetWorkArgs>),
     /// Show the stages of a batch, or the batches that left anything
     Status(FleetStatusArgs),
@@ -171,9 +174,9 @@ pub(crate) struct FleetPatienceArgs {
 /// How a worker works.
 #[derive(Debug, Args)]
 pub(crate) struct FleetWorkArgs {
-    /// The inventory
+    /// The inventory; without it, the worker reads for checks only
     #[arg(value_name = "INVENTORY")]
-    pub(crate) inventory: PathBuf,
+    pub(crate) inventory: Option<PathBuf>,
 
     /// Name of this host in the inventory [default: the name of this machine]
     #[arg(long, value_name = "NAME")]
@@ -183,7 +186,7 @@ pub(crate) struct FleetWorkArgs {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) image_scratch: Option<PathBuf>,
 
-    /// End when one batch is over
+    /// End when one batch or check is over
     #[arg(long)]
     pub(crate) once: bool,
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use larder_format::ids::{ContainerId, ContainerKind};
@@ -316,6 +317,18 @@ pub(crate) struct CheckArgs {
     /// Read and verify a part of the content: a random 5% or 500MiB, or part 2 of 7 as 2/7
     #[arg(long, value_name = "PART", value_parser = parse_subset)]
     pub(crate) read_data_subset: Option<ReadData>,
+
+    /// Share the reading of content with workers: this many processes, this one among them. The
+    /// others are `larder fleet work` on any host
+    ///
+    /// The check does not wait for workers, and reads itself all that nobody takes. Samples verify
+    /// the results of workers, and damage is always read again.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) workers: Option<u32>,
+
+    /// With --workers: take over from a worker that gives no sign of life for this long
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
+    pub(crate) claim_timeout: Duration,
 
     /// Read no content; show the requests, bytes and money that the check would take. The structure
     /// is checked, because it says which content there is

@@ -1,17 +1,21 @@
 //! `larder check`: prints the findings of `larder_rewrite::check`, with advice.
 
+use std::num::NonZeroU32;
+
+use larder_fleet::{SharedCheck, SharedCheckOptions, SharedCheckReport};
 use larder_format::names;
 use larder_format::roles::Roles;
 use larder_gnode::pass::PassError;
 use larder_gnode::proof::{IndexState, Proof, prove_after};
 use larder_gnode::roll_back::{accept, rolled_back};
 use larder_job::{JobContext, RolledBack};
-use larder_rewrite::check::{AffectedVersion, CheckError, Damage, PlannedContent, ReadData};
+use larder_rewrite::check::{AffectedVersion, CheckError, Damage, PlannedContent, ReadData, check_with};
 use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_store::StoreStats;
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
 
+use super::fleet::POLL;
 use crate::app::{App, config_words};
 use crate::args::CheckArgs;
 use crate::exit::Exit;
@@ -43,12 +47,28 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     }
     let chosen = if is_everything { Vec::new() } else { found.iter().map(Version::id).collect() };
     let options = CheckOptions { read_data, versions: chosen, estimate: args.estimate };
+    let shared = args.workers.filter(|_| !args.estimate).and_then(NonZeroU32::new);
+    if args.workers.is_some() && read_data == ReadData::None {
+        return Err(Failure::usage("--workers shares the reading of content: add --read-data")
+            .advise("or --read-data-subset for a part of it"));
+    }
     let mut meter = Meter::start(MeterKind::Check, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
     let machine = machine::remembering(&app.global, &app.out, &opened.repository);
     let machine = if args.estimate { machine.only_looking() } else { machine };
     let context = JobContext { machine, ..context };
-    let mut report = check(&context, &options)?;
+    let mut workers = None;
+    let mut report = match shared {
+        None => check(&context, &options)?,
+        Some(workers_max) => {
+            let of = SharedCheckOptions { workers: workers_max, claim: args.claim_timeout, poll: POLL };
+            let mut shared = SharedCheck::new(of);
+            let report = check_with(&context, &options, &mut shared);
+            shared.tidy(&context);
+            workers = Some(shared.report().clone());
+            report?
+        }
+    };
     let opens_index = opened.repository.keys().secrets().index.is_some();
     let index = match is_everything && !args.no_index && opens_index {
         true => prove_index(app, &context, &mut report)?,
@@ -78,6 +98,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
         meter: &meter,
         requests,
         rolled_back: &rolled_back,
+        workers: workers.unwrap_or_default(),
     };
     if app.out.is_json() {
         ended.print_json(&app.out)?
@@ -178,6 +199,7 @@ struct Ended<'a> {
     meter: &'a Meter,
     requests: StoreStats,
     rolled_back: &'a [RolledBack],
+    workers: SharedCheckReport,
 }
 
 impl Ended<'_> {
@@ -206,6 +228,8 @@ impl Ended<'_> {
         put("containers", json!(report.containers));
         put("containers_read", json!(report.containers_read));
         put("bytes_read", json!(report.bytes_read));
+        put("workers", json!(self.workers.readers.len()));
+        put("containers_read_by_workers", json!(self.workers.containers_of_others));
         put("unused_containers", json!(report.unused_containers));
         put("unused_bytes", json!(report.unused_bytes));
         put("cold_containers", json!(report.cold_containers));
@@ -235,6 +259,11 @@ impl Ended<'_> {
         if self.read_data != ReadData::None {
             let (read, bytes) = (sizes::count(report.containers_read, "container"), sizes::show(report.bytes_read));
             out.info(format!("read and verified {read}, {bytes}"))?;
+            if self.workers.ranges_of_others > 0 {
+                let (workers, containers) = (self.workers.readers.len() as u64, self.workers.containers_of_others);
+                let containers = sizes::count(containers, "container");
+                out.info(format!("{} read {containers} of them", sizes::count(workers, "worker")))?;
+            }
         }
         if report.cold_containers > 0 {
             let containers = sizes::count(report.cold_containers, "container");

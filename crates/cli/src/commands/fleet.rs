@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use larder_fleet::inventory::{self, Listed};
-use larder_fleet::{BatchReport, FleetImage, FleetOptions, WorkOptions, clean, coordinate, run as run_batch};
+use larder_fleet::{BatchReport, FleetImage, FleetOptions, Takes, WorkOptions, clean, coordinate, run as run_batch};
 use larder_format::ErrorKind;
 use larder_format::layout::Layout;
 use larder_format::roles::Roles;
@@ -77,7 +77,7 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     let report = match args.queue {
         FleetQueue::Memory => run_batch(&context, &fleet, &mut sources, &options),
         FleetQueue::Store => {
-            let options = WorkOptions { fleet: options, host: environment::host(), poll: POLL };
+            let options = WorkOptions { fleet: options, host: environment::host(), poll: POLL, takes: BATCHES };
             coordinate(&context, &fleet, &mut sources, &options, (&args.patience).into())
         }
     };
@@ -108,8 +108,10 @@ fn after(
 
 /// Images on shared storage that one process reads.
 const OF_GROUP: usize = 4;
+/// A process that plans a batch works on this one.
+const BATCHES: Takes = Takes { batches: true, checks: false };
 /// How long processes wait before they look for work again.
-const POLL: Duration = Duration::from_secs(2);
+pub(super) const POLL: Duration = Duration::from_secs(2);
 
 /// `rounds` has the round of each image; empty: one for all.
 fn fleet_images(listed: &[Listed], here: &str, rounds: &[u32]) -> Vec<FleetImage> {

@@ -2,6 +2,7 @@
 
 mod arranging;
 mod backing_up;
+mod check_workers;
 mod closed_domain;
 mod cold;
 mod collecting;

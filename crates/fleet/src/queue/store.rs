@@ -90,7 +90,7 @@ impl StoreQueue {
         batch: JobId,
         me: AttemptId,
         claim_after: Duration,
-    ) -> Result<Self, FleetError> {
+    ) -> Result<Self, RepositoryError> {
         let number = Arc::new(AtomicU32::new(0));
         context.executor.block_on(beat(context, batch, me, &number))?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -116,12 +116,12 @@ impl StoreQueue {
     }
 
     /// Looks at claims, and then at signs of life.
-    pub(crate) fn times(&mut self) -> Result<Times, FleetError> {
+    pub(crate) fn times(&mut self) -> Result<Times, RepositoryError> {
         let store = self.context.repository.store().without_cache();
         let batch = names::fleet_batch(self.batch);
         let (claims, beats) = self.context.executor.block_on(async {
             let claims = store.list(&format!("{batch}claim/")).await?;
-            Ok::<_, FleetError>((claims, store.list(&names::fleet_beats(self.batch)).await?))
+            Ok::<_, RepositoryError>((claims, store.list(&names::fleet_beats(self.batch)).await?))
         })?;
         let mut times = Times::default();
         for object in claims {
@@ -162,7 +162,7 @@ impl StoreQueue {
 
     /// The worker of the last claim of a task; `None`: nobody claims it, or the claim cannot be
     /// read.
-    pub(crate) fn claimed_by(&mut self, times: &Times, task: TaskId) -> Result<Option<FleetWorker>, FleetError> {
+    pub(crate) fn claimed_by(&mut self, times: &Times, task: TaskId) -> Result<Option<FleetWorker>, RepositoryError> {
         let Some((epoch, _)) = times.claims.get(&task).copied() else { return Ok(None) };
         if let Some(known) = self.workers.get(&(task, epoch)) {
             return Ok(known.clone());
@@ -182,7 +182,7 @@ impl StoreQueue {
 
     /// Whether a task is free: nobody claims it, or its worker is silent for too long. Returns the
     /// epoch to claim.
-    fn free(&mut self, times: &Times, task: TaskId) -> Result<Option<u32>, FleetError> {
+    fn free(&mut self, times: &Times, task: TaskId) -> Result<Option<u32>, RepositoryError> {
         let Some((epoch, _)) = times.claims.get(&task).copied() else { return Ok(Some(0)) };
         let worker = self.claimed_by(times, task)?;
         // The own claim is of an attempt that ended.
@@ -191,7 +191,21 @@ impl StoreQueue {
         Ok(is_free.then(|| epoch.saturating_add(1)))
     }
 
-    fn claim(&self, task: TaskId, epoch: u32) -> Result<bool, FleetError> {
+    /// Takes one of these tasks, as of these times; `None`: others do all of them.
+    pub(crate) fn take_at(&mut self, times: &Times, due: &[TaskId]) -> Result<Option<Delivery>, RepositoryError> {
+        for task in due {
+            // The epoch of a host is the round of its scans.
+            let epoch = self.free(times, *task)?.and_then(|epoch| u8::try_from(epoch).ok());
+            if let Some(epoch) = epoch
+                && self.claim(*task, u32::from(epoch))?
+            {
+                return Ok(Some(Delivery { task: *task, epoch }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn claim(&self, task: TaskId, epoch: u32) -> Result<bool, RepositoryError> {
         let repository = &self.context.repository;
         let (worker, salt) = (worker(&self.context, self.me), random(repository.entropy())?);
         let bytes = worker.encode_claim(repository.keys(), self.batch, task, epoch, salt);
@@ -211,16 +225,7 @@ impl Queue for StoreQueue {
             return Ok(None);
         }
         let times = self.times()?;
-        for task in due {
-            // The epoch of a host is the round of its scans.
-            let epoch = self.free(&times, *task)?.and_then(|epoch| u8::try_from(epoch).ok());
-            if let Some(epoch) = epoch
-                && self.claim(*task, u32::from(epoch))?
-            {
-                return Ok(Some(Delivery { task: *task, epoch }));
-            }
-        }
-        Ok(None)
+        Ok(self.take_at(&times, due)?)
     }
 }
 

@@ -10,7 +10,7 @@ use larder_index::IndexSnapshot;
 use larder_job::JobContext;
 use larder_store::repository::random;
 
-use super::{WorkOptions, wait};
+use super::WorkOptions;
 use crate::batch::sharable;
 use crate::begin::hosts_at_once;
 use crate::board;
@@ -22,6 +22,7 @@ use crate::session::ImageState;
 use crate::shared::{Batch, KnownIndex};
 use crate::situation::{Known, Registers, Situation};
 use crate::supervise;
+use crate::waiting::wait;
 
 /// See the module header.
 pub(super) struct Part<'a> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::golden::{all_damage_is_noticed, golden, keys};
-use crate::ids::{AttemptId, DomainId, JobId, RunId};
+use crate::ids::{AttemptId, ContainerId, ContainerKind, DomainId, JobId, RunId};
 use crate::index_manifest::Table;
 use crate::index_tables::{ChunkKey, ChunkPlace};
 use crate::keys::{Keys, MasterKey};
@@ -105,6 +105,26 @@ fn record() -> TaskRecord {
     }
 }
 
+const READ: TaskId = TaskId { stage: Stage::Check, round: 1, number: 12 };
+
+fn range() -> CheckRange {
+    let container = |kind, seq| ContainerId { kind, job: JobId([8; 16]), seq };
+    let containers = vec![
+        container(ContainerKind::Data, 3),
+        container(ContainerKind::Data, 4),
+        container(ContainerKind::Data, 6),
+        container(ContainerKind::Meta, 7),
+    ];
+    let (asks, program) = (AttemptId([5; 8]), "larder 1".to_owned());
+    let (key, bytes, largest) = ([6; 32], 30 << 20, 8 << 20);
+    CheckRange { rules: CHECK_RULES, claim_seconds: 60, asks, program, key, bytes, largest, containers }
+}
+
+fn result() -> CheckResult {
+    let proofs = [[1; READ_PROOF_LEN], [2; READ_PROOF_LEN], [3; READ_PROOF_LEN]].concat();
+    CheckResult { reader: AttemptId([4; 8]), host: "a".to_owned(), took_ms: 250, not_whole: vec![2], proofs }
+}
+
 fn items() -> Vec<ScanItem> {
     let asked = |n: u8| (4096 + u32::from(n), Fingerprint([n; 32]));
     vec![
@@ -139,6 +159,10 @@ fn version_2_bytes_never_change() {
     let beat = golden("fleet_beat_v2", &sealed);
     assert_eq!(FleetWorker::decode_beat(&keys(), BATCH, AttemptId([5; 8]), 3, &beat), Ok(worker()));
     assert!(FleetWorker::decode_beat(&keys(), BATCH, AttemptId([6; 8]), 3, &beat).is_err());
+    let sealed = range().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
+    assert_eq!(CheckRange::decode(&keys(), BATCH, READ, &golden("fleet_range_v2", &sealed)), Ok(range()));
+    let sealed = result().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
+    assert_eq!(CheckResult::decode(&keys(), BATCH, READ, &golden("fleet_result_v2", &sealed)), Ok(result()));
     let all: Vec<u8> = items().iter().flat_map(|item| item.encode().expect("fits")).collect();
     golden("fleet_scan_v2", &all);
     golden("fleet_output_v2", &output());
@@ -205,6 +229,10 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     let bytes = worker().encode_beat(&keys(), BATCH, 0, [9; 32]).expect("fits");
     let of_worker = |bytes: &[u8]| FleetWorker::decode_beat(&keys(), BATCH, worker().worker, 0, bytes).is_ok();
     all_damage_is_noticed(&bytes, of_worker);
+    let bytes = range().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| CheckRange::decode(&keys(), BATCH, READ, bytes).is_ok());
+    let bytes = result().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| CheckResult::decode(&keys(), BATCH, READ, bytes).is_ok());
 }
 
 #[test]
@@ -215,6 +243,21 @@ fn a_register_is_bound_to_its_task() {
     assert!(!opens(JobId([6; 16]), TASK));
     assert!(!opens(BATCH, TaskId { round: 0, ..TASK }));
     assert!(!opens(BATCH, TaskId { stage: Stage::Store, ..TASK }));
+}
+
+#[test]
+fn a_result_is_bound_to_its_check_and_its_range() {
+    let bytes = result().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
+    let opens = |batch, task| CheckResult::decode(&keys(), batch, task, &bytes).is_ok();
+    assert!(opens(BATCH, READ));
+    assert!(!opens(JobId([6; 16]), READ), "another check");
+    assert!(!opens(BATCH, TaskId { round: 2, ..READ }), "another look");
+    assert!(!opens(BATCH, TaskId { number: 13, ..READ }), "another range");
+    let [one, two, three] = [1, 2, 3].map(|byte| Some([byte; READ_PROOF_LEN]));
+    assert_eq!(result().by_position(4), Some(vec![one, two, None, three]));
+    for other in [0, 2, 3, 5] {
+        assert_eq!(result().by_position(other), None, "{other}");
+    }
 }
 
 #[test]
@@ -232,6 +275,17 @@ fn what_contradicts_itself_is_refused() {
     let twice = TaskRecord { live: Some(vec![1, 1]), ..record() };
     for record in [falling, aborted, twice] {
         assert!(record.encode(&keys(), BATCH, TASK, [9; 32]).is_err());
+    }
+    let (mut falling, mut twice) = (range(), range());
+    falling.containers.swap(0, 1);
+    twice.containers[1] = twice.containers[0];
+    let no_container = CheckRange { containers: Vec::new(), ..range() };
+    for range in [falling, twice, no_container, CheckRange { claim_seconds: 0, ..range() }] {
+        assert!(range.encode(&keys(), BATCH, READ, [9; 32]).is_err());
+    }
+    let (falling, cut) = (vec![3, 1], vec![1; READ_PROOF_LEN + 1]);
+    for result in [CheckResult { not_whole: falling, ..result() }, CheckResult { proofs: cut, ..result() }] {
+        assert!(result.encode(&keys(), BATCH, READ, [9; 32]).is_err());
     }
     assert!(ScanItem::Keep { first: 0, count: 0, bytes: 0 }.encode().is_err());
     assert!(ScanItem::decode(&[2, 0, 0, 0, 0]).is_err());

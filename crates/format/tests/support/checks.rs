@@ -7,7 +7,9 @@ use larder_format::config::UnverifiedConfig;
 use larder_format::container::ContainerIndex;
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
-use larder_format::fleet::{Answer, FleetPlan, FleetWorker, Requests, Resolution, ScanItem, TaskRecord};
+use larder_format::fleet::{
+    Answer, CheckRange, CheckResult, FleetPlan, FleetWorker, READ_PROOF_LEN, Requests, Resolution, ScanItem, TaskRecord,
+};
 use larder_format::ids::{DomainId, SettingsOf};
 use larder_format::index_manifest::{IndexHead, IndexManifest};
 use larder_format::index_mark::IndexMark;
@@ -192,7 +194,8 @@ pub fn settings_fields(plain: &[u8]) {
     }
 }
 
-/// The plan of a fleet batch, the register of a task, a claim and a sign of life as they lie in the store.
+/// The plan of a fleet batch, the register of a task, a claim, a sign of life, and a range of a check with its result, as they
+/// lie in the store.
 pub fn fleet(object: &[u8]) {
     if let Ok(plan) = FleetPlan::decode(&keys(), JOB, object) {
         let again = plan.encode(&keys(), JOB, RANDOM).expect("it was read");
@@ -210,6 +213,22 @@ pub fn fleet(object: &[u8]) {
         let again = worker.encode_beat(&keys(), JOB, 1, RANDOM).expect("it was read");
         assert_eq!(FleetWorker::decode_beat(&keys(), JOB, FLEET_WORKER, 1, &again), Ok(worker));
     }
+    fleet_check(object);
+}
+
+/// A range of a check and its result as they lie in the store.
+fn fleet_check(object: &[u8]) {
+    if let Ok(range) = CheckRange::decode(&keys(), JOB, FLEET_TASK, object) {
+        let again = range.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
+        assert_eq!(CheckRange::decode(&keys(), JOB, FLEET_TASK, &again), Ok(range));
+    }
+    if let Ok(result) = CheckResult::decode(&keys(), JOB, FLEET_TASK, object) {
+        let again = result.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
+        assert_eq!(CheckResult::decode(&keys(), JOB, FLEET_TASK, &again).as_ref(), Ok(&result));
+        for count in [0, 1, result.not_whole.len() + result.proofs.len() / READ_PROOF_LEN] {
+            assert!(result.by_position(count).is_none_or(|all| all.len() == count));
+        }
+    }
 }
 
 /// The same before they are sealed.
@@ -217,6 +236,8 @@ pub fn fleet_fields(plain: &[u8]) {
     fleet(&Forger::new().object(&names::fleet_plan(JOB), b"LFPL", &[plain]));
     fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFTR", &[plain]));
     fleet(&Forger::new().object(&names::fleet_claim(JOB, FLEET_TASK, 1), b"LFCL", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_range(JOB, FLEET_TASK), b"LFCR", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFCD", &[plain]));
     fleet(&Forger::new().object(&names::fleet_beat(JOB, FLEET_WORKER, 1), b"LFWB", &[plain]));
 }
 
@@ -471,6 +492,7 @@ pub fn object_name(name: &str) {
     match names::parse_fleet(name) {
         Some((batch, names::FleetObject::Plan)) => assert_eq!(names::fleet_plan(batch), name),
         Some((batch, names::FleetObject::Done(task))) => assert_eq!(names::fleet_done(batch, task), name),
+        Some((batch, names::FleetObject::Range(task))) => assert_eq!(names::fleet_range(batch, task), name),
         Some((batch, names::FleetObject::Output(task, attempt, number))) => {
             assert_eq!(names::fleet_output(batch, task, attempt, number), name);
         }

@@ -21,8 +21,8 @@ use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, FrameEntry};
 use larder_format::content::ContentRoots;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
 use larder_format::fleet::{
-    ChunkRun, FleetPlan, FleetWorker, OutputKind, OutputRef, PlannedHost, PlannedImage, ScanItem, ScannedSegment,
-    SharedWork, Stage, TaskId, TaskRecord,
+    CheckRange, CheckResult, ChunkRun, FleetPlan, FleetWorker, OutputKind, OutputRef, PlannedHost, PlannedImage,
+    ScanItem, ScannedSegment, SharedWork, Stage, TaskId, TaskRecord,
 };
 use larder_format::ids::{
     AttemptId, ContainerId, ContainerKind, ContentDigest, DomainId, JobId, KeyId, PageRunId, RepositoryId, RunId,
@@ -312,8 +312,44 @@ pub fn closed_domain() -> ClosedDomain {
     }
 }
 
-/// The plan of a fleet batch, the register of a task, a claim and a sign of life: names, and sealed.
-pub fn fleet() -> [(String, Vec<u8>); 4] {
+/// A range of a check, and its result: names, and sealed.
+fn fleet_check() -> [(String, Vec<u8>); 2] {
+    let container = |kind, seq| ContainerId { kind, job: JOB, seq };
+    let range = CheckRange {
+        rules: 1,
+        claim_seconds: 60,
+        asks: FLEET_WORKER,
+        program: "larder".to_owned(),
+        key: [7; 32],
+        bytes: 30,
+        largest: 10,
+        containers: vec![
+            container(ContainerKind::Data, 1),
+            container(ContainerKind::Data, 2),
+            container(ContainerKind::Meta, 9),
+        ],
+    };
+    let result = CheckResult {
+        reader: FLEET_WORKER,
+        host: "host".to_owned(),
+        took_ms: 3,
+        not_whole: vec![1],
+        proofs: vec![5; 32],
+    };
+    [
+        (
+            larder_format::names::fleet_range(JOB, FLEET_TASK),
+            range.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("fits"),
+        ),
+        (
+            larder_format::names::fleet_done(JOB, FLEET_TASK),
+            result.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("fits"),
+        ),
+    ]
+}
+
+/// The plan of a fleet batch, the register of a task, a claim and a sign of life, and those of a check: names, and sealed.
+pub fn fleet() -> Vec<(String, Vec<u8>)> {
     let image =
         PlannedImage { name: "a".to_owned(), series: "vm/a".to_owned(), host: 0, job: JOB, source: "a.raw".to_owned() };
     let plan = FleetPlan {
@@ -365,7 +401,7 @@ pub fn fleet() -> [(String, Vec<u8>); 4] {
         store: Some(JOB),
         domain: DomainId::DEFAULT,
     };
-    [
+    let of_batch = [
         (
             larder_format::names::fleet_claim(JOB, FLEET_TASK, 1),
             worker.encode_claim(&keys(), JOB, FLEET_TASK, 1, RANDOM).expect("fits"),
@@ -379,7 +415,8 @@ pub fn fleet() -> [(String, Vec<u8>); 4] {
             larder_format::names::fleet_done(JOB, FLEET_TASK),
             record.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("fits"),
         ),
-    ]
+    ];
+    of_batch.into_iter().chain(fleet_check()).collect()
 }
 
 /// A worker of a fleet batch.

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use larder_fleet::{
-    BatchReport, FleetError, FleetImage, FleetOptions, OpenedImage, Patience, Sources, WorkOptions, coordinate, work,
+    BatchReport, FleetError, FleetImage, FleetOptions, OpenedImage, Patience, Sources, Takes, WorkOptions, coordinate,
+    work,
 };
 use larder_format::compress::Compression;
 use larder_format::ids::{JobId, JobId as Job};
@@ -134,7 +135,8 @@ fn options(host: &str, scratch: &std::path::Path) -> WorkOptions {
         force: false,
         partitions: std::num::NonZeroU32::new(2),
     };
-    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_secs(2) }
+    let takes = Takes { batches: true, checks: false };
+    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_secs(2), takes }
 }
 
 /// What batches said, and what happened.

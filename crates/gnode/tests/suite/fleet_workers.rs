@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_fleet::{
-    BatchReport, FleetError, Patience, WorkEvent, WorkOptions, abort, coordinate, find, read_plan, resume, status,
-    to_retry, work,
+    BatchReport, FleetError, Patience, Takes, WorkEvent, WorkOptions, abort, coordinate, find, read_plan, resume,
+    status, to_retry, work,
 };
 use larder_format::fleet::{FLEET_RULES, FleetPlan, Stage};
 use larder_format::ids::JobId;
@@ -24,7 +24,8 @@ use crate::support::*;
 
 pub(crate) fn as_host(scene: &Scene, host: &str) -> WorkOptions {
     let fleet = options(scene, 3, 4 << 20);
-    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_millis(2) }
+    let takes = Takes { batches: true, checks: true };
+    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_millis(2), takes }
 }
 
 /// A worker of a host, until one batch is over.
@@ -38,7 +39,7 @@ pub(crate) fn worker(
     let mut watch = |event: WorkEvent<'_>| match event {
         WorkEvent::Ends(_, worked) => seen.lock().extend(worked.saved.clone()),
         WorkEvent::LeavesAlone(error) => panic!("{error}"),
-        WorkEvent::Begins(..) => {}
+        WorkEvent::Begins(..) | WorkEvent::Checked(..) => {}
     };
     let fleet = fleet_images(images);
     work(context, &fleet, &mut Disks(images), &as_host(scene, host), true, &mut watch)?;
@@ -63,6 +64,7 @@ fn batch(scene: &Scene, images: &[Given], hosts: &[&str], patience: Patience) ->
                                     WorkEvent::Begins(..) => begun.store(true, Ordering::SeqCst),
                                     WorkEvent::Ends(_, worked) => saved.extend(worked.saved.clone()),
                                     WorkEvent::LeavesAlone(error) => panic!("{error}"),
+                                    WorkEvent::Checked(..) => {}
                                 }
                             });
                         assert!(ended.is_ok() || !begun.load(Ordering::SeqCst), "{ended:?}");

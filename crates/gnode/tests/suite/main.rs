@@ -9,6 +9,7 @@ mod arranging_at_once;
 mod arranging_damage;
 mod at_once;
 mod categories;
+mod check_workers;
 mod collecting;
 mod compaction;
 mod converting;

@@ -1,12 +1,17 @@
 //! The second part of a check: containers read whole, opened, and every chunk named again.
+//!
+//! [`ReadContents`] is who does it: this process ([`Alone`]), or several. A reader can prove
+//! that it read a container ([`ReadProof`]).
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::Builder;
 
 use larder_chunking::Fingerprinter;
 use larder_format::compress::Decompressor;
 use larder_format::container::CONTAINER_TARGET;
-use larder_format::ids::ContainerId;
+use larder_format::fleet::READ_PROOF_LEN;
+use larder_format::ids::{ContainerId, JobId};
 use larder_job::JobContext;
 use larder_reader::is_missing;
 use larder_store::RepositoryError;
@@ -19,14 +24,82 @@ use super::{CheckError, PlannedContent, ReadData};
 /// Divisor of a check's memory that gives the part for containers being read.
 const CONTAINERS_ONE_IN: usize = 4;
 
-/// Counters of reading.
+/// Who reads the contents of a check.
+pub trait ReadContents {
+    /// Reads and verifies these containers, which are in order and have these bytes. `lease`
+    /// protects them. `None`: the store accepted no lease.
+    ///
+    /// # Errors
+    /// Those of the store. Damage is in the report.
+    fn read(
+        &mut self,
+        context: &JobContext,
+        lease: Option<JobId>,
+        chosen: &[(ContainerId, u64)],
+    ) -> Result<ContentReport, CheckError>;
+}
+
+/// This process reads everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Alone;
+
+impl ReadContents for Alone {
+    fn read(
+        &mut self,
+        context: &JobContext,
+        _lease: Option<JobId>,
+        chosen: &[(ContainerId, u64)],
+    ) -> Result<ContentReport, CheckError> {
+        context.progress.expect(0, chosen.iter().map(|(_, size)| size).sum());
+        context.progress.expectation_is_complete();
+        read(context, chosen, None)
+    }
+}
+
+/// Proves that somebody read a container and could open it: a hash of its contents under a key that
+/// was drawn for this.
+pub type ReadProof = [u8; READ_PROOF_LEN];
+
+/// What reading containers found.
 #[derive(Debug, Default)]
-pub(super) struct ContentReport {
+pub struct ContentReport {
     pub(super) containers: u64,
     pub(super) bytes: u64,
     pub(super) bad: Vec<(ContainerId, BadContainer)>,
     /// Containers in cold storage, which were not read.
     pub(super) cold: Vec<ContainerId>,
+    proofs: HashMap<ContainerId, ReadProof>,
+}
+
+impl ContentReport {
+    /// These many containers, with these bytes, were read by others and are whole.
+    pub fn read_by_others(containers: u64, bytes: u64) -> Self {
+        Self { containers, bytes, ..Self::default() }
+    }
+
+    /// Adds what was found in other containers.
+    pub fn add(&mut self, other: Self) {
+        self.containers += other.containers;
+        self.bytes += other.bytes;
+        self.bad.extend(other.bad);
+        self.cold.extend(other.cold);
+        self.proofs.extend(other.proofs);
+    }
+
+    /// Whether none of the containers is damaged, missing or cold.
+    pub fn is_whole(&self) -> bool {
+        self.bad.is_empty() && self.cold.is_empty()
+    }
+
+    /// Whether each container that is not whole is missing or cold: it may have been whole before.
+    pub fn is_gone(&self) -> bool {
+        self.bad.iter().all(|(_, bad)| bad.has_vanished)
+    }
+
+    /// The proof of a container that is whole, if it was read with a key.
+    pub fn proof(&self, id: ContainerId) -> Option<ReadProof> {
+        self.proofs.get(&id).copied()
+    }
 }
 
 /// Chooses the containers to read, from `sizes` in any order. The choice of `Share` and `Bytes`
@@ -121,23 +194,29 @@ fn count_of(share: f64, containers: usize) -> usize {
     (containers as f64 * share.clamp(0.0, 1.0)).ceil() as usize
 }
 
-/// Reads and verifies containers, several at a time.
-pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Result<ContentReport, CheckError> {
+/// Reads and verifies containers, several at a time. With a key, the report has a proof for each
+/// that is whole.
+///
+/// # Errors
+/// Those of the store. Damage is in the report.
+pub fn read(
+    context: &JobContext,
+    chosen: &[(ContainerId, u64)],
+    key: Option<&[u8; 32]>,
+) -> Result<ContentReport, CheckError> {
     let next = AtomicUsize::new(0);
     let (containers, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
     let (bad, cold) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    let failure = Mutex::new(None);
-    context.progress.expect(0, chosen.iter().map(|(_, size)| size).sum());
-    context.progress.expectation_is_complete();
+    let (proofs, failure) = (Mutex::new(HashMap::new()), Mutex::new(None));
     let work = || {
-        let mut worker = Worker::new(context);
+        let mut worker = Worker::new(context, key);
         while let Some((id, size)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
             if failure.lock().is_some() || context.cancel.is_cancelled() {
                 return;
             }
             match worker.container(*id) {
-                Ok(None) => {}
-                Ok(Some(found)) => bad.lock().push((*id, found)),
+                Ok(Found::Whole(proof)) => proofs.lock().extend(proof.map(|proof| (*id, proof))),
+                Ok(Found::Bad(found)) => bad.lock().push((*id, found)),
                 Err(error) if error.is_cold() => {
                     cold.lock().push(*id);
                     continue;
@@ -179,35 +258,45 @@ pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Resul
         bytes: bytes.into_inner(),
         bad: bad.into_inner(),
         cold: cold.into_inner(),
+        proofs: proofs.into_inner(),
     })
+}
+
+/// The result of reading one container.
+enum Found {
+    /// With its proof, if there is a key.
+    Whole(Option<ReadProof>),
+    Bad(BadContainer),
 }
 
 struct Worker<'a> {
     context: &'a JobContext,
     fingerprinter: Fingerprinter,
+    prover: Option<Fingerprinter>,
     decompressor: Decompressor,
     scratch: Vec<u8>,
     raw: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(context: &'a JobContext) -> Self {
+    fn new(context: &'a JobContext, key: Option<&[u8; 32]>) -> Self {
         Self {
             context,
             fingerprinter: Fingerprinter::new(context.repository.keys().fingerprint()),
+            prover: key.map(Fingerprinter::new),
             decompressor: Decompressor::new(),
             scratch: Vec::new(),
             raw: Vec::new(),
         }
     }
 
-    /// The defects of a container, if any.
-    fn container(&mut self, id: ContainerId) -> Result<Option<BadContainer>, RepositoryError> {
+    /// Reads one container.
+    fn container(&mut self, id: ContainerId) -> Result<Found, RepositoryError> {
         let repository = &self.context.repository;
         let container = match self.context.executor.block_on(repository.read_container(id)) {
             Ok(container) => container,
             Err(error) if error.is_damage() => {
-                return Ok(Some(BadContainer {
+                return Ok(Found::Bad(BadContainer {
                     why: reason(&error),
                     parts: Vec::new(),
                     has_vanished: is_missing(&error),
@@ -220,7 +309,7 @@ impl<'a> Worker<'a> {
             bad.get_or_insert(BadContainer { why, ..BadContainer::default() }).parts.push(part);
         };
         let mut chunks = container.index.chunk_refs();
-        let mut fingerprints = Vec::new();
+        let (mut fingerprints, mut contents) = (Vec::new(), id.to_string().into_bytes());
         for frame in container.index.frames() {
             let mut in_frame = Vec::new();
             let mut left = frame.entry.raw_len;
@@ -236,6 +325,9 @@ impl<'a> Worker<'a> {
                 continue;
             }
             let lengths: Vec<_> = in_frame.iter().map(|chunk| chunk.size).collect();
+            if let Some(prover) = &self.prover {
+                contents.extend_from_slice(&prover.one(&self.raw).0);
+            }
             fingerprints.clear();
             self.fingerprinter.many(&self.raw, &lengths, &mut fingerprints);
             for (chunk, fingerprint) in in_frame.iter().zip(&fingerprints) {
@@ -245,14 +337,18 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        Ok(bad)
+        Ok(match (bad, &self.prover) {
+            (Some(bad), _) => Found::Bad(bad),
+            (None, Some(prover)) => Found::Whole(prover.one(&contents).0.first_chunk().copied()),
+            (None, None) => Found::Whole(None),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_format::ids::{ContainerKind, JobId};
+    use larder_format::ids::ContainerKind;
 
     fn sizes(of: &[u64]) -> Vec<(ContainerId, u64)> {
         let id = |seq| ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use futures::future::BoxFuture;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::Pin;
 use larder_format::names;
 use larder_job::JobContext;
@@ -13,6 +13,7 @@ use larder_store::forget_marks::FaultyObject;
 use larder_store::manifests::ManifestWindow;
 use larder_store::{Repository, RepositoryError};
 
+use super::content::{Alone, ReadContents};
 use super::structure::{BadContainer, Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
 
@@ -31,8 +32,28 @@ pub fn check(context: &JobContext, options: &CheckOptions) -> Result<CheckReport
     examine(context, options).map(|examined| examined.report)
 }
 
-/// The same, with the results that repairs need.
+/// The same, while `contents` reads the contents of containers.
+///
+/// # Errors
+/// As of [`check`].
+pub fn check_with(
+    context: &JobContext,
+    options: &CheckOptions,
+    contents: &mut dyn ReadContents,
+) -> Result<CheckReport, CheckError> {
+    announced(context, options, contents).map(|examined| examined.report)
+}
+
+/// The same as [`check`], with the results that repairs need.
 pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Examined, CheckError> {
+    announced(context, options, &mut Alone)
+}
+
+fn announced(
+    context: &JobContext,
+    options: &CheckOptions,
+    contents: &mut dyn ReadContents,
+) -> Result<Examined, CheckError> {
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let catalog = context.executor.block_on(context.repository.catalog())?;
@@ -42,7 +63,8 @@ pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Ex
     let unreadable = damaged.iter().filter_map(|damaged| names::parse_version(&damaged.name));
     let pins = versions.iter().map(pin_of).chain(unreadable.map(|(series, job, _)| Pin { series, job })).collect();
     let lease = ReadLease::take(context, String::new(), pins);
-    let result = run(context, options, versions, &damaged, catalog.faulty);
+    let mut reading = Reading { contents, lease: lease.job(), read: HashSet::new() };
+    let result = run(context, options, versions, &damaged, catalog.faulty, &mut reading);
     lease.close();
     result
 }
@@ -53,6 +75,14 @@ const LOOKS_MAX: u32 = 4;
 /// Versions that are looked at ahead, with their manifests in memory.
 const LOOKS_AHEAD: ManifestWindow = ManifestWindow { manifests: 32, bytes: 40 << 20, unknown_bytes: 10 << 20 };
 
+/// The reading of contents.
+struct Reading<'a> {
+    contents: &'a mut dyn ReadContents,
+    lease: Option<JobId>,
+    /// Containers that were read and are without defects.
+    read: HashSet<ContainerId>,
+}
+
 /// The result of one look at everything.
 struct Looked<'a> {
     structure: Structure<'a>,
@@ -61,13 +91,12 @@ struct Looked<'a> {
     bad: BTreeMap<ContainerId, BadContainer>,
 }
 
-/// Looks at the structure, and reads contents that were not read before: `read` has containers
-/// without defects.
+/// Looks at the structure, and reads contents that were not read before.
 fn look_once<'a>(
     context: &'a JobContext,
     options: &CheckOptions,
     versions: &[Version],
-    read: &mut HashSet<ContainerId>,
+    reading: &mut Reading<'_>,
 ) -> Result<Looked<'a>, CheckError> {
     let mut report = CheckReport::default();
     let mut structure = Structure::new(context)?;
@@ -125,17 +154,17 @@ fn look_once<'a>(
         return Ok(Looked { structure, report, readable, bad });
     }
     let mut chosen = content::choose(context, options.read_data, sizes)?;
-    chosen.retain(|(id, _)| !read.contains(id));
-    let contents = content::read(context, &chosen)?;
+    chosen.retain(|(id, _)| !reading.read.contains(id));
+    let contents = reading.contents.read(context, reading.lease, &chosen)?;
     structure.cold.extend(contents.cold);
     report.cold_containers = structure.cold.len() as u64;
     report.cold_bytes = structure.cold.iter().map(|id| structure.size(*id)).sum();
     (report.containers_read, report.bytes_read) = (contents.containers, contents.bytes);
     let mut bad = std::mem::take(&mut structure.bad);
-    read.extend(chosen.into_iter().map(|(id, _)| id));
+    reading.read.extend(chosen.into_iter().map(|(id, _)| id));
     for (id, found) in contents.bad {
         // All its defects are found again.
-        read.remove(&id);
+        reading.read.remove(&id);
         bad.entry(id)
             .and_modify(|known| {
                 known.parts.extend(found.parts.clone());
@@ -153,6 +182,7 @@ fn run(
     versions: Vec<Version>,
     damaged: &[DamagedVersion],
     faulty_objects: Vec<FaultyObject>,
+    reading: &mut Reading<'_>,
 ) -> Result<Examined, CheckError> {
     let mut report = CheckReport::default();
     for damaged in damaged {
@@ -161,15 +191,14 @@ fn run(
     report.damages.extend(faulty(context, options, faulty_objects)?);
     let bytes = versions.iter().map(|version| version.summary.statistics.stream_bytes).max();
     context.progress.expect(0, bytes.unwrap_or(0));
-    let mut read = HashSet::new();
-    let mut looked = look_once(context, options, &versions, &mut read)?;
+    let mut looked = look_once(context, options, &versions, reading)?;
     for _ in 1..LOOKS_MAX {
         if !looked.bad.values().any(|bad| bad.has_vanished) {
             break;
         }
         // A pass has moved chunks since the listing (`LookAgain`).
         let (containers, bytes) = (looked.report.containers_read, looked.report.bytes_read);
-        looked = look_once(context, options, &versions, &mut read)?;
+        looked = look_once(context, options, &versions, reading)?;
         looked.report.containers_read += containers;
         looked.report.bytes_read += bytes;
     }
@@ -241,7 +270,7 @@ fn faulty(
     Ok(damages)
 }
 
-fn unreadable_manifest(name: &str, id: larder_format::ids::JobId, why: String) -> Damage {
+fn unreadable_manifest(name: &str, id: JobId, why: String) -> Damage {
     let version = AffectedVersion { id, series: String::new(), files: Vec::new(), files_count: 0 };
     Damage { object: name.to_owned(), why, affected: vec![version] }
 }

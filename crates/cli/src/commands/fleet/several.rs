@@ -1,8 +1,8 @@
 //! Batches of several processes: `fleet work`, `fleet retry` and `fleet abort`.
 
 use larder_fleet::{
-    FleetError, FleetImage, FleetOptions, OpenedImage, Patience, Sources, WorkEvent, WorkOptions, Worked, abort,
-    coordinate, find, inventory, read_plan, resume, to_retry, work,
+    Answer, FleetError, FleetImage, FleetOptions, OpenedImage, Patience, Sources, Takes, WorkEvent, WorkOptions,
+    Worked, abort, coordinate, find, inventory, read_plan, resume, to_retry, work,
 };
 use larder_format::fleet::FleetPlan;
 use larder_format::ids::JobId;
@@ -12,7 +12,7 @@ use larder_store::Repository;
 use serde_json::json;
 
 use super::images::Images;
-use super::{POLL, after, fleet_images, options, show};
+use super::{BATCHES, POLL, after, fleet_images, options, show};
 use crate::app::App;
 use crate::args::{FleetBatchArgs, FleetPatienceArgs, FleetRetryArgs, FleetWorkArgs};
 use crate::environment;
@@ -40,18 +40,30 @@ impl Sources for Elsewhere {
 }
 
 pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failure> {
-    let listed = inventory::read(&args.inventory)
-        .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
+    let listed = args.inventory.as_ref().map(|file| {
+        inventory::read(file)
+            .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))
+    });
+    let (batches, listed) = (listed.is_some(), listed.transpose()?.unwrap_or_default());
     let mut images = Images::of(app, args.image_scratch.as_ref(), 10, &listed)?;
     let opened = app.open()?;
     let repository = &opened.repository;
-    repository.require(Roles::BACKUP, "a batch")?;
+    match batches {
+        true => repository.require(Roles::BACKUP, "a batch")?,
+        false => repository.require(Roles::RESTORE, "reading for checks")?,
+    }
+    // A key for backups opens no contents.
+    let checks = repository.require(Roles::RESTORE, "reading for checks").is_ok();
     let host = args.host.clone().unwrap_or_else(environment::host);
     let fleet = fleet_images(&listed, &host, &[]);
     let ours = fleet.iter().filter(|image| image.is_any || image.host == host).count();
-    app.out.remark(&format!("host {}: {} to read", safe(&host), sizes::count(ours as u64, "image")));
+    app.out.remark(&match batches {
+        true => format!("host {}: {} to read", safe(&host), sizes::count(ours as u64, "image")),
+        false => format!("host {}: reads for checks", safe(&host)),
+    });
     super::open_many_files();
-    let options = WorkOptions { fleet: options(app, Vec::new(), 10, false, None)?, host, poll: POLL };
+    let takes = Takes { batches, checks };
+    let options = WorkOptions { fleet: options(app, Vec::new(), 10, false, None)?, host, poll: POLL, takes };
     let meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(repository.clone(), meter.progress());
     let identity = larder_job::Identity { host: options.host.clone(), ..context.identity };
@@ -83,7 +95,24 @@ fn told(app: &App, event: &WorkEvent<'_>) -> Result<(), Failure> {
             Ok(())
         }
         WorkEvent::Ends(batch, worked) => ended(app, *batch, worked),
+        WorkEvent::Checked(check, answer) => checked(app, *check, answer),
     }
+}
+
+/// What this worker read for a check.
+fn checked(app: &App, check: JobId, answer: &Answer) -> Result<(), Failure> {
+    let Answer { ranges, containers, not_whole } = *answer;
+    if app.out.is_json() {
+        return app.out.json_now(&json!({
+            "message_type": "fleet_checked",
+            "check": check.to_string(),
+            "ranges": ranges,
+            "containers_read": containers,
+            "containers_not_whole": not_whole,
+        }));
+    }
+    let read = sizes::count(containers, "container");
+    app.out.info(format!("check {}: {read} read here, {not_whole} not whole", check.short()))
 }
 
 fn ended(app: &App, batch: JobId, worked: &Worked) -> Result<(), Failure> {
@@ -124,7 +153,7 @@ fn meant(context: &JobContext, args: &FleetBatchArgs) -> Result<(JobId, FleetPla
 }
 
 fn work_options(of: FleetOptions) -> WorkOptions {
-    WorkOptions { fleet: of, host: environment::host(), poll: POLL }
+    WorkOptions { fleet: of, host: environment::host(), poll: POLL, takes: BATCHES }
 }
 
 pub(super) fn run_abort(app: &App, args: &FleetBatchArgs) -> Result<Exit, Failure> {

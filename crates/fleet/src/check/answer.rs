@@ -1,0 +1,143 @@
+//! A worker that reads ranges of a check, and says what it found.
+//!
+//! It needs no lease: that of the check protects what it reads. If an object is gone all the same,
+//! the process that makes the check looks for it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use larder_format::fleet::{CHECK_RULES, CheckRange, CheckResult, RANGE_MAX, READ_PROOF_LEN, Stage, TaskId};
+use larder_format::ids::{AttemptId, ContainerId, JobId};
+use larder_format::names::{self, FleetObject};
+use larder_job::JobContext;
+use larder_rewrite::check::read_contents;
+use larder_store::repository::random;
+use larder_store::{RepositoryError, Store, StoreErrorKind};
+
+use crate::error::FleetError;
+use crate::queue::StoreQueue;
+
+/// What a worker did for a check.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Ranges that it read.
+    pub ranges: u64,
+    /// Containers of them.
+    pub containers: u64,
+    /// Containers that were damaged, missing or in cold storage.
+    pub not_whole: u64,
+}
+
+/// Reads ranges of a check until none is left, or its process gives no sign of life. `None`: there
+/// is nothing to read.
+///
+/// # Errors
+/// The ranges are not for this program or key, or the store does not answer.
+pub(crate) fn answer(context: &JobContext, batch: JobId, poll: Duration) -> Result<Option<Answer>, FleetError> {
+    let store = context.repository.store().without_cache();
+    let context = &context.through(&context.repository.through(store));
+    let Some(task) = due(context, batch)?.first().copied() else { return Ok(None) };
+    let Some(range) = read(context, batch, task)? else { return Ok(None) };
+    let me = AttemptId(random(context.repository.entropy())?);
+    let claim_after = Duration::from_secs(u64::from(range.claim_seconds));
+    let mut queue = StoreQueue::join(context, batch, me, claim_after)?;
+    let (mut answer, first) = (Answer::default(), poll / 32);
+    let mut next = first;
+    loop {
+        let due: Vec<TaskId> = due(context, batch)?.into_iter().collect();
+        let times = queue.times()?;
+        if due.is_empty() {
+            return Ok(Some(answer));
+        }
+        // Its process died, or is stopped.
+        if times.silence_of(Some(range.asks)) > claim_after {
+            return Ok((answer.ranges > 0).then_some(answer));
+        }
+        let Some(taken) = queue.take_at(&times, &due)? else {
+            crate::waiting::wait(context, next)?;
+            next = (next * 2).min(poll);
+            continue;
+        };
+        next = first;
+        let Some(range) = read(context, batch, taken.task)? else { return Ok(Some(answer)) };
+        let result = read_range(context, &range, me)?;
+        answer.ranges += 1;
+        answer.containers += range.containers.len() as u64;
+        answer.not_whole += result.not_whole.len() as u64;
+        register(context, batch, taken.task, &result)?;
+    }
+}
+
+/// Reads the containers of a range.
+fn read_range(context: &JobContext, range: &CheckRange, me: AttemptId) -> Result<CheckResult, FleetError> {
+    let started_ms = context.clock.now_ms();
+    context.progress.expect(0, range.bytes);
+    // As large as the largest: this decides how many are in memory.
+    let sized: Vec<(ContainerId, u64)> = range.containers.iter().map(|id| (*id, range.largest)).collect();
+    let found = read_contents(context, &sized, Some(&range.key))?;
+    let (mut not_whole, mut proofs) = (Vec::new(), Vec::with_capacity(sized.len() * READ_PROOF_LEN));
+    for (id, position) in range.containers.iter().zip(0_u32..) {
+        match found.proof(*id) {
+            Some(proof) => proofs.extend(proof),
+            None => not_whole.push(position),
+        }
+    }
+    let took_ms = context.clock.now_ms().saturating_sub(started_ms);
+    Ok(CheckResult { reader: me, host: context.identity.host.clone(), took_ms, not_whole, proofs })
+}
+
+/// Creates the register of a range. Another process may have been faster.
+fn register(context: &JobContext, batch: JobId, task: TaskId, result: &CheckResult) -> Result<(), FleetError> {
+    let repository = &context.repository;
+    let bytes = result.encode(repository.keys(), batch, task, random(repository.entropy())?);
+    let bytes = bytes.map_err(RepositoryError::from)?;
+    match context.executor.block_on(repository.store().create(&names::fleet_done(batch, task), bytes.into())) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ranges without a register.
+fn due(context: &JobContext, batch: JobId) -> Result<BTreeSet<TaskId>, FleetError> {
+    let store = context.repository.store();
+    let list = async |store: &Store, prefix: String| {
+        let listed = store.list(&prefix).await?;
+        let tasks = listed.iter().filter_map(|object| match names::parse_fleet(&object.name) {
+            Some((_, FleetObject::Range(task) | FleetObject::Done(task))) => Some(task),
+            _ => None,
+        });
+        Ok::<_, RepositoryError>(tasks.filter(|task| task.stage == Stage::Check).collect::<BTreeSet<TaskId>>())
+    };
+    let due = context.executor.block_on(async {
+        let mut due = list(store, names::fleet_ranges(batch)).await?;
+        if !due.is_empty() {
+            let decided = list(store, names::fleet_registers(batch)).await?;
+            due.retain(|task| !decided.contains(task));
+        }
+        Ok::<_, RepositoryError>(due)
+    });
+    Ok(due?)
+}
+
+/// The range of a task. `None`: the check is over, and has deleted it.
+fn read(context: &JobContext, batch: JobId, task: TaskId) -> Result<Option<CheckRange>, FleetError> {
+    let (repository, name) = (&context.repository, names::fleet_range(batch, task));
+    let not_for_us = |why: String| FleetError::NotForUs { batch, why };
+    let bytes = match context.executor.block_on(repository.store().get_up_to(&name, RANGE_MAX)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let range = CheckRange::decode(repository.keys(), batch, task, &bytes).map_err(|error| {
+        let why = format!("a range of this check cannot be read with this key or by this program ({error})");
+        not_for_us(format!("{why}; use a key of its domain and the same version of larder on all hosts"))
+    })?;
+    match range.rules {
+        CHECK_RULES => Ok(Some(range)),
+        _ => Err(not_for_us(format!(
+            "{} makes this check, whose workers follow other rules; use the same version of larder on all hosts",
+            range.program
+        ))),
+    }
+}
