@@ -95,7 +95,7 @@ enum Other {
     /// It says of another number of containers that they are whole.
     Short,
     /// It has proofs for another range.
-    OfOther,
+    Replayed,
     /// It has not the right key.
     Stranger,
 }
@@ -103,7 +103,7 @@ enum Other {
 fn result(context: &JobContext, range: &CheckRange, other: Other) -> CheckResult {
     let count = range.containers.len();
     let (not_whole, proofs) = match other {
-        Other::Honest | Other::OfOther => {
+        Other::Honest | Other::Replayed => {
             let sized: Vec<_> = range.containers.iter().map(|id| (*id, range.largest)).collect();
             let key = if other == Other::Honest { range.key } else { [8; 32] };
             let found = read_contents(context, &sized, Some(&key)).unwrap();
@@ -152,7 +152,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
         }
         let expected = alone(&scene);
         assert_eq!(expected.damages.len(), if is_damaged { 3 } else { 0 });
-        let kinds = [Other::Honest, Other::Unread, Other::Broken, Other::Short, Other::OfOther, Other::Stranger];
+        let kinds = [Other::Honest, Other::Unread, Other::Broken, Other::Short, Other::Replayed, Other::Stranger];
         for other in kinds {
             let decided = Arc::new(AtomicU64::new(0));
             let count = decided.clone();
@@ -185,7 +185,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
                 Other::Honest => assert!(of_others > 10 && distrusted == 0, "{of_others} {distrusted}"),
                 Other::Unread => assert!(of_others == 0 && distrusted > 2, "{of_others} {distrusted}"),
                 // It is right about what is damaged.
-                Other::OfOther => assert!(distrusted > 2, "{distrusted}"),
+                Other::Replayed => assert!(distrusted > 2, "{distrusted}"),
                 Other::Broken => assert!(of_others > 0 && distrusted == 0),
                 Other::Short | Other::Stranger => assert_eq!((of_others, distrusted), (0, 0), "{other:?}"),
             }
