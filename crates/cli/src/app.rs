@@ -71,6 +71,10 @@ impl Progress for Remarks {
     fn note(&self, text: &str) {
         self.0.remark(&format!("note: {text}"));
     }
+
+    fn aside(&self, text: &str) {
+        self.0.aside(text);
+    }
 }
 
 /// What opened a repository.

@@ -81,9 +81,7 @@ fn run() -> Exit {
         })?;
         tracing::info!(version = env!("CARGO_PKG_VERSION"), verb = cli.command.name(), "begin");
         tell_of_ignored(&cli, has_byte_limit, &out);
-        if let args::Command::Backup(args) = &cli.command
-            && let Some(total) = args.total_memory
-        {
+        if let Some(total) = cli.command.total_memory() {
             small_process::begin(total, &mut cli.global)?;
         }
         let app = App::new(cli.global, configured, out.clone());

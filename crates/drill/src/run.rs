@@ -318,6 +318,10 @@ impl Progress for Watch {
         self.inner.note(text);
     }
 
+    fn aside(&self, text: &str) {
+        self.inner.aside(text);
+    }
+
     fn problem(&self, problem: &Problem) {
         let mut problems = self.problems.lock();
         if problems.len() < PROBLEMS_MAX {

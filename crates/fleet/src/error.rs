@@ -10,6 +10,8 @@ use larder_lnode::BackupError;
 use larder_lnode::assemble::AssembleError;
 use larder_store::{RepositoryError, StoreError};
 
+use crate::nats_error::NatsError;
+
 /// A failure of a task.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
@@ -70,6 +72,9 @@ pub enum FleetError {
         /// The reason, and what to do: one line.
         why: String,
     },
+    /// The server that gives tasks away.
+    #[error(transparent)]
+    Nats(#[from] NatsError),
     /// A chunk has no place at the end: a mistake of the program.
     #[error("a chunk of it has no place: a mistake of the program; no snapshot was made")]
     NoPlace,
@@ -113,6 +118,7 @@ impl FleetError {
             | Self::Elsewhere { .. } => ErrorKind::Resource,
             Self::Lifecycle { .. } | Self::NotForUs { .. } => ErrorKind::Precondition,
             Self::BaseGone | Self::StoreAborted | Self::Taken { .. } => ErrorKind::LostRace,
+            Self::Nats(error) => error.kind(),
             Self::NoPlace => ErrorKind::Bug,
             Self::ScratchFull(_) => ErrorKind::Full,
             Self::Scratch { source } if is_full(source) => ErrorKind::Full,

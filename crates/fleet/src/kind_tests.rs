@@ -12,7 +12,7 @@ use larder_lnode::assemble::AssembleError;
 use larder_store::RepositoryError;
 use larder_testkit::assert_kinds;
 
-use crate::{FleetError, FullScratch};
+use crate::{FleetError, FullScratch, NatsError};
 
 #[test]
 fn every_error_has_its_kind() {
@@ -32,6 +32,7 @@ fn every_error_has_its_kind() {
         FleetError::NoPlace => FleetError::NoPlace, ErrorKind::Bug;
         FleetError::Scratch { .. } => FleetError::Scratch { source: io::Error::other("x") }, ErrorKind::Resource;
         FleetError::Scratch { .. } => FleetError::Scratch { source: full() }, ErrorKind::Full;
+        FleetError::Nats(_) => FleetError::Nats(NatsError::Refused { address: String::new() }), ErrorKind::Precondition;
         FleetError::ScratchFull(_) => FleetError::ScratchFull(Arc::new(FullScratch {
             host: String::new(),
             at: String::new(),
@@ -46,6 +47,19 @@ fn every_error_has_its_kind() {
         FleetError::Index(_) => FleetError::Index(IndexError::Spill { doing: "write", source: full() }), ErrorKind::Full;
         FleetError::Index(_) => FleetError::Index(IndexError::Unstable { attempts: 1 }), ErrorKind::LostRace;
         FleetError::Repository(_) => FleetError::Repository(RepositoryError::NoKeys), ErrorKind::BadKey;
+    });
+}
+
+#[test]
+fn servers_that_are_of_no_use_have_kinds() {
+    let (address, why) = (String::new, String::new);
+    assert_kinds!(NatsError {
+        NatsError::Address { .. } => NatsError::Address { address: address(), why: why() }, ErrorKind::Precondition;
+        NatsError::File { .. } => NatsError::File { what: "credentials", path: String::new(), why: why() }, ErrorKind::Resource;
+        NatsError::Unreachable { .. } => NatsError::Unreachable { address: address(), why: why() }, ErrorKind::Resource;
+        NatsError::Refused { .. } => NatsError::Refused { address: address() }, ErrorKind::Precondition;
+        NatsError::NoJetStream { .. } => NatsError::NoJetStream { address: address() }, ErrorKind::Precondition;
+        NatsError::NoRights { .. } => NatsError::NoRights { address: address(), why: why() }, ErrorKind::Precondition;
     });
 }
 

@@ -64,7 +64,7 @@ impl<'b> Member<'b> {
     }
 
     /// Does something of what is due.
-    pub(crate) fn step(&mut self, queue: &mut dyn Queue) -> Result<Step, FleetError> {
+    pub(crate) fn step<Q: Queue + ?Sized>(&mut self, queue: &mut Q) -> Result<Step, FleetError> {
         self.batch.expect_not_cancelled()?;
         let due = match self.known().situation() {
             Situation::Over => return Ok(Step::Over),

@@ -3,6 +3,13 @@
 /// The least that a sort gets: some hundred records.
 const SORTED_MIN: usize = 8 << 10;
 
+/// Bytes of an output at which the next one begins.
+const OUTPUT_MAX: u64 = 4 << 20;
+/// The least: a smaller one is a request for little.
+const OUTPUT_MIN: u64 = 512 << 10;
+/// The least that is read of an output at once.
+const PIECE_MIN: u64 = 64 << 10;
+
 /// How the memory of a batch is divided. All are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
@@ -18,6 +25,10 @@ pub(crate) struct Budget {
     pub(crate) tables: usize,
     /// For finding segments that images of a host have in common.
     pub(crate) recipes: usize,
+    /// For an output that is written.
+    pub(crate) output: u64,
+    /// For what is read at once of each output of another process.
+    pub(crate) piece: u64,
 }
 
 impl Budget {
@@ -32,6 +43,8 @@ impl Budget {
             placements: of_host,
             tables: memory / 4,
             recipes: memory / 4 / hosts.max(1),
+            output: (memory as u64 / 2).clamp(OUTPUT_MIN, OUTPUT_MAX),
+            piece: (memory as u64 / 16).clamp(PIECE_MIN, OUTPUT_MAX),
         }
     }
 }

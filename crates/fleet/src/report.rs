@@ -8,8 +8,9 @@ use larder_format::entry::Extent;
 use larder_format::fleet::Stage;
 use larder_format::ids::JobId;
 use larder_format::manifest::Summary;
-use larder_lnode::MapReport;
+use larder_lnode::{MapReport, ReadBudget};
 use larder_source::image::{Changes, Ending, Image};
+use larder_writer::WriteBudget;
 
 use crate::error::FleetError;
 
@@ -67,6 +68,10 @@ pub struct FleetOptions {
     /// Bytes of memory for sorting and looking up. The containers under way and the blocks of a
     /// scan come on top.
     pub memory: usize,
+    /// Memory for the containers under way.
+    pub write: WriteBudget,
+    /// Memory for the blocks of a scan, and for those that are read once more.
+    pub read: ReadBudget,
     /// An existing folder for temporary files without names: some 80 bytes for each unknown chunk.
     pub scratch: PathBuf,
     /// How frames are compressed.

@@ -10,6 +10,7 @@ mod part;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use larder_format::fleet::{FLEET_RULES, FleetPlan, PLAN_MAX, SharedWork};
@@ -22,6 +23,7 @@ use larder_store::{RepositoryError, StoreErrorKind};
 use crate::begin::{self, Planned};
 use crate::check::{Answer, answer};
 use crate::error::FleetError;
+use crate::queue::Nats;
 use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
 use crate::waiting::wait;
 use crate::work::part::Part;
@@ -37,6 +39,8 @@ pub struct WorkOptions {
     pub poll: Duration,
     /// What it works on.
     pub takes: Takes,
+    /// The server that gives tasks away. `None`: the store alone.
+    pub nats: Option<Arc<Nats>>,
 }
 
 /// What a worker works on.
@@ -132,7 +136,7 @@ pub fn resume(
     sources: &mut dyn Sources,
     options: &WorkOptions,
 ) -> Result<BatchReport, FleetError> {
-    let part = Part::new(context, id, plan, images, options)?;
+    let part = Part::new(context, id, plan, images, options)?.offering();
     let (taken, registers) = part.until_over(sources)?;
     outcome::report(context, id, &part.plan, &registers, taken)
 }

@@ -120,6 +120,11 @@ pub trait Progress: Send + Sync {
         let _ = text;
     }
 
+    /// The same, and programs should know it as well.
+    fn aside(&self, text: &str) {
+        self.note(text);
+    }
+
     /// Something went wrong with one path.
     fn problem(&self, problem: &Problem) {
         let _ = problem;

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use clap::Args;
 use larder_gnode::retention::GroupBy;
 
+use super::ImageArgs;
 use super::ignored::named;
-use super::{Global, ImageArgs};
 use crate::{sizes, time};
 
 /// Back up files, folders, a stream or a device as a new snapshot.
@@ -203,11 +203,8 @@ fn parse_backup_group(text: &str) -> Result<GroupBy, String> {
 
 impl BackupArgs {
     /// The given options that have no effect, as they are written.
-    pub(super) fn without_effect(&self, global: &Global) -> Vec<String> {
+    pub(super) fn without_effect(&self) -> Vec<String> {
         let mut found = named(&[(self.read_concurrency.is_some(), "--read-concurrency")]);
-        if self.total_memory.is_some() {
-            found.extend(named(&[(global.memory.is_some(), "--memory"), (global.threads.is_some(), "--threads")]));
-        }
         if self.image.image.is_some() || self.stdin || self.stdin_from_command {
             found.extend(named(&[
                 (!self.exclude.is_empty(), "--exclude"),

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use crate::time;
 
@@ -21,6 +22,16 @@ pub(crate) struct FleetArgs {
     /// What to do
     #[command(subcommand)]
     pub(crate) command: FleetCommand,
+}
+
+impl FleetArgs {
+    /// What the whole process may take, in bytes.
+    pub(super) fn total_memory(&self) -> Option<u64> {
+        match &self.command {
+            FleetCommand::Work(args) => args.total_memory,
+            _ => None,
+        }
+    }
 }
 
 /// What to do with batches.
@@ -99,9 +110,13 @@ pub(crate) struct FleetRunArgs {
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) partitions: Option<u32>,
 
-    /// Who does the work: this process alone, or also workers on other hosts
-    #[arg(long, value_enum, value_name = "QUEUE", default_value_t = FleetQueue::Memory)]
+    /// Who does the work: this process alone (memory); also workers on other hosts (store); or
+    /// these, with a NATS server that gives them tasks (nats://HOST:PORT, tls://HOST:PORT)
+    #[arg(long, value_name = "QUEUE", default_value = "memory")]
     pub(crate) queue: FleetQueue,
+
+    #[command(flatten)]
+    pub(crate) nats: FleetNatsArgs,
 
     #[command(flatten)]
     pub(crate) patience: FleetPatienceArgs,
@@ -151,22 +166,49 @@ pub(crate) struct FleetPlannerArgs {
 }
 
 /// Who does the work of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FleetQueue {
-    /// This process alone
+    /// This process alone.
     Memory,
-    /// Also `larder fleet work` on other hosts, with nothing but the repository between them
+    /// Also `larder fleet work` on other hosts, with nothing but the repository between them.
     Store,
+    /// These, with the NATS server at this address.
+    Nats(String),
+}
+
+impl FromStr for FleetQueue {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "memory" => Ok(Self::Memory),
+            "store" => Ok(Self::Store),
+            _ if text.starts_with("nats://") || text.starts_with("tls://") => Ok(Self::Nats(text.to_owned())),
+            _ => Err("memory, store, nats://HOST:PORT or tls://HOST:PORT is expected".to_owned()),
+        }
+    }
+}
+
+/// How a NATS server is used.
+#[derive(Debug, Args)]
+pub(crate) struct FleetNatsArgs {
+    /// File with credentials for NATS: a file of `nsc`, a seed, USER:PASSWORD, or a token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_credentials: Option<PathBuf>,
+
+    /// File in PEM with the authorities that the NATS server may have, instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_cacert: Option<PathBuf>,
 }
 
 /// How long workers may be silent.
 #[derive(Debug, Args)]
 pub(crate) struct FleetPatienceArgs {
-    /// With `--queue store`: another worker takes over from one that is silent for this long
+    /// With several hosts: another worker takes over from one that is silent for this long
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) claim_timeout: Duration,
 
-    /// With `--queue store`: images of a worker that is silent for this long leave the batch
+    /// With several hosts: images of a worker that is silent for this long leave the batch
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "10m")]
     pub(crate) task_timeout: Duration,
 }
@@ -186,9 +228,27 @@ pub(crate) struct FleetWorkArgs {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) image_scratch: Option<PathBuf>,
 
+    /// Who gives tasks: the repository alone (store), or a NATS server (nats://HOST:PORT,
+    /// tls://HOST:PORT), the same as of `fleet run`
+    #[arg(long, value_name = "QUEUE", default_value = "store")]
+    pub(crate) queue: FleetQueue,
+
+    #[command(flatten)]
+    pub(crate) nats: FleetNatsArgs,
+
     /// End when one batch or check is over
     #[arg(long)]
     pub(crate) once: bool,
+
+    /// Limit the memory of the whole process, at least 35M. Uses one thread and small containers,
+    /// and replaces --memory and --threads
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) total_memory: Option<u64>,
+
+    /// Serve metrics for Prometheus on HOST:PORT, at the path /metrics, to everybody who can
+    /// connect
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
 }
 
 /// Which batch.
@@ -204,6 +264,14 @@ pub(crate) struct FleetBatchArgs {
 pub(crate) struct FleetRetryArgs {
     #[command(flatten)]
     pub(crate) batch: FleetBatchArgs,
+
+    /// Who gives tasks: the repository alone (store), or a NATS server (nats://HOST:PORT,
+    /// tls://HOST:PORT)
+    #[arg(long, value_name = "QUEUE", default_value = "store")]
+    pub(crate) queue: FleetQueue,
+
+    #[command(flatten)]
+    pub(crate) nats: FleetNatsArgs,
 
     #[command(flatten)]
     pub(crate) patience: FleetPatienceArgs,

@@ -11,7 +11,7 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
     let mut found = cli.global.ignored.given();
     found.extend(match &cli.command {
         Command::Init(args) => named(&[(args.repository_version.is_some(), "--repository-version")]),
-        Command::Backup(args) => args.without_effect(&cli.global),
+        Command::Backup(args) => args.without_effect(),
         Command::Ls(args) => named(&[(args.human_readable && !args.long, "--human-readable without --long")]),
         Command::Restore(args) => named(&[(args.verify && args.dry_run, "--verify with --dry-run")]),
         Command::Check(args) => named(&[(args.with_cache, "--with-cache")]),
@@ -23,6 +23,10 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
         Command::Optimize(args) => args.pass.ignored.given(),
         _ => Vec::new(),
     });
+    if cli.command.total_memory().is_some() {
+        let (memory, threads) = (cli.global.memory.is_some(), cli.global.threads.is_some());
+        found.extend(named(&[(memory, "--memory"), (threads, "--threads")]));
+    }
     found.extend(cli.global.storage.without_effect());
     found
 }

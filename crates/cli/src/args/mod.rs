@@ -43,8 +43,8 @@ pub(crate) use drill::DrillArgs;
 pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use fleet::{
-    FleetArgs, FleetBatchArgs, FleetCommand, FleetPatienceArgs, FleetPlanArgs, FleetPlannerArgs, FleetQueue,
-    FleetRetryArgs, FleetRunArgs, FleetStatusArgs, FleetWorkArgs,
+    FleetArgs, FleetBatchArgs, FleetCommand, FleetNatsArgs, FleetPatienceArgs, FleetPlanArgs, FleetPlannerArgs,
+    FleetQueue, FleetRetryArgs, FleetRunArgs, FleetStatusArgs, FleetWorkArgs,
 };
 pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;
@@ -312,6 +312,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// What the whole process may take, in bytes.
+    pub(crate) fn total_memory(&self) -> Option<u64> {
+        match self {
+            Self::Backup(args) => args.total_memory,
+            Self::Fleet(args) => args.total_memory(),
+            _ => None,
+        }
+    }
+
     /// The verb, for logs.
     pub(crate) fn name(&self) -> &'static str {
         match self {

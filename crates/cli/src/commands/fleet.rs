@@ -2,6 +2,7 @@
 //! `larder_fleet`.
 
 mod images;
+mod metrics;
 mod plan;
 mod several;
 mod show;
@@ -18,7 +19,9 @@ use larder_format::ErrorKind;
 use larder_format::layout::Layout;
 use larder_format::roles::Roles;
 use larder_job::JobContext;
+use larder_lnode::ReadBudget;
 use larder_store::Repository;
+use larder_writer::WriteBudget;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use self::images::Images;
@@ -69,15 +72,16 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     }
     let tags = args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect();
     let options = options(app, tags, args.verify_every, args.force, args.partitions)?;
+    let nats = several::connect(app, repository, &args.queue, &args.nats)?;
     open_many_files();
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(repository.clone(), meter.progress());
     let context = JobContext { machine: machine::witness(&app.global, &app.out, repository), ..context };
     let mut sources = images.open_in(repository);
-    let report = match args.queue {
+    let report = match &args.queue {
         FleetQueue::Memory => run_batch(&context, &fleet, &mut sources, &options),
-        FleetQueue::Store => {
-            let options = WorkOptions { fleet: options, host: environment::host(), poll: POLL, takes: BATCHES };
+        FleetQueue::Store | FleetQueue::Nats(_) => {
+            let options = WorkOptions { fleet: options, host: environment::host(), poll: POLL, takes: BATCHES, nats };
             coordinate(&context, &fleet, &mut sources, &options, (&args.patience).into())
         }
     };
@@ -159,8 +163,14 @@ fn options(
 ) -> Result<FleetOptions, Failure> {
     let scratch = app.scratch().unwrap_or_else(std::env::temp_dir);
     make(&scratch)?;
+    let (write, read) = match app.global.total_memory {
+        Some(_) => (WriteBudget::SMALL, ReadBudget::SMALL),
+        None => (WriteBudget::default(), ReadBudget::default()),
+    };
     Ok(FleetOptions {
         memory: app.global.memory() / 2,
+        write,
+        read,
         scratch,
         compression: app.compression(),
         user: environment::user(),

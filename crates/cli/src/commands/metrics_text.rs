@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use larder_store::StoreStats;
+
 /// Whether a metric only rises.
 #[derive(Clone, Copy)]
 pub(in crate::commands) enum Kind {
@@ -46,6 +48,21 @@ impl MetricsText {
     /// A gauge without labels.
     pub(in crate::commands) fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.metric(name, help, Kind::Gauge, &[(String::new(), value as f64)]);
+    }
+
+    /// Requests to the storage.
+    pub(in crate::commands) fn requests(&mut self, requests: &StoreStats) {
+        let kinds = [
+            ("create", requests.creates),
+            ("read", requests.reads + requests.sizes),
+            ("list", requests.lists),
+            ("delete", requests.deletes),
+        ];
+        let kinds = kinds.map(|(kind, count)| (labels(&[("kind", kind)]), count as f64));
+        self.metric("requests_total", "Requests to the storage.", Kind::Counter, &kinds);
+        self.counter("request_failures_total", "Requests that failed.", requests.failures);
+        self.counter("sent_bytes_total", "Bytes of objects sent.", requests.bytes_up);
+        self.counter("received_bytes_total", "Bytes of objects received.", requests.bytes_down);
     }
 
     /// The whole text.

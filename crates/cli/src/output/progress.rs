@@ -264,6 +264,10 @@ impl Progress for Counts {
         self.out.remark(&format!("note: {text}"));
     }
 
+    fn aside(&self, text: &str) {
+        self.out.aside(text);
+    }
+
     fn item(&self, path: &[u8], fate: ItemFate, bytes: u64) {
         let wanted = if fate == ItemFate::Unmodified { 2 } else { 1 };
         if self.out.verbose() < wanted {

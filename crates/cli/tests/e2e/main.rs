@@ -15,6 +15,7 @@ mod dumping;
 mod estimating;
 mod fingers;
 mod fleet;
+mod fleet_nats;
 mod forged_times;
 mod forgetting;
 mod gnode;

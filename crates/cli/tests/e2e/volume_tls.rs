@@ -21,7 +21,7 @@ for side in server client; do
 done
 "#;
 
-fn certificates(folder: &Path) {
+pub(crate) fn certificates(folder: &Path) {
     let mut command = Command::new("sh");
     let made = command.args(["-c", MAKE, "sh"]).arg(folder).output().expect("it runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

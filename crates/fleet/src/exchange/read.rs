@@ -1,8 +1,8 @@
 //! Reading a range of keys of the outputs that a register names.
 //!
-//! Each object is read as a whole. Those of this process are compared with the digest of what it
-//! wrote: another machine of the domain could make such an object, if it can also delete. What
-//! other processes wrote is a hint, whatever it says.
+//! Objects of this process are read as a whole, and compared with the digest of what it wrote:
+//! another machine of the domain could make such an object, if it can also delete. What other
+//! processes wrote is a hint, whatever it says. It is read in pieces of what the memory allows.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -24,7 +24,9 @@ struct Open {
     name: String,
     index: RunIndex,
     left: std::ops::Range<usize>,
+    /// A part of the object, and where it begins.
     bytes: Bytes,
+    from: u64,
 }
 
 /// See the module header.
@@ -72,7 +74,14 @@ impl<'a> OutputCursor<'a> {
         let damaged = |source| RepositoryError::Damaged { name: name.clone(), source };
         let id = RunId { job: self.batch.id, seq: output.number };
         let key = RunKey::of_fleet(repository.keys(), self.task.record.domain, &name, id).map_err(damaged)?;
-        let bytes = executor.block_on(repository.store().get_up_to(&name, output.object_bytes))?;
+        let is_whole = self.task.digests.is_some() || output.object_bytes <= self.batch.budget().piece;
+        let from = if is_whole { 0 } else { output.object_bytes.saturating_sub(u64::from(output.tail_bytes)) };
+        let bytes = executor.block_on(async {
+            match from {
+                0 => repository.store().get_up_to(&name, output.object_bytes).await,
+                _ => repository.store().get_range(&name, from..output.object_bytes).await,
+            }
+        })?;
         if let Some(digests) = &self.task.digests
             && digests.get(output.number as usize) != Some(blake3::hash(&bytes).as_bytes())
         {
@@ -81,7 +90,22 @@ impl<'a> OutputCursor<'a> {
         }
         let index = RunIndex::decode(&key, &bytes, output.object_bytes).map_err(damaged)?;
         let left = index.blocks_within(*self.range.start(), *self.range.end());
-        Ok(Some(Open { name, index, left, bytes }))
+        Ok(Some(Open { name, index, left, bytes, from }))
+    }
+
+    /// Reads the piece that begins with a block.
+    fn read_piece(&mut self, number: usize) -> Result<(), IndexError> {
+        let (context, piece) = (self.batch.context, self.batch.budget().piece);
+        let Some(open) = &mut self.open else { return Ok(()) };
+        // The last one is not needed any more.
+        open.bytes = Bytes::new();
+        let from = open.index.bytes_of(number..number + 1).start;
+        let fits = |end: &usize| open.index.bytes_of(number..end + 1).end - from <= piece;
+        let end = (number + 1..open.left.end).take_while(fits).last().unwrap_or(number);
+        let range = open.index.bytes_of(number..end + 1);
+        (open.bytes, open.from) =
+            (context.executor.block_on(context.repository.store().get_range(&open.name, range))?, from);
+        Ok(())
     }
 
     /// The next block of the open object.
@@ -89,8 +113,12 @@ impl<'a> OutputCursor<'a> {
         let Some(open) = &mut self.open else { return Ok(None) };
         let Some(number) = open.left.next() else { return Ok(None) };
         let range = open.index.bytes_of(number..number + 1);
+        if range.start < open.from || range.end > open.from + open.bytes.len() as u64 {
+            self.read_piece(number)?;
+        }
+        let Some(open) = &self.open else { return Ok(None) };
         let damaged = |source| RepositoryError::Damaged { name: open.name.clone(), source };
-        let sealed = open.bytes.get(range.start as usize..range.end as usize);
+        let sealed = open.bytes.get((range.start - open.from) as usize..(range.end - open.from) as usize);
         let sealed = sealed.ok_or_else(|| damaged(DecodeError::Truncated { what: "output of a fleet task" }))?;
         Ok(Some(open.index.open_block(number, sealed, Vec::new()).map_err(damaged)?))
     }

@@ -16,9 +16,6 @@ use crate::error::FleetError;
 use crate::memory::high_water;
 use crate::shared::Batch;
 
-/// Bytes of an output at which the next one begins.
-const OUTPUT_TARGET: u64 = 4 << 20;
-
 /// The outputs of one attempt at a task.
 pub(crate) struct Outputs<'a> {
     batch: &'a Batch<'a>,
@@ -186,7 +183,7 @@ impl<R: FleetRecord> OutputWriter<'_, '_, R> {
             None => self.begin()?,
         };
         builder.push(key, Some(value)).map_err(RepositoryError::from)?;
-        match builder.len() >= OUTPUT_TARGET {
+        match builder.len() >= self.outputs.batch.budget().output {
             true => self.end(builder),
             false => {
                 self.builder = Some(builder);

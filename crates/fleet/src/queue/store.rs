@@ -22,9 +22,11 @@ use larder_store::repository::random;
 use larder_store::{RepositoryError, StoreErrorKind};
 use tokio::sync::oneshot;
 
-use super::{Delivery, Queue};
+use super::{Delivery, Queue, SharedQueue};
 use crate::error::FleetError;
 use crate::memory::high_water;
+use crate::situation::Registers;
+use crate::waiting::wait;
 
 /// Signs of life in the time after which a claim may be taken over.
 const BEATS: u32 = 6;
@@ -227,6 +229,36 @@ impl Queue for StoreQueue {
         let times = self.times()?;
         Ok(self.take_at(&times, due)?)
     }
+}
+
+impl StoreQueue {
+    /// Takes a task that a message delivered; `None`: its worker is alive.
+    pub(crate) fn take_delivered(&mut self, task: TaskId) -> Result<Option<Delivery>, FleetError> {
+        match self.claim(task, 0)? {
+            true => Ok(Some(Delivery { task, epoch: 0 })),
+            false => self.take(&[task]),
+        }
+    }
+}
+
+impl SharedQueue for StoreQueue {
+    fn store(&mut self) -> &mut StoreQueue {
+        self
+    }
+
+    fn look(&mut self, _registers: &Registers, _due: &[TaskId]) {}
+
+    fn tell(&mut self) {}
+
+    fn supervises(&mut self) -> bool {
+        true
+    }
+
+    fn wait(&mut self, time: Duration) -> Result<(), FleetError> {
+        wait(&self.context, time)
+    }
+
+    fn end(&mut self) {}
 }
 
 fn worker(context: &JobContext, me: AttemptId) -> FleetWorker {

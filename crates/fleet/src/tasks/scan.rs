@@ -83,6 +83,7 @@ pub(crate) fn scan(
         job: Some(planned.job),
         layout_of_settings: true,
         force: batch.options.force,
+        read: batch.options.read,
         ..BackupOptions::new(planned.series.clone())
     };
     let mut writer = outputs.writer::<Scans>();

@@ -40,8 +40,6 @@ use crate::error::FleetError;
 use crate::exchange::{Decided, Facts, Merged, OutputCursor, Outputs};
 use crate::shared::{Batch, STORE_SERIES};
 
-/// Bytes of new chunks that are read at once.
-const READ_BYTES: usize = 2 << 20;
 /// Chunks that are read at once.
 const READ_CHUNKS: usize = 1024;
 /// Jobs of other hosts that an image adopts at most.
@@ -70,7 +68,7 @@ impl StoreJob {
         let announcement =
             Announcement { series: STORE_SERIES, layout: Layout::Standard, versions: Vec::new(), adopts: Vec::new() };
         let Announced { keeper, .. } = announce(batch.context, job, announcement)?;
-        let output = Output::new(batch.context, job, batch.options.compression)?;
+        let output = Output::within(batch.context, job, batch.options.compression, batch.options.write)?;
         let data = output.data(Layout::Standard);
         let recipes = output.recipes(batch.context, &batch.cutting, batch.budget().recipes);
         let placements = batch.sorter::<Placements>(batch.budget().placements)?;
@@ -494,7 +492,11 @@ impl<'b, 's> Storing<'b, 's> {
         }
         self.pending_bytes += chunk.size as usize;
         self.pending.push((chunk, is_awaited));
-        if self.pending_bytes >= READ_BYTES || self.pending.len() >= READ_CHUNKS { self.write() } else { Ok(()) }
+        if self.pending_bytes >= self.batch.options.read.block || self.pending.len() >= READ_CHUNKS {
+            self.write()
+        } else {
+            Ok(())
+        }
     }
 
     /// Reads and stores the pending chunks.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use larder_format::fleet::{FLEET_RULES, FleetPlan, SharedWork, Stage, TaskId};
@@ -16,13 +17,12 @@ use crate::begin::hosts_at_once;
 use crate::board;
 use crate::error::FleetError;
 use crate::member::{Member, Step};
-use crate::queue::StoreQueue;
+use crate::queue::{HostsOf, Nats, NatsQueue, SharedQueue, StoreQueue};
 use crate::report::{FleetImage, FleetOptions, OpenedImage, Sources};
 use crate::session::ImageState;
 use crate::shared::{Batch, KnownIndex};
 use crate::situation::{Known, Registers, Situation};
 use crate::supervise;
-use crate::waiting::wait;
 
 /// See the module header.
 pub(super) struct Part<'a> {
@@ -37,6 +37,10 @@ pub(super) struct Part<'a> {
     /// Hosts whose images this process reads.
     reads: HashSet<u32>,
     options: FleetOptions,
+    host: String,
+    nats: Option<Arc<Nats>>,
+    /// Whether it offers what is due to the others.
+    offers: bool,
 }
 
 /// What a process did.
@@ -80,7 +84,27 @@ impl<'a> Part<'a> {
         let fleet = FleetOptions { tags, force, verify_every: NonZeroU32::new(verify_every), time_ms: None, ..fleet };
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
         let (claim_after, task_after) = (seconds(claim_seconds), seconds(task_seconds));
-        Ok(Self { context, id, plan, poll: options.poll, claim_after, task_after, numbers, reads, options: fleet })
+        let (poll, host, nats) = (options.poll, options.host.clone(), options.nats.clone());
+        let options = fleet;
+        Ok(Self {
+            context,
+            id,
+            plan,
+            poll,
+            claim_after,
+            task_after,
+            numbers,
+            reads,
+            options,
+            host,
+            nats,
+            offers: false,
+        })
+    }
+
+    /// The same, and it offers what is due to the others.
+    pub(super) fn offering(self) -> Self {
+        Self { offers: true, ..self }
     }
 
     fn registers(&self) -> Result<Registers, FleetError> {
@@ -109,21 +133,35 @@ impl<'a> Part<'a> {
     pub(super) fn until_over(&self, sources: &mut dyn Sources) -> Result<(Taken, Registers), FleetError> {
         let me = AttemptId(random(self.context.repository.entropy())?);
         let batch = self.batch(me)?;
-        let mut queue = StoreQueue::join(self.context, self.id, me, self.claim_after)?;
+        let store = StoreQueue::join(self.context, self.id, me, self.claim_after)?;
+        let mut queue: Box<dyn SharedQueue> = match &self.nats {
+            None => Box::new(store),
+            Some(nats) => {
+                let hosts = HostsOf { plan: &self.plan, own: &self.host };
+                Box::new(NatsQueue::join(nats.clone(), store, self.context, self.id, hosts, self.offers, self.poll))
+            }
+        };
         let mut sources = Ours { sources, part: self };
         let mut member = Member::new(&batch, &mut sources);
         member.reads = Some(self.reads.clone());
-        let ended_by = self.take_part(&batch, &mut member, &mut queue).err();
-        if let Some(error) = &ended_by {
-            self.leave(&batch, &member, error);
+        let ended_by = self.take_part(&batch, &mut member, &mut *queue).err();
+        match &ended_by {
+            Some(error) => self.leave(&batch, &member, error),
+            None => queue.end(),
         }
+        queue.tell();
         let registers = std::mem::take(&mut member.registers);
         let ended = member.end(ended_by.is_none());
         let images = ended.into_iter().flat_map(|ended| ended.images).collect();
         Ok((Taken { images, ended_by }, registers))
     }
 
-    fn take_part(&self, batch: &Batch<'_>, member: &mut Member<'_>, queue: &mut StoreQueue) -> Result<(), FleetError> {
+    fn take_part(
+        &self,
+        batch: &Batch<'_>,
+        member: &mut Member<'_>,
+        queue: &mut dyn SharedQueue,
+    ) -> Result<(), FleetError> {
         // Short stages follow one another quickly; long ones are not asked about all the time.
         let first = self.poll / 32;
         let mut next = first;
@@ -136,18 +174,27 @@ impl<'a> Part<'a> {
             }
             unknown.into_iter().for_each(|decided| member.note(decided));
             member.end_sessions_of_others();
+            if let Situation::Due(due) = member.known().situation() {
+                queue.look(&member.registers, &due);
+            }
             match member.step(queue)? {
                 Step::Done => {
+                    queue.tell();
                     next = first;
                     continue;
                 }
                 Step::Over => return Ok(()),
                 Step::Idle => {}
             }
-            let ended = supervise::supervise(batch, member.known(), queue, self.task_after)?;
+            let ended = match queue.supervises() {
+                true => supervise::supervise(batch, member.known(), queue.store(), self.task_after)?,
+                false => Vec::new(),
+            };
             if ended.is_empty() {
-                wait(context, next)?;
+                queue.wait(next)?;
                 next = (next * 2).min(self.poll);
+            } else {
+                queue.tell();
             }
             ended.into_iter().for_each(|decided| member.note(decided));
         }

@@ -125,6 +125,8 @@ fn images(rounds: bool) -> Vec<FleetImage> {
 fn options(host: &str, scratch: &std::path::Path) -> WorkOptions {
     let fleet = FleetOptions {
         memory: 1 << 20,
+        write: larder_writer::WriteBudget::default(),
+        read: larder_lnode::ReadBudget::default(),
         scratch: scratch.to_owned(),
         compression: Compression::Off,
         user: "fleet".to_owned(),
@@ -136,7 +138,7 @@ fn options(host: &str, scratch: &std::path::Path) -> WorkOptions {
         partitions: std::num::NonZeroU32::new(2),
     };
     let takes = Takes { batches: true, checks: false };
-    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_secs(2), takes }
+    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_secs(2), takes, nats: None }
 }
 
 /// What batches said, and what happened.

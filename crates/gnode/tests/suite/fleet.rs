@@ -127,6 +127,8 @@ pub(crate) fn fleet_images(images: &[Given]) -> Vec<FleetImage> {
 pub(crate) fn options(scene: &Scene, partitions: u32, memory: usize) -> FleetOptions {
     FleetOptions {
         memory,
+        write: larder_writer::WriteBudget::default(),
+        read: larder_lnode::ReadBudget::default(),
         scratch: scene.dir.path().to_owned(),
         compression: Compression::DEFAULT,
         user: "user".to_owned(),

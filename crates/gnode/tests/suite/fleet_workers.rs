@@ -25,7 +25,7 @@ use crate::support::*;
 pub(crate) fn as_host(scene: &Scene, host: &str) -> WorkOptions {
     let fleet = options(scene, 3, 4 << 20);
     let takes = Takes { batches: true, checks: true };
-    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_millis(2), takes }
+    WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_millis(2), takes, nats: None }
 }
 
 /// A worker of a host, until one batch is over.

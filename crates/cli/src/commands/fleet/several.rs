@@ -1,26 +1,33 @@
 //! Batches of several processes: `fleet work`, `fleet retry` and `fleet abort`.
 
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
 use larder_fleet::{
-    Answer, FleetError, FleetImage, FleetOptions, OpenedImage, Patience, Sources, Takes, WorkEvent, WorkOptions,
-    Worked, abort, coordinate, find, inventory, read_plan, resume, to_retry, work,
+    Answer, FleetError, FleetImage, FleetOptions, Nats, NatsOptions, OpenedImage, Patience, Sources, Takes, WorkEvent,
+    WorkOptions, Worked, abort, coordinate, find, inventory, read_plan, resume, to_retry, work,
 };
 use larder_format::fleet::FleetPlan;
 use larder_format::ids::JobId;
 use larder_format::roles::Roles;
-use larder_job::JobContext;
+use larder_job::{Clock, JobContext, SystemClock};
 use larder_store::Repository;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::images::Images;
+use super::metrics::Done;
 use super::{BATCHES, POLL, after, fleet_images, options, show};
 use crate::app::App;
-use crate::args::{FleetBatchArgs, FleetPatienceArgs, FleetRetryArgs, FleetWorkArgs};
+use crate::args::{FleetBatchArgs, FleetNatsArgs, FleetPatienceArgs, FleetQueue, FleetRetryArgs, FleetWorkArgs};
+use crate::commands::metrics_server::{self, MetricsServer};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::machine;
 use crate::output::{Meter, MeterKind, safe};
 use crate::sizes;
+use crate::small_process::{self, Peak};
 
 impl From<&FleetPatienceArgs> for Patience {
     fn from(args: &FleetPatienceArgs) -> Self {
@@ -46,6 +53,10 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
     });
     let (batches, listed) = (listed.is_some(), listed.transpose()?.unwrap_or_default());
     let mut images = Images::of(app, args.image_scratch.as_ref(), 10, &listed)?;
+    if args.queue == FleetQueue::Memory {
+        return Err(Failure::usage("--queue memory is of one process alone; a worker needs store or nats://HOST:PORT"));
+    }
+    let address = args.metrics.as_deref().map(metrics_server::parse_address).transpose()?;
     let opened = app.open()?;
     let repository = &opened.repository;
     match batches {
@@ -61,15 +72,36 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
         true => format!("host {}: {} to read", safe(&host), sizes::count(ours as u64, "image")),
         false => format!("host {}: reads for checks", safe(&host)),
     });
+    let nats = connect(app, repository, &args.queue, &args.nats)?;
+    let done = Arc::new(Mutex::new(Done::new(SystemClock.now_ms())));
+    let serve = |address| {
+        let (store, done, nats) = (repository.store().clone(), done.clone(), nats.clone());
+        let render = move || {
+            let is_told = nats.as_ref().map(|nats| nats.is_connected());
+            done.lock().render(&store.stats(), larder_fleet::memory_peak(), is_told)
+        };
+        let server = MetricsServer::start(address, Arc::new(render))?;
+        app.out.remark(&format!("metrics are at http://{}/metrics", server.address));
+        Ok::<_, Failure>(server)
+    };
+    let _server = address.map(serve).transpose()?;
+    if app.global.total_memory.is_some() {
+        small_process::page_out();
+    }
     super::open_many_files();
     let takes = Takes { batches, checks };
-    let options = WorkOptions { fleet: options(app, Vec::new(), 10, false, None)?, host, poll: POLL, takes };
+    let options = WorkOptions { fleet: options(app, Vec::new(), 10, false, None)?, host, poll: POLL, takes, nats };
     let meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(repository.clone(), meter.progress());
     let identity = larder_job::Identity { host: options.host.clone(), ..context.identity };
     let context = JobContext { machine: machine::witness(&app.global, &app.out, repository), identity, ..context };
     let mut result = Ok(());
     let ended = work(&context, &fleet, &mut images.open_in(repository), &options, args.once, &mut |event| {
+        match &event {
+            WorkEvent::Begins(..) => done.lock().begins(),
+            WorkEvent::Ends(_, worked) => done.lock().ended(worked, context.clock.now_ms()),
+            WorkEvent::Checked(..) | WorkEvent::LeavesAlone(_) => {}
+        }
         if result.is_ok() {
             result = told(app, &event);
         }
@@ -124,6 +156,7 @@ fn ended(app: &App, batch: JobId, worked: &Worked) -> Result<(), Failure> {
             "saved": saved,
             "failed": failed,
             "error": ended_by.as_ref().map(|error| chain(error)),
+            "memory_bytes": larder_fleet::memory_peak(),
         }))?;
     } else {
         app.out.info(format!("batch {}: {} saved here", batch.short(), sizes::count(saved.len() as u64, "image")))?;
@@ -131,6 +164,9 @@ fn ended(app: &App, batch: JobId, worked: &Worked) -> Result<(), Failure> {
     failed.iter().for_each(|image| app.out.warn(&format!("image {} was not saved", safe(image))));
     if let Some(error) = ended_by {
         app.out.warn(&format!("this worker left batch {}: {}", batch.short(), chain(error)));
+    }
+    if let Some(warning) = app.global.total_memory.and_then(Peak::of).and_then(|peak| peak.warning()) {
+        app.out.warn(&warning);
     }
     Ok(())
 }
@@ -152,15 +188,47 @@ fn meant(context: &JobContext, args: &FleetBatchArgs) -> Result<(JobId, FleetPla
     Ok((batch, plan))
 }
 
-fn work_options(of: FleetOptions) -> WorkOptions {
-    WorkOptions { fleet: of, host: environment::host(), poll: POLL, takes: BATCHES }
+fn work_options(of: FleetOptions, nats: Option<Arc<Nats>>) -> WorkOptions {
+    WorkOptions { fleet: of, host: environment::host(), poll: POLL, takes: BATCHES, nats }
+}
+
+/// The connection to the NATS server that a queue names, if it names one.
+pub(super) fn connect(
+    app: &App,
+    repository: &Repository,
+    queue: &FleetQueue,
+    args: &FleetNatsArgs,
+) -> Result<Option<Arc<Nats>>, Failure> {
+    let FleetQueue::Nats(address) = queue else {
+        let is_given = args.nats_credentials.is_some() || args.nats_cacert.is_some();
+        return match is_given {
+            true => Err(Failure::usage("options of NATS need --queue nats://HOST:PORT")),
+            false => Ok(None),
+        };
+    };
+    if let Some(path) = &args.nats_credentials {
+        let shown = path.display();
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| Failure::of(Exit::Failed, &error).while_doing(&format!("cannot read {shown}")))?;
+        if metadata.mode() & 0o077 != 0 {
+            let mode = metadata.mode() & 0o7777;
+            return Err(Failure::usage(format!("{shown} can be read by others (mode {mode:04o})")));
+        }
+    }
+    let options = NatsOptions {
+        address: address.clone(),
+        credentials: args.nats_credentials.clone(),
+        authorities: args.nats_cacert.clone(),
+    };
+    let nats = Nats::connect(&app.runtime().handle().into(), repository, &options);
+    nats.map(|nats| Some(Arc::new(nats))).map_err(|error| Failure::of(error.kind(), &error))
 }
 
 pub(super) fn run_abort(app: &App, args: &FleetBatchArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     let context = app.reading(opened.repository.clone());
     let (batch, plan) = meant(&context, args)?;
-    let options = work_options(options(app, Vec::new(), 0, false, None)?);
+    let options = work_options(options(app, Vec::new(), 0, false, None)?, None);
     let tasks = abort(&context, batch, plan, &options).map_err(|error| Failure::of(error.kind(), &error))?;
     if app.out.is_json() {
         app.out.json(&json!({ "message_type": "fleet_aborted", "batch": batch.to_string(), "tasks": tasks }))?;
@@ -180,7 +248,8 @@ pub(super) fn run_retry(app: &App, args: &FleetRetryArgs) -> Result<Exit, Failur
     let shared = plan.shared.clone();
     let of = shared.as_ref().map(|shared| (shared.tags.clone(), shared.verify_every, shared.force));
     let (tags, verify_every, force) = of.unwrap_or_default();
-    let options = work_options(options(app, tags, verify_every, force, None)?);
+    let nats = connect(app, repository, &args.queue, &args.nats)?;
+    let options = work_options(options(app, tags, verify_every, force, None)?, nats);
     let failed = |error: FleetError| Failure::of(error.kind(), &error);
     let mut report = resume(&context, batch, plan.clone(), &[], &mut Elsewhere, &options).map_err(failed)?;
     let again: Vec<FleetImage> = to_retry(&report, &plan);

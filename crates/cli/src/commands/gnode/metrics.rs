@@ -114,17 +114,7 @@ impl Rounds {
         text.gauge("missing_containers", help, self.missing_containers);
         text.gauge("waiting_bytes", "Uploads of interrupted backups that wait for their age.", self.waiting_bytes);
         text.gauge("live_jobs", "Jobs that ran beside the last round.", self.live_jobs);
-        let kinds = [
-            ("create", requests.creates),
-            ("read", requests.reads + requests.sizes),
-            ("list", requests.lists),
-            ("delete", requests.deletes),
-        ];
-        let kinds = kinds.map(|(kind, count)| (labels(&[("kind", kind)]), count as f64));
-        text.metric("requests_total", "Requests to the storage.", Kind::Counter, &kinds);
-        text.counter("request_failures_total", "Requests that failed.", requests.failures);
-        text.counter("sent_bytes_total", "Bytes of objects sent.", requests.bytes_up);
-        text.counter("received_bytes_total", "Bytes of objects received.", requests.bytes_down);
+        text.requests(requests);
         text.end()
     }
 }
