@@ -12,7 +12,7 @@ use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::JobContext;
 use larder_reader::RecordCursor;
-use larder_source::target::{Difference, Target, Verification};
+use larder_source::target::{Difference, NoteKind, Target, Verification};
 use larder_store::RepositoryError;
 
 use crate::error::DrillError;
@@ -52,17 +52,8 @@ impl<'a> Comparison<'a> {
         let mut texts: Vec<String> = Vec::new();
         for difference in &verification.differences {
             match difference {
-                // Only a user without rights, or a file system without attributes, loses these, and
-                // the restore has noted it.
-                Difference::Mode { .. }
-                | Difference::Owner { .. }
-                | Difference::Xattr { .. }
-                | Difference::HardLink
-                    if self.has_notes() =>
-                {
-                    report.without_metadata += 1;
-                }
-                Difference::Missing if self.has_notes() && is_node(entry) => report.without_metadata += 1,
+                // Only a user without rights, or a file system without attributes, loses these.
+                lost if self.was_noted(lost, entry) => report.without_metadata += 1,
                 // The comparison reads the file as what it should be, so this is its own word.
                 _ => texts.push(difference.to_string()),
             }
@@ -84,8 +75,17 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    fn has_notes(&self) -> bool {
-        !self.target.notes().summary().is_empty()
+    /// Whether the restore has noted that it could not set this part of some item.
+    fn was_noted(&self, lost: &Difference, entry: &Entry) -> bool {
+        let kinds: &[NoteKind] = match lost {
+            Difference::Mode { .. } => &[NoteKind::Mode, NoteKind::SetId, NoteKind::Acl],
+            Difference::Xattr { .. } => &[NoteKind::Xattr, NoteKind::Acl, NoteKind::Capability, NoteKind::ExtraXattr],
+            Difference::HardLink => &[NoteKind::HardLink],
+            // Devices and FIFOs need rights that a drill may not have.
+            Difference::Missing if is_node(entry) => &[NoteKind::Node],
+            _ => &[],
+        };
+        kinds.iter().any(|kind| self.target.notes().count(*kind) > 0)
     }
 
     /// Compares the content with the recipe. Gives the place of a difference in the stored bytes.
@@ -95,7 +95,8 @@ impl<'a> Comparison<'a> {
         data_offset: u64,
         verification: &mut Verification,
     ) -> Result<Option<u64>, DrillError> {
-        let Some(file) = verification.content.as_ref().and_then(|file| file.try_clone().ok()) else { return Ok(None) };
+        let Some(file) = &verification.content else { return Ok(None) };
+        let file = file.try_clone().map_err(|error| unreadable(&entry.path, &error))?;
         let mut expected = ByRecipe {
             file: &file,
             runs: runs(entry),
@@ -122,7 +123,6 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Devices and FIFOs need rights that a drill may not have.
 fn is_node(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Fifo | EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. })
 }

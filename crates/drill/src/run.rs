@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::manifest::Manifest;
-use larder_job::{ItemFate, JobContext, Problem, Progress};
-use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore};
+use larder_job::{Activity, ItemFate, JobContext, Problem, Progress};
+use larder_lnode::{RestoreError, RestoreOptions, restore};
 use larder_reader::{FetchOptions, PlacedEntry, Reach, Reading, VersionReader, is_missing};
-use larder_source::target::{Target, TargetOptions};
+use larder_source::target::{NoteKind, Target, TargetOptions};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
@@ -162,7 +162,10 @@ impl Drill<'_> {
         let options = RestoreOptions { selection, fetch: self.options.fetch.clone(), ..RestoreOptions::default() };
         let restored = self.timed(report, || Ok(restore(&context, self.version, &target, &options)?))?;
         report.fetched = restored.fetched;
-        let mut failed = note_problems(&watch, &restored, report);
+        // The comparison does not look at these where this process cannot set them.
+        let notes = target.notes();
+        report.without_metadata += notes.count(NoteKind::Owner).max(notes.count(NoteKind::SetId));
+        let mut failed = note_problems(&watch, report);
         report.cold = restored.cold_files;
         failed.extend(std::mem::take(&mut *watch.cold.lock()));
         let live = self.options.live.as_deref();
@@ -263,14 +266,14 @@ impl Drill<'_> {
 }
 
 /// Adds the problems of a restore. Gives their paths: nothing else can be found there.
-fn note_problems(watch: &Watch, restored: &RestoreReport, report: &mut SnapshotReport) -> HashSet<Vec<u8>> {
+fn note_problems(watch: &Watch, report: &mut SnapshotReport) -> HashSet<Vec<u8>> {
     let problems = std::mem::take(&mut *watch.problems.lock());
-    let kind = match restored.damaged {
-        0 => FindingKind::NotRestored,
-        _ => FindingKind::Damaged,
-    };
     let mut paths = HashSet::new();
     for problem in problems {
+        let kind = match problem.during {
+            Activity::Fetch => FindingKind::Damaged,
+            _ => FindingKind::NotRestored,
+        };
         paths.insert(problem.path.clone());
         // Gaps in the metadata are known already, under the path before them.
         let is_known = report.findings.iter().any(|known| known.path == problem.path);

@@ -14,6 +14,8 @@ pub enum Activity {
     ReadAttributes,
     /// Restoring an entry.
     Restore,
+    /// Fetching what is restored: the repository has lost it.
+    Fetch,
     /// Repairing a version.
     Repair,
 }
@@ -24,7 +26,7 @@ impl fmt::Display for Activity {
             Self::Walk => "walk",
             Self::Read => "read",
             Self::ReadAttributes => "read attributes of",
-            Self::Restore => "restore",
+            Self::Restore | Self::Fetch => "restore",
             Self::Repair => "repair",
         })
     }

@@ -18,7 +18,7 @@ use larder_store::{Location, StoreStats};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::args::{OverwriteName, RestoreArgs};
+use crate::args::{Global, OverwriteName, RestoreArgs};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -160,7 +160,9 @@ fn repositories(app: &App) -> Result<Vec<PathBuf>, Failure> {
 
 /// The folders of the state and of the cache.
 fn own_folders(app: &App) -> Vec<PathBuf> {
-    environment::state_dir(&app.global).into_iter().chain(environment::cache_dir(&app.global)).collect()
+    // They are there also if this command does without them.
+    let global = Global { no_state: false, no_cache: false, ..app.global.clone() };
+    environment::state_dir(&global).into_iter().chain(environment::cache_dir(&global)).collect()
 }
 
 fn overwrite(name: OverwriteName) -> Overwrite {

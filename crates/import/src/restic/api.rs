@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustic_core::repofile::{BlobType, FileType, Node, NodeType, SnapshotFile, SnapshotId, Tree};
 use rustic_core::{
     BlobId, BytesList, Credentials, DataId, Id, IndexedFullStatus, ReadBackend, Repository, RepositoryBackends,
-    RepositoryOptions, RusticError, RusticResult, WriteBackend,
+    RepositoryOptions, RusticError, RusticResult, TreeId, WriteBackend,
 };
 
 use super::store::{ReadFailure, ResticFiles};
@@ -129,6 +129,11 @@ impl Reader {
         let (mut snapshots, mut damaged) = (Vec::new(), Vec::new());
         for one in all {
             match one {
+                // An index file is lost, or was not copied yet. Nothing of the snapshot could be read.
+                Ok(snapshot) if self.repository.get_index_entry(&TreeId::from(Id::new(snapshot.tree))).is_err() => {
+                    let why = "the index does not have its tree; `restic repair index` makes a new index";
+                    damaged.push((data_encoding::HEXLOWER.encode(&snapshot.id), why.to_owned()));
+                }
                 Ok(snapshot) => snapshots.push(snapshot),
                 Err((id, Unread::Lost(why))) => damaged.push((id, why)),
                 Err((_, error)) => return Err(import_error(error)),

@@ -95,7 +95,7 @@ impl Target {
 
 impl Inner {
     /// An existing directory. `None`: there is no such one.
-    fn folder(&self, directory: &[u8]) -> Result<Option<Arc<Folder>>, TargetError> {
+    pub(super) fn folder(&self, directory: &[u8]) -> Result<Option<Arc<Folder>>, TargetError> {
         if !directory.is_empty() && !is_valid_path(directory) {
             let problem = "its path could leave the target";
             return Err(TargetError::BadEntry { path: directory.to_vec(), problem });
@@ -119,7 +119,7 @@ impl Inner {
 
     /// Whether a file system begins at a directory below the root. Btrfs has such ones that are no
     /// mounts, and a backup of one file system leaves them out too.
-    fn begins_file_system(&self, directory: &[u8], folder: &Folder) -> bool {
+    pub(super) fn begins_file_system(&self, directory: &[u8], folder: &Folder) -> bool {
         if directory.is_empty() {
             return false;
         }
@@ -138,7 +138,11 @@ impl Inner {
             return Ok(false);
         }
         if self.options.dry_run {
-            return Ok(true);
+            let is_mounted = self.folder(path)?.is_some_and(|found| self.begins_file_system(path, &found));
+            if is_mounted {
+                self.notes.add(NoteKind::NotDeleted, path, || MOUNTED.to_owned());
+            }
+            return Ok(!is_mounted);
         }
         let removed = match Stat::at(folder, name, Follow::No) {
             Err(Errno::NOENT) => return Ok(false),
@@ -160,7 +164,7 @@ impl Inner {
                     return Err(error);
                 }
                 self.notes.add(NoteKind::NotDeleted, path, || match errno {
-                    Errno::XDEV | Errno::BUSY => "a mounted file system or a repository is in it".to_owned(),
+                    Errno::XDEV | Errno::BUSY => MOUNTED.to_owned(),
                     _ => metadata::reason(Err(errno)),
                 });
                 Ok(false)
@@ -168,6 +172,9 @@ impl Inner {
         }
     }
 }
+
+/// Why a folder stays.
+const MOUNTED: &str = "a mounted file system or a repository is in it";
 
 /// An open directory, and names in it.
 type Extra = (Arc<Folder>, Vec<Vec<u8>>);

@@ -19,7 +19,7 @@ use super::files::Slot;
 use super::folders::{self, Folder};
 use super::metadata::{self, Attributes, Now};
 use super::notes::NoteKind;
-use super::policy::{KeptReason, Verdict, anew, decide};
+use super::policy::{KeptReason, Verdict, decide, overwritten};
 use super::sparse::{self, Layout, OldContent, Zeros};
 use super::subject::Subject;
 use super::{Inner, Target, unfinished};
@@ -397,7 +397,7 @@ impl Inner {
         let path = &entry.path;
         let around = self.around(entry);
         let verdict = match decide(entry, found, false, &around) {
-            Verdict::Same if !has_its_data(entry, folder, name)? => anew(found, &around),
+            Verdict::Same if !has_its_data(entry, folder, name)? => overwritten(found, &around),
             verdict => verdict,
         };
         let dry_run = self.options.dry_run;
@@ -405,7 +405,6 @@ impl Inner {
             Verdict::Keep(reason) => return Ok(Some(Begun::Kept(self.kept(path, reason)))),
             Verdict::Same if dry_run => return Ok(Some(Begun::UpToDate)),
             Verdict::InPlace if dry_run => return Ok(Some(Begun::Dry { over: Some(*found) })),
-            _ if dry_run => return Ok(Some(Begun::Dry { over: None })),
             Verdict::Same if self.refresh(entry, folder, name, found)? => return Ok(Some(Begun::UpToDate)),
             Verdict::InPlace => match rustix::fs::openat(&**folder, name, EXISTING | OFlags::WRONLY, Mode::empty()) {
                 Ok(fd) => {
@@ -422,6 +421,9 @@ impl Inner {
         }
         if let Some(reason) = self.clear(folder, name, path, found)? {
             return Ok(Some(Begun::Kept(self.kept(path, reason))));
+        }
+        if dry_run {
+            return Ok(Some(Begun::Dry { over: None }));
         }
         if !found.file_type.is_file() && !found.file_type.is_dir() {
             self.notes.add(NoteKind::Replaced, path, || "by a file".to_owned());

@@ -123,12 +123,11 @@ impl Inner {
         }
         match decide(entry, found, false, &self.around(entry)) {
             Verdict::Keep(reason) => Ok(Some(LinkDecision::Kept(self.kept(path, reason)))),
-            _ if self.options.dry_run => Ok(Some(LinkDecision::Linked)),
             Verdict::Same | Verdict::InPlace | Verdict::Replace => {
                 if let Some(reason) = self.clear(folder, name, path, found)? {
                     return Ok(Some(LinkDecision::Kept(self.kept(path, reason))));
                 }
-                Ok(None)
+                Ok(self.options.dry_run.then_some(LinkDecision::Linked))
             }
         }
     }

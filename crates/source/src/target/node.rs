@@ -104,7 +104,6 @@ impl Inner {
         match decide(entry, found, same_target, &self.around(entry)) {
             Verdict::Keep(reason) => Ok(Some(NodeDecision::Kept(self.kept(path, reason)))),
             Verdict::Same if self.options.dry_run => Ok(Some(NodeDecision::UpToDate)),
-            _ if self.options.dry_run => Ok(Some(NodeDecision::Made)),
             Verdict::Same if found.links == 1 => {
                 self.dress(entry, folder, name, Attributes::Unknown)?;
                 Ok(Some(NodeDecision::UpToDate))
@@ -121,6 +120,9 @@ impl Inner {
             Verdict::InPlace | Verdict::Replace => {
                 if let Some(reason) = self.clear(folder, name, path, found)? {
                     return Ok(Some(NodeDecision::Kept(self.kept(path, reason))));
+                }
+                if self.options.dry_run {
+                    return Ok(Some(NodeDecision::Made));
                 }
                 if !found.file_type.is_dir() && found.file_type != file_type(&entry.kind) {
                     self.notes.add(NoteKind::Replaced, path, || "by a link or special file".to_owned());

@@ -125,11 +125,11 @@ pub(super) fn decide(entry: &Entry, found: &Stat, same_target: bool, around: &Ci
         Overwrite::IfChanged | Overwrite::IfNewer if same => return Verdict::Same,
         _ => {}
     }
-    if is_file && found.file_type == FileType::RegularFile { anew(found, around) } else { Verdict::Replace }
+    if is_file && found.file_type == FileType::RegularFile { overwritten(found, around) } else { Verdict::Replace }
 }
 
 /// How an existing regular file gets new content.
-pub(super) fn anew(found: &Stat, around: &Circumstances<'_>) -> Verdict {
+pub(super) fn overwritten(found: &Stat, around: &Circumstances<'_>) -> Verdict {
     if may_write_over(found, around) { Verdict::InPlace } else { Verdict::Replace }
 }
 

@@ -33,7 +33,8 @@ const EMPTY_ATTEMPTS: u32 = 4;
 const BELOW_AT_ONCE: usize = 256;
 
 impl Inner {
-    /// Clears the place of `path`, where `found` is now. `Some`: it had to be kept.
+    /// Clears the place of `path`, where `found` is now. `Some`: it had to be kept. A dry run only
+    /// looks, and not deeper than one level.
     pub(super) fn clear(
         &self,
         folder: &Folder,
@@ -42,6 +43,9 @@ impl Inner {
         found: &Stat,
     ) -> Result<Option<KeptReason>, TargetError> {
         if !found.file_type.is_dir() {
+            if self.options.dry_run {
+                return Ok(None);
+            }
             return match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(None),
                 Err(errno) => Err(TargetError::step("replace", path)(errno)),
@@ -49,6 +53,9 @@ impl Inner {
         }
         if self.spared.touches(path) {
             return Ok(Some(KeptReason::Protected));
+        }
+        if self.options.dry_run {
+            return self.would_keep(path);
         }
         if let Some(folders) = &self.folders {
             folders.forget(path);
@@ -71,6 +78,33 @@ impl Inner {
             Err(errno) => Err(TargetError::step("remove the folder in the place of", path)(errno)),
         }
     }
+
+    /// Why a directory in the place of `path` would stay.
+    fn would_keep(&self, path: &[u8]) -> Result<Option<KeptReason>, TargetError> {
+        let Some(found) = self.folder(path)? else { return Ok(None) };
+        if self.begins_file_system(path, &found) {
+            return Ok(Some(KeptReason::MountPoint));
+        }
+        let is_kept = self.options.full_directories == FullDirectories::Keep;
+        if is_kept && !is_empty(&found).map_err(TargetError::step("list the folder", path))? {
+            return Ok(Some(KeptReason::DirectoryNotEmpty));
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a directory has no entries.
+fn is_empty(folder: &Folder) -> Result<bool, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(folder, c".", flags, Mode::empty())?;
+    let mut buffer = vec![MaybeUninit::uninit(); 1 << 12];
+    let mut entries = RawDir::new(&fd, &mut buffer);
+    while let Some(entry) = entries.next() {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// One level of a descent: an open directory whose entries are being removed.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::support::*;
 use larder_source::target::{
-    FileDecision, KeptReason, NoteKind, Overwrite, PutDecision, TargetCause, TargetError, TargetOptions,
+    FileDecision, FullDirectories, KeptReason, LinkDecision, NodeDecision, NoteKind, Overwrite, PutDecision,
+    TargetCause, TargetError, TargetOptions,
 };
 
 #[test]
@@ -421,6 +422,35 @@ fn a_dry_run_changes_nothing_and_tells_the_same() {
     names.sort();
     assert_eq!(names, ["folder", "old"]);
     assert_eq!(read(&place.path("old")), b"old content");
+}
+
+#[test]
+fn a_dry_run_keeps_the_folders_that_a_real_run_keeps() {
+    for (policy, kept) in [(FullDirectories::Keep, true), (FullDirectories::Remove, false)] {
+        for dry_run in [true, false] {
+            let place = Place::new();
+            std::fs::create_dir(place.path("empty")).expect("made");
+            for folder in ["full", "for-link", "for-hard-link"] {
+                std::fs::create_dir(place.path(folder)).expect("made");
+                std::fs::write(place.path(&format!("{folder}/file")), "mine").expect("written");
+            }
+            let mut options = TargetOptions::default();
+            options.dry_run = dry_run;
+            options.full_directories = policy;
+            let target = place.target(options);
+            let reason = KeptReason::DirectoryNotEmpty;
+            assert_eq!(put(&target, &file("empty", 1), b"x"), PutDecision::Written);
+            let expected = if kept { PutDecision::Kept(reason) } else { PutDecision::Written };
+            assert_eq!(put(&target, &file("full", 1), b"x"), expected, "dry run: {dry_run}");
+            let expected = if kept { NodeDecision::Kept(reason) } else { NodeDecision::Made };
+            assert_eq!(target.make_node(&symlink("for-link", "x")).expect("decided"), expected, "dry run: {dry_run}");
+            if !dry_run {
+                let expected = if kept { LinkDecision::Kept(reason) } else { LinkDecision::Linked };
+                assert_eq!(target.make_link(&hard_link("for-hard-link", "empty")).expect("decided"), expected);
+            }
+            assert_eq!(place.path("full/file").exists(), kept || dry_run);
+        }
+    }
 }
 
 #[test]

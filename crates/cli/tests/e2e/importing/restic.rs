@@ -158,6 +158,29 @@ fn what_is_whole_in_a_damaged_repository_comes_over() {
     restic.import(&["--series", "{absent}"]).code(2);
 }
 
+/// Goal: a snapshot whose tree the index does not have is named and left out, and comes over when the index is whole.
+#[test]
+fn a_lost_index_makes_no_empty_snapshots() {
+    let play = Play::with_repository();
+    let Some(restic) = Restic::with(&play, "2") else { return };
+    play.write("source/one", tree::noise(1, 50_000));
+    restic.backup("2020-02-03 04:05:06", "one");
+    let index = || -> Vec<PathBuf> {
+        std::fs::read_dir(play.path("restic/index")).expect("listed").map(|entry| entry.expect("read").path()).collect()
+    };
+    let before = index();
+    play.write("source/two", tree::noise(2, 50_000));
+    restic.backup("2021-02-03 04:05:06", "two");
+    let new: Vec<PathBuf> = index().into_iter().filter(|path| !before.contains(path)).collect();
+    assert_eq!(new.len(), 1);
+    std::fs::rename(&new[0], play.path("aside")).expect("moved");
+    let ran = restic.import(&[]).code(3).says("restic repair index");
+    assert_eq!(summary(&ran)["imported"], 1);
+    std::fs::rename(play.path("aside"), &new[0]).expect("moved");
+    let ran = restic.import(&["--compare"]).ok();
+    assert_eq!((&summary(&ran)["imported"], &summary(&ran)["imported_before"]), (&1.into(), &1.into()));
+}
+
 /// Goal: killed anywhere, the next run makes every snapshot once, and equal.
 #[test]
 fn a_killed_import_goes_on() {

@@ -12,6 +12,7 @@ pub(crate) mod second;
 pub(crate) mod server;
 pub(crate) mod tree;
 pub(crate) mod volume_server;
+pub(crate) mod watchdog;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -34,6 +35,7 @@ pub(crate) struct Play {
 impl Play {
     /// An empty one.
     pub(crate) fn new() -> Self {
+        watchdog::start();
         Self { dir: tempfile::tempdir().expect("a folder") }
     }
 

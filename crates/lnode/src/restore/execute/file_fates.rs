@@ -91,12 +91,16 @@ impl Execution<'_> {
     /// Reports a path that the repository has lost.
     pub(in crate::restore) fn damage(&self, path: &[u8], message: &str) {
         add(&self.counters.damaged, 1);
-        self.problem(path, message);
+        self.report(path, Activity::Fetch, message);
     }
 
     pub(in crate::restore) fn problem(&self, path: &[u8], message: &str) {
+        self.report(path, Activity::Restore, message);
+    }
+
+    fn report(&self, path: &[u8], during: Activity, message: &str) {
         add(&self.counters.errors, 1);
-        let problem = Problem { path: path.to_vec(), during: Activity::Restore, message: message.to_owned() };
+        let problem = Problem { path: path.to_vec(), during, message: message.to_owned() };
         self.context.progress.problem(&problem);
     }
 
