@@ -51,6 +51,14 @@ fn shared_plan() -> FleetPlan {
     plan
 }
 
+/// A plan with two rounds.
+fn plan_in_rounds() -> FleetPlan {
+    let mut plan = shared_plan();
+    plan.hosts[1].round = Some(1);
+    plan.shared.as_mut().expect("it is shared").rules = plan.rules();
+    plan
+}
+
 /// The register of a task that a worker did.
 fn worker_record() -> TaskRecord {
     TaskRecord {
@@ -149,6 +157,8 @@ fn version_2_bytes_never_change() {
     assert_eq!(TaskRecord::decode(&keys(), BATCH, TASK, &golden("fleet_task_v2", &sealed)), Ok(record()));
     let sealed = shared_plan().encode(&keys(), BATCH, [9; 32]).expect("fits");
     assert_eq!(FleetPlan::decode(&keys(), BATCH, &golden("fleet_plan_shared_v2", &sealed)), Ok(shared_plan()));
+    let sealed = plan_in_rounds().encode(&keys(), BATCH, [9; 32]).expect("fits");
+    assert_eq!(FleetPlan::decode(&keys(), BATCH, &golden("fleet_plan_rounds_v2", &sealed)), Ok(plan_in_rounds()));
     let sealed = worker_record().encode(&keys(), BATCH, TASK, [9; 32]).expect("fits");
     assert_eq!(TaskRecord::decode(&keys(), BATCH, TASK, &golden("fleet_task_worker_v2", &sealed)), Ok(worker_record()));
     let sealed = worker().encode_claim(&keys(), BATCH, TASK, 3, [9; 32]).expect("fits");
