@@ -149,7 +149,11 @@ impl App {
             upload_limit: self.global.limit_upload.and_then(NonZeroU64::new),
             download_limit: self.global.limit_download.and_then(NonZeroU64::new),
             jitter_seed: jitter_seed(),
-            tls: TlsOptions { authorities: self.global.cacert.clone(), accepts_anyone: self.global.insecure_tls },
+            tls: TlsOptions {
+                authorities: self.global.cacert.clone(),
+                accepts_anyone: self.global.insecure_tls,
+                identity: self.global.tls_client_cert.clone(),
+            },
             sftp: self.global.storage.sftp(),
             s3: self.global.storage.s3(),
             ..StoreOptions::default()

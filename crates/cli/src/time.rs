@@ -18,6 +18,11 @@ pub(crate) fn show(unix_ms: u64) -> String {
     zoned(unix_ms).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// Local day: `2026-01-02`.
+pub(crate) fn show_day(unix_ms: u64) -> String {
+    zoned(unix_ms).strftime("%Y-%m-%d").to_string()
+}
+
 /// Local time of a file for long listings.
 pub(crate) fn show_file_time(time: larder_format::entry::Timestamp) -> String {
     match file_time(time) {

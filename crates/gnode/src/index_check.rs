@@ -13,7 +13,8 @@
 //! * Every container that the index has can be read. For one that cannot, the versions that need it
 //!   are reported.
 //! * Every chunk of every one of these containers is listed, once, and every listed chunk is there
-//!   (`copies`). For a container that cannot be read, only that is reported.
+//!   (`copies`). For a container that cannot be read, only that is reported. Those that the index
+//!   says it could not read are counted: the next pass lists their chunks.
 
 mod copies;
 
@@ -181,6 +182,9 @@ pub struct IndexCheck {
     pub waiting: u64,
     /// Containers that the index has and that cannot be read. Each is a finding too.
     pub unreadable: u64,
+    /// Containers whose chunks the index does not list yet, because they could not be read when a
+    /// pass first saw them, and that can be read now: the next pass lists them.
+    pub unlisted: u64,
     /// The number of findings.
     pub count: u64,
     /// The first of them.

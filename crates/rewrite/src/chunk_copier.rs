@@ -36,6 +36,7 @@ use larder_writer::{
 };
 
 pub use copied_chunks::CopiedChunks;
+pub use multi_writer::Writer;
 pub use verifying::damaged_container;
 
 /// Divisor of a job's memory that gives the part for chunks being copied.

@@ -59,11 +59,19 @@ impl AnswerProblem {
 #[derive(Debug, Default)]
 pub(crate) struct Looking {
     inner: ReqwestConnector,
+    identified: Option<HttpClient>,
+}
+
+impl Looking {
+    /// Sends requests over TLS through this client, which has a certificate.
+    pub(crate) fn with_identity(client: HttpClient) -> Self {
+        Self { identified: Some(client), ..Self::default() }
+    }
 }
 
 impl HttpConnector for Looking {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Looked { inner: self.inner.connect(options)? }))
+        Ok(HttpClient::new(Looked { inner: self.inner.connect(options)?, identified: self.identified.clone() }))
     }
 }
 
@@ -71,6 +79,8 @@ impl HttpConnector for Looking {
 #[derive(Debug)]
 struct Looked {
     inner: HttpClient,
+    /// The one for HTTPS, if it is another.
+    identified: Option<HttpClient>,
 }
 
 #[async_trait]
@@ -78,7 +88,9 @@ impl HttpService for Looked {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let listing = listing_asked_for(&request);
         let wants_part = request.method() == "GET" && request.headers().contains_key("range");
-        let mut response = self.inner.execute(request).await?;
+        let is_tls = request.uri().scheme_str() == Some("https");
+        let client = self.identified.as_ref().filter(|_| is_tls).unwrap_or(&self.inner);
+        let mut response = client.execute(request).await?;
         let status = response.status();
         if status.is_redirection()
             && !response.headers().contains_key("location")

@@ -4,9 +4,14 @@
 //! The client library knows neither of the two requests. It signs their addresses, as it signs
 //! those that are given to others, and they are sent here. Only S3 has such requests. On other
 //! stores nothing is cold.
+//!
+//! * `classes`: facts about classes, without requests.
+
+pub(crate) mod classes;
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use object_store::aws::AmazonS3;
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody, HttpResponse};
 use object_store::path::Path;
@@ -20,8 +25,8 @@ use crate::error_kind::StoreErrorKind;
 use crate::name;
 use crate::waiting::Waiting;
 
-/// Classes whose objects cannot be read at once. `GLACIER_IR` can.
-const COLD: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
+use classes::{TIERS, ThawTier, is_cold};
+
 /// How long a signed address is good for.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
 /// Time for one answer.
@@ -36,28 +41,6 @@ const PAUSES: [Duration; 5] = [
 ];
 /// The header that asks a listing for what is thawed.
 const OPTIONAL: &str = "x-amz-optional-object-attributes";
-
-/// How fast objects are thawed, and at which price.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ThawTier {
-    /// Cheapest: within 12 hours, of `DEEP_ARCHIVE` within 48.
-    #[default]
-    Bulk,
-    /// Within 5 hours, of `DEEP_ARCHIVE` within 12.
-    Standard,
-    /// Within minutes; `DEEP_ARCHIVE` does not have it.
-    Expedited,
-}
-
-impl ThawTier {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Bulk => "Bulk",
-            Self::Standard => "Standard",
-            Self::Expedited => "Expedited",
-        }
-    }
-}
 
 /// Whether an object can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,10 +62,28 @@ pub struct ClassedObject {
     pub name: String,
     /// Its size in bytes.
     pub size: u64,
-    /// The class as the store names it; `STANDARD` if it does not say.
+    /// The class as the store names it; `STANDARD` if it does not say. Of an archived object of
+    /// `INTELLIGENT_TIERING`, after [`crate::Store::look_into_tiers`], the tier: `ARCHIVE_ACCESS`
+    /// or `DEEP_ARCHIVE_ACCESS`.
     pub class: String,
-    /// Whether it can be read.
+    /// Whether it can be read, as far as a listing tells.
     pub warmth: Warmth,
+    /// When it was made, milliseconds since the epoch by the store's clock; 0: it does not say.
+    pub modified_ms: u64,
+}
+
+impl ClassedObject {
+    /// The time until which it is billed in any case, milliseconds since the epoch by the store's
+    /// clock; 0: its class has no minimum time, or the store does not say how old it is.
+    ///
+    /// A rule of the bucket that moves an object to another class does not change its time, so the
+    /// time in that class began later.
+    pub fn billed_until_ms(&self) -> u64 {
+        match (self.modified_ms, classes::minimum_days(&self.class)) {
+            (0, _) | (_, 0) => 0,
+            (made, days) => made.saturating_add(u64::from(days) * 24 * 3600 * 1000),
+        }
+    }
 }
 
 /// The answer to a request to thaw an object.
@@ -121,7 +122,7 @@ impl Classes {
             query.extend(token.take().map(|token| ("continuation-token", token)));
             let request = Asked { op: StoreOp::List, name: folder, method: "GET", path: Path::default(), query };
             page_asked(1);
-            let (status, body) = self.send(&request, &headers, &[], waiting).await?;
+            let Answered { status, body, .. } = self.send(&request, &headers, &[], waiting).await?;
             if !(200..300).contains(&status) {
                 return Err(request.refused(status, &body));
             }
@@ -139,25 +140,27 @@ impl Classes {
         }
     }
 
-    /// Asks for an object.
+    /// Asks for an object. One of an archive tier of `INTELLIGENT_TIERING` stays readable, and so
+    /// no days are named for it.
     pub(crate) async fn thaw(
         &self,
-        name: &str,
+        object: &ClassedObject,
         tier: ThawTier,
         days: u32,
         waiting: &Waiting,
     ) -> Result<Thawed, StoreError> {
-        let whole = if self.prefix.is_empty() { name.to_owned() } else { format!("{}/{name}", self.prefix) };
-        let path = Path::parse(whole)
-            .map_err(|error| StoreError::new(StoreOp::Thaw, name, StoreErrorKind::Invalid).because(error))?;
+        let name = object.name.as_str();
         let query = vec![("restore", String::new())];
-        let request = Asked { op: StoreOp::Thaw, name, method: "POST", path, query };
+        let request = Asked { op: StoreOp::Thaw, name, method: "POST", path: self.path(StoreOp::Thaw, name)?, query };
+        let is_tiered = TIERS.contains(&object.class.as_str());
+        let days = if is_tiered { String::new() } else { format!("<Days>{days}</Days>") };
         let body = format!(
-            "<RestoreRequest xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Days>{days}</Days>\
+            "<RestoreRequest xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{days}\
              <GlacierJobParameters><Tier>{}</Tier></GlacierJobParameters></RestoreRequest>",
-            tier.name()
+            tier.in_requests()
         );
-        let (status, answer) = self.send(&request, &HeaderMap::new(), body.as_bytes(), waiting).await?;
+        let Answered { status, body: answer, .. } =
+            self.send(&request, &HeaderMap::new(), body.as_bytes(), waiting).await?;
         let text = String::from_utf8_lossy(&answer);
         match (status, element(&text, "Code").unwrap_or_default()) {
             (202, _) => Ok(Thawed::Asked),
@@ -167,6 +170,34 @@ impl Classes {
         }
     }
 
+    /// Asks an object of `INTELLIGENT_TIERING` for its tier, which a listing does not tell. `None`:
+    /// it can be read. Costs a request.
+    pub(crate) async fn archived(
+        &self,
+        name: &str,
+        waiting: &Waiting,
+    ) -> Result<Option<(&'static str, Warmth)>, StoreError> {
+        let path = self.path(StoreOp::Size, name)?;
+        let request = Asked { op: StoreOp::Size, name, method: "HEAD", path, query: Vec::new() };
+        let Answered { status, headers, body } = self.send(&request, &HeaderMap::new(), &[], waiting).await?;
+        // Passes may have deleted it since the listing.
+        if status == 404 {
+            return Ok(None);
+        }
+        if !(200..300).contains(&status) {
+            return Err(request.refused(status, &body));
+        }
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let Some(tier) = TIERS.into_iter().find(|tier| *tier == text("x-amz-archive-status")) else { return Ok(None) };
+        let is_thawing = text("x-amz-restore").contains("ongoing-request=\"true\"");
+        Ok(Some((tier, if is_thawing { Warmth::Thawing } else { Warmth::Cold })))
+    }
+
+    fn path(&self, op: StoreOp, name: &str) -> Result<Path, StoreError> {
+        let whole = if self.prefix.is_empty() { name.to_owned() } else { format!("{}/{name}", self.prefix) };
+        Path::parse(whole).map_err(|error| StoreError::new(op, name, StoreErrorKind::Invalid).because(error))
+    }
+
     /// Sends a request until there is an answer that is worth reading.
     async fn send(
         &self,
@@ -174,13 +205,13 @@ impl Classes {
         headers: &HeaderMap,
         body: &[u8],
         waiting: &Waiting,
-    ) -> Result<(u16, Vec<u8>), StoreError> {
+    ) -> Result<Answered, StoreError> {
         let mut pauses = PAUSES.into_iter();
         loop {
             let tried = tokio::time::timeout(ANSWER_TIME, self.try_once(asked, headers, body)).await;
             let error = match tried {
-                Ok(Ok((status, body))) if !matches!(status, 429 | 500..=599) => return Ok((status, body)),
-                Ok(Ok((status, body))) => asked.refused(status, &body),
+                Ok(Ok(answer)) if !matches!(answer.status, 429 | 500..=599) => return Ok(answer),
+                Ok(Ok(answer)) => asked.refused(answer.status, &answer.body),
                 Ok(Err(error)) if !error.is_retryable() => return Err(error),
                 Ok(Err(error)) => error,
                 Err(_) => asked.error(StoreErrorKind::Unreachable).because(crate::error::TimedOut(ANSWER_TIME)),
@@ -193,12 +224,7 @@ impl Classes {
         }
     }
 
-    async fn try_once(
-        &self,
-        asked: &Asked<'_>,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<(u16, Vec<u8>), StoreError> {
+    async fn try_once(&self, asked: &Asked<'_>, headers: &HeaderMap, body: &[u8]) -> Result<Answered, StoreError> {
         let invalid = |why: &'static str| asked.error(StoreErrorKind::Invalid).because(why);
         let mut options = SignedUrlOptions::new().with_query(asked.query.clone());
         options.signed_headers = headers.clone();
@@ -214,9 +240,17 @@ impl Classes {
             StoreError::from_object_store(asked.op, asked.name, error)
         };
         let response: HttpResponse = self.client.execute(request).await.map_err(unreachable)?;
-        let status = response.status().as_u16();
-        Ok((status, response.into_body().bytes().await.map_err(unreachable)?.to_vec()))
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.into_body().bytes().await.map_err(unreachable)?.to_vec();
+        Ok(Answered { status, headers, body })
     }
+}
+
+/// An answer of the server.
+struct Answered {
+    status: u16,
+    headers: HeaderMap,
+    body: Vec<u8>,
 }
 
 /// A request, as errors name it.
@@ -253,14 +287,14 @@ impl Page {
     fn read(body: &[u8]) -> Result<Self, String> {
         let mut page = Self::default();
         let mut reader = Reader::from_reader(body);
-        let (mut text, mut name, mut size) = (String::new(), String::new(), 0);
+        let (mut text, mut name, mut size, mut modified_ms) = (String::new(), String::new(), 0, 0);
         let (mut class, mut is_thawing, mut is_thawed) = (String::new(), false, false);
         loop {
             match reader.read_event().map_err(|error| error.to_string())? {
                 Event::Start(start) => {
                     text.clear();
                     if start.local_name().as_ref() == b"Contents" {
-                        (name, size, class, is_thawing, is_thawed) = Default::default();
+                        (name, size, class, is_thawing, is_thawed, modified_ms) = Default::default();
                     }
                 }
                 Event::Text(part) => text.push_str(&part.decode().map_err(|error| error.to_string())?),
@@ -274,19 +308,24 @@ impl Page {
                 Event::End(end) => match end.local_name().as_ref() {
                     b"Key" => name = std::mem::take(&mut text),
                     b"Size" => size = text.parse().map_err(|_| format!("a size is {text:?}"))?,
+                    b"LastModified" => {
+                        let time = text.parse::<Timestamp>().map_or(0, Timestamp::as_millisecond);
+                        modified_ms = u64::try_from(time).unwrap_or(0);
+                    }
                     b"StorageClass" => class = std::mem::take(&mut text),
                     b"IsRestoreInProgress" => is_thawing = text == "true",
                     b"RestoreExpiryDate" => is_thawed = !text.is_empty(),
                     b"NextContinuationToken" => page.token = Some(std::mem::take(&mut text)),
                     b"Contents" => {
-                        let warmth = match (COLD.contains(&class.as_str()), is_thawing, is_thawed) {
+                        let warmth = match (is_cold(&class), is_thawing, is_thawed) {
                             (false, ..) => Warmth::Warm,
                             (true, true, _) => Warmth::Thawing,
                             (true, false, true) => Warmth::Thawed,
                             (true, false, false) => Warmth::Cold,
                         };
                         let class = if class.is_empty() { "STANDARD".to_owned() } else { std::mem::take(&mut class) };
-                        page.objects.push(ClassedObject { name: std::mem::take(&mut name), size, class, warmth });
+                        let name = std::mem::take(&mut name);
+                        page.objects.push(ClassedObject { name, size, class, warmth, modified_ms });
                     }
                     _ => {}
                 },
@@ -303,8 +342,13 @@ mod tests {
 
     #[test]
     fn a_listing_says_what_can_be_read() {
-        let object =
-            |number: u32, more: &str| format!("<Contents><Key>p/data/{number}</Key><Size>7</Size>{more}</Contents>");
+        let made = "<LastModified>2026-10-12T17:50:30.000Z</LastModified>";
+        let object = |number: u32, more: &str| {
+            format!(
+                "<Contents><Key>p/data/{number}</Key>{}<Size>7</Size>{more}</Contents>",
+                if number == 3 { made } else { "" }
+            )
+        };
         let status =
             |more: &str| format!("<StorageClass>DEEP_ARCHIVE</StorageClass><RestoreStatus>{more}</RestoreStatus>");
         let body = [
@@ -335,5 +379,8 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert_eq!((page.token.as_deref(), page.objects[0].size), (Some("a&b"), 7));
+        let until: Vec<_> = page.objects.iter().map(ClassedObject::billed_until_ms).collect();
+        let of_glacier = 1_791_827_430_000 + 90 * 24 * 3600 * 1000;
+        assert_eq!(until, [0, 0, of_glacier, 0, 0, 0], "the others do not say how old they are");
     }
 }

@@ -107,6 +107,11 @@ impl Counters {
         add(&self.lists, count);
     }
 
+    /// Counts requests for the state of objects that do not come through the layers.
+    pub(crate) fn note_sizes(&self, count: u64) {
+        add(&self.sizes, count);
+    }
+
     fn of(&self, op: StoreOp) -> Option<&AtomicU64> {
         match op {
             StoreOp::Create => Some(&self.creates),

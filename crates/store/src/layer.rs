@@ -133,6 +133,8 @@ pub(crate) struct Call {
     /// Whether a create is repeated on purpose, to see whether the store refuses it
     /// ([`crate::Store::create_again`]).
     pub(crate) is_probe: bool,
+    /// Whether a create keeps the class of the bucket ([`crate::Store::create_warm`]).
+    pub(crate) stays_warm: bool,
     /// Where the transport shows that it gets on; set by `patience`.
     pub(crate) watch: Option<Arc<Watch>>,
     /// The limit on received bytes; set by `limit`.
@@ -142,7 +144,8 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn new(name: &str, request: Request) -> Self {
         let name = name.into();
-        Self { name, request, attempt: 0, is_anew: false, is_probe: false, watch: None, download: None }
+        let (is_anew, is_probe, stays_warm) = (false, false, false);
+        Self { name, request, attempt: 0, is_anew, is_probe, stays_warm, watch: None, download: None }
     }
 
     /// To be called by transports for every piece of a body: keeps the limit on downloads and shows

@@ -73,7 +73,8 @@ mod unlisted;
 mod waiting;
 mod watch;
 
-pub use cold::{ClassedObject, ThawTier, Warmth};
+pub use cold::classes::{TIERING, ThawTier, minimum_days, thaw_hours};
+pub use cold::{ClassedObject, Warmth};
 pub use counters::StoreStats;
 pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreOp};
 pub use error_kind::StoreErrorKind;

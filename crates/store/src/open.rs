@@ -8,6 +8,7 @@
 mod aws;
 mod azure;
 mod gcs;
+mod identity;
 mod post;
 mod roots;
 
@@ -16,12 +17,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use object_store::client::HttpConnector;
 use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
-use crate::answers::Looking;
 use crate::cold::Classes;
 use crate::error::{StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
@@ -110,6 +111,8 @@ enum OpenProblem {
     Authorities { path: String, error: String },
     #[error("{path} holds no certificate in PEM")]
     NoAuthority { path: String },
+    #[error("cannot use the client's certificate of {path}: {error}")]
+    Identity { path: String, error: String },
 }
 
 /// Whether an error of opening names the variable that is missing or wrong. Advice about
@@ -122,7 +125,8 @@ pub fn names_variable(error: &StoreError) -> bool {
         | OpenProblem::CaBundle { .. }
         | OpenProblem::NoCertificate { .. }
         | OpenProblem::Authorities { .. }
-        | OpenProblem::NoAuthority { .. } => true,
+        | OpenProblem::NoAuthority { .. }
+        | OpenProblem::Identity { .. } => true,
         OpenProblem::ConnectionString
         | OpenProblem::HalfCredentials { .. }
         | OpenProblem::NoProfile { .. }
@@ -194,18 +198,30 @@ pub(crate) fn classes(
     };
     let builder = aws::builder(endpoint.as_deref(), bucket, options, env).map_err(|problem| invalid(problem.into()))?;
     let client = aws::client(endpoint.as_deref(), options, env).map_err(|problem| invalid(problem.into()))?;
-    let client = Looking::default().connect(&client).map_err(|error| invalid(error.into()))?;
+    let connector = aws::connector(options, env).map_err(|problem| invalid(problem.into()))?;
+    let client = connector.connect(&client).map_err(|error| invalid(error.into()))?;
     let s3 = builder.build().map_err(|error| invalid(error.into()))?;
     Ok(Some(Classes { s3, client, prefix: prefix.trim_matches('/').to_owned() }))
+}
+
+/// How this program names itself.
+const USER_AGENT: &str = concat!("larder/", env!("CARGO_PKG_VERSION"));
+
+/// Time for a connection.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Connections that are kept for the next requests.
+fn idle_connections(options: &StoreOptions) -> usize {
+    options.concurrency.get().saturating_add(options.small_concurrency.get())
 }
 
 /// The part of the settings that all HTTP clients share.
 fn client(options: &StoreOptions, env: &Environment) -> Result<ClientOptions, OpenProblem> {
     let client = ClientOptions::new()
-        .with_user_agent(object_store::HeaderValue::from_static(concat!("larder/", env!("CARGO_PKG_VERSION"))))
+        .with_user_agent(object_store::HeaderValue::from_static(USER_AGENT))
         .with_timeout_disabled()
-        .with_connect_timeout(options.attempt_timeout.min(std::time::Duration::from_secs(10)))
-        .with_pool_max_idle_per_host(options.concurrency.get().saturating_add(options.small_concurrency.get()));
+        .with_connect_timeout(options.attempt_timeout.min(CONNECT_TIME_MAX))
+        .with_pool_max_idle_per_host(idle_connections(options));
     roots::with_chosen(roots::with_authorities(client, env), &options.tls)
 }
 
@@ -218,7 +234,7 @@ fn speaks_http(url: &str) -> bool {
 /// Turns the client's own retries off: it would hide that a conditional put met its own first
 /// attempt.
 fn no_retry() -> RetryConfig {
-    RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, retry_timeout: std::time::Duration::ZERO }
+    RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, retry_timeout: Duration::ZERO }
 }
 
 #[cfg(test)]
@@ -246,7 +262,7 @@ mod tests {
     #[test]
     fn chosen_authorities_are_those_of_every_cloud() {
         let with = |path: &str, accepts_anyone| StoreOptions {
-            tls: TlsOptions { authorities: Some(path.into()), accepts_anyone },
+            tls: TlsOptions { authorities: Some(path.into()), accepts_anyone, identity: None },
             ..StoreOptions::default()
         };
         let keys = Environment::from([

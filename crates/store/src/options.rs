@@ -62,7 +62,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// Whom a client trusts over HTTPS.
+/// Whom a client trusts over HTTPS, and who it is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// A file in PEM with authorities to trust besides the system's.
@@ -70,6 +70,8 @@ pub struct TlsOptions {
     /// Accept every certificate: anybody on the way can read credentials and requests. Contents are
     /// sealed anyway.
     pub accepts_anyone: bool,
+    /// A file in PEM with the client's own certificate and its key, for servers that ask for one.
+    pub identity: Option<PathBuf>,
 }
 
 /// How objects are stored on S3.

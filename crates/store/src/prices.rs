@@ -3,11 +3,19 @@
 //! The table has the list prices of the large clouds. A person may know better ones. Folders,
 //! servers reached over SSH and unknown servers have no price, so nothing is said about their
 //! money.
+//!
+//! * `listed`: the table, and which of its lines could be confirmed.
+//! * `retrieval`: prices of thawing, by class and tier.
+
+mod listed;
+mod retrieval;
 
 use std::str::FromStr;
 
 use crate::counters::StoreStats;
 use crate::location::Location;
+
+pub use retrieval::{Retrieval, ThawPrice};
 
 /// Prices of a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +34,8 @@ pub struct Prices {
     pub storage: f64,
     /// A gigabyte that is sent to this machine over the internet.
     pub traffic: f64,
+    /// Thawing.
+    pub retrieval: Retrieval,
 }
 
 /// Text that is no list of prices.
@@ -36,95 +46,11 @@ pub struct ParsePricesError {
     pub text: String,
 }
 
-/// One line of the table.
-struct Listed {
-    /// The end of the server's name; empty for the cloud itself.
-    host: &'static str,
-    basis: &'static str,
-    creates: f64,
-    reads: f64,
-    storage: f64,
-    traffic: f64,
-}
-
-/// List prices in US dollars without discounts, free quotas and minimum times, as known in the
-/// month that the line names. None of them charges for deletions.
-const AMAZON: Listed = Listed {
-    host: "amazonaws.com",
-    basis: "Amazon S3 Standard, us-east-1, 2025-06",
-    creates: 0.005,
-    reads: 0.0004,
-    storage: 0.023,
-    traffic: 0.09,
-};
-
-const AZURE: Listed = Listed {
-    host: "",
-    basis: "Azure Blob Storage, hot, LRS, East US, 2025-06",
-    creates: 0.005,
-    reads: 0.0004,
-    storage: 0.0184,
-    traffic: 0.087,
-};
-
-const GOOGLE: Listed = Listed {
-    host: "",
-    basis: "Google Cloud Storage, standard, us-east1, 2025-06",
-    creates: 0.005,
-    reads: 0.0004,
-    storage: 0.02,
-    traffic: 0.12,
-};
-
-/// Servers that speak the protocol of S3.
-const SERVERS: [Listed; 3] = [
-    AMAZON,
-    Listed {
-        host: "r2.cloudflarestorage.com",
-        basis: "Cloudflare R2 standard, 2025-06",
-        creates: 0.0045,
-        reads: 0.000_36,
-        storage: 0.015,
-        traffic: 0.0,
-    },
-    Listed {
-        host: "wasabisys.com",
-        basis: "Wasabi pay-as-you-go, 2025-06",
-        creates: 0.0,
-        reads: 0.0,
-        storage: 0.006_99,
-        traffic: 0.0,
-    },
-];
-
 impl Prices {
     /// The list prices of a location. `endpoint` is the server that the environment names for S3.
     /// `None`: it charges nothing, or its prices are unknown.
     pub fn listed(location: &Location, endpoint: Option<&str>) -> Option<Self> {
-        let listed = match location {
-            Location::S3 { endpoint: named, .. } => match named.as_deref().or(endpoint) {
-                None => &AMAZON,
-                Some(server) => {
-                    let host = host_of(server);
-                    let is_of = |listed: &&Listed| {
-                        host.strip_suffix(listed.host).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-                    };
-                    SERVERS.iter().find(is_of)?
-                }
-            },
-            Location::Azure { .. } => &AZURE,
-            Location::Gcs { .. } => &GOOGLE,
-            Location::Local(_) | Location::Sftp(_) | Location::Memory => return None,
-        };
-        Some(Self {
-            basis: listed.basis.to_owned(),
-            currency: "USD".to_owned(),
-            creates: listed.creates,
-            reads: listed.reads,
-            deletes: 0.0,
-            storage: listed.storage,
-            traffic: listed.traffic,
-        })
+        listed::listed(location, endpoint)
     }
 
     /// The price of requests and of the bytes that they brought here.
@@ -140,23 +66,23 @@ impl Prices {
     pub fn monthly(&self, bytes: u64) -> f64 {
         bytes as f64 / 1e9 * self.storage
     }
-}
 
-/// The host of `https://host:port`.
-fn host_of(server: &str) -> &str {
-    let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
-    let host = rest.split(['/', '?']).next().unwrap_or_default();
-    host.rsplit_once(':').map_or(host, |(host, _)| host)
+    /// The price of the copies of thawed objects, which are kept beside them for some days.
+    pub fn thawed_for(&self, bytes: u64, days: u32) -> f64 {
+        self.monthly(bytes) * f64::from(days) / retrieval::DAYS_OF_MONTH
+    }
 }
 
 impl FromStr for Prices {
     type Err = ParsePricesError;
 
-    /// Reads a list. Prices that it does not name are 0.
+    /// Reads a list. Prices that it does not name are 0, but those of thawing are then unknown.
     fn from_str(text: &str) -> Result<Self, ParsePricesError> {
         let wrong = || ParsePricesError { text: text.to_owned() };
         let (basis, currency) = ("given prices".to_owned(), "USD".to_owned());
-        let mut prices = Self { basis, currency, creates: 0.0, reads: 0.0, deletes: 0.0, storage: 0.0, traffic: 0.0 };
+        let retrieval = Retrieval::default();
+        let mut prices =
+            Self { basis, currency, creates: 0.0, reads: 0.0, deletes: 0.0, storage: 0.0, traffic: 0.0, retrieval };
         for part in text.split(',') {
             let (name, value) = part.split_once('=').ok_or_else(wrong)?;
             let value = value.trim();
@@ -175,7 +101,10 @@ impl FromStr for Prices {
                 "deletes" => &mut prices.deletes,
                 "storage" => &mut prices.storage,
                 "traffic" => &mut prices.traffic,
-                _ => return Err(wrong()),
+                other => {
+                    prices.retrieval.set(other, value).map_err(|_| wrong())?;
+                    continue;
+                }
             } = value;
         }
         Ok(prices)
@@ -191,7 +120,22 @@ mod tests {
         let all: Prices = "creates=1,reads=2, deletes=3,storage=0.5,traffic=4,currency=EUR".parse().expect("valid");
         let numbers = [all.creates, all.reads, all.deletes, all.storage, all.traffic];
         assert_eq!((numbers, all.currency.as_str()), ([1.0, 2.0, 3.0, 0.5, 4.0], "EUR"));
-        for bad in ["", "creates", "creates=x", "gets=1", "storage=-1", "storage=inf", "currency=euro", "currency="] {
+        let thawing: Prices = "storage=3,bulk=0.5,GLACIER.bulk-requests=1".parse().expect("valid");
+        let glacier = thawing.retrieval.of("GLACIER", crate::cold::classes::ThawTier::Bulk).expect("a price");
+        assert_eq!((glacier.gigabyte, glacier.requests), (0.5, 1.0));
+        assert!((thawing.thawed_for(2_000_000_000, 10) - 2.0).abs() < 1e-9);
+        for bad in [
+            "",
+            "creates",
+            "creates=x",
+            "gets=1",
+            "GLACIER=1",
+            "bulk=-1",
+            "storage=-1",
+            "storage=inf",
+            "currency=euro",
+            "currency=",
+        ] {
             assert!(bad.parse::<Prices>().is_err(), "{bad}");
         }
     }

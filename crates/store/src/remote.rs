@@ -72,7 +72,8 @@ impl Remote {
 
     async fn create(&self, call: &Call, path: &Path, bytes: &Bytes) -> Result<Reply, StoreError> {
         let mut options = PutOptions::from(PutMode::Create);
-        if let Some(class) = self.data_class.as_ref().filter(|_| call.name.starts_with(names::DATA)) {
+        let takes_class = call.name.starts_with(names::DATA) && !call.stays_warm;
+        if let Some(class) = self.data_class.as_ref().filter(|_| takes_class) {
             options.attributes.insert(Attribute::StorageClass, class.clone().into());
         }
         let put = self.store.put_opts(path, bytes.clone().into(), options).await;

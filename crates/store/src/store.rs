@@ -20,14 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use larder_format::config::CONFIG_MAX;
 use larder_format::ids::RepositoryId;
 use larder_format::names;
 use object_store::ObjectStore;
 
 use crate::cache::Cached;
-use crate::cold::{ClassedObject, Classes, ThawTier, Thawed};
+use crate::cold::classes::{TIERING, ThawTier};
+use crate::cold::{ClassedObject, Classes, Thawed};
 use crate::counters::{Counted, Counters, StoreStats};
 use crate::error::{StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
@@ -78,6 +79,8 @@ pub struct Store {
     keeps_versions: Arc<AtomicBool>,
     /// What asks for storage classes, where there are any.
     classes: Option<Arc<Classes>>,
+    /// Whether a class was chosen for data.
+    has_data_class: bool,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -111,7 +114,9 @@ impl Store {
         }
         let is_far = !matches!(location, Location::Local(_));
         let classes = open::classes(location, options, env)?.map(Arc::new);
-        Ok(Self { keeps_versions, classes, ..Self::over(transport, location.to_string(), options, is_far) })
+        let has_data_class = classes.is_some() && options.s3.storage_class.is_some();
+        let store = Self::over(transport, location.to_string(), options, is_far);
+        Ok(Self { keeps_versions, classes, has_data_class, ..store })
     }
 
     /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own
@@ -148,6 +153,7 @@ impl Store {
             unlisted: None,
             keeps_versions: Arc::default(),
             classes: None,
+            has_data_class: false,
             shown: shown.into(),
         }
     }
@@ -225,6 +231,11 @@ impl Store {
         self.keeps_versions.load(Ordering::Relaxed)
     }
 
+    /// Whether a storage class was chosen for data, which is not that of the bucket.
+    pub fn has_data_class(&self) -> bool {
+        self.has_data_class
+    }
+
     /// The requests that wait for the store, to end or observe them. Shared by all clones.
     pub fn waiting(&self) -> &Waiting {
         &self.waiting
@@ -238,6 +249,19 @@ impl Store {
     /// random or the writer's id.
     pub async fn create(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
         match self.call(name, Request::Create(bytes)).await? {
+            Reply::Created(created) => Ok(created),
+            Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
+        }
+    }
+
+    /// Creates as [`create`](Self::create) does, in the class of the bucket, also if another one
+    /// was chosen for data: somebody will read the object again soon.
+    pub async fn create_warm(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
+        if !name::is_valid(name) {
+            return Err(StoreError::new(StoreOp::Create, name, StoreErrorKind::Invalid).because(InvalidName));
+        }
+        let call = Call { stays_warm: true, ..Call::new(name, Request::Create(bytes)) };
+        match self.top.call(&call).await? {
             Reply::Created(created) => Ok(created),
             Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
         }
@@ -408,17 +432,32 @@ impl Store {
         Ok(Some(listed))
     }
 
+    /// Sets class and warmth of archived objects of `INTELLIGENT_TIERING`, which a listing gives as
+    /// readable. Costs a request for each object of that class, which is counted.
+    pub async fn look_into_tiers(&self, objects: &mut [ClassedObject]) -> Result<(), StoreError> {
+        let Some(classes) = &self.classes else { return Ok(()) };
+        let tiered = objects.iter_mut().filter(|object| object.class == TIERING);
+        let looks = tiered.map(|object| async move {
+            self.counters.note_sizes(1);
+            if let Some((tier, warmth)) = classes.archived(&object.name, &self.waiting).await? {
+                (object.class, object.warmth) = (tier.to_owned(), warmth);
+            }
+            Ok::<_, StoreError>(())
+        });
+        stream::iter(looks).buffer_unordered(THAWED_AT_ONCE).try_collect().await
+    }
+
     /// Asks for objects in cold storage, to be readable for some days. Gives the number of those
     /// for which nobody had asked.
-    pub async fn thaw<N: AsRef<str>>(
+    pub async fn thaw(
         &self,
-        names: impl IntoIterator<Item = N>,
+        objects: impl IntoIterator<Item = &ClassedObject>,
         tier: ThawTier,
         days: u32,
     ) -> Result<u64, StoreError> {
         let Some(classes) = &self.classes else { return Ok(0) };
         let requests =
-            names.into_iter().map(|name| async move { classes.thaw(name.as_ref(), tier, days, &self.waiting).await });
+            objects.into_iter().map(|object| async move { classes.thaw(object, tier, days, &self.waiting).await });
         let mut answers = stream::iter(requests).buffer_unordered(THAWED_AT_ONCE);
         let mut asked = 0;
         while let Some(answer) = answers.next().await {

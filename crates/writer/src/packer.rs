@@ -24,6 +24,7 @@ use larder_store::RepositoryError;
 use larder_store::repository::random;
 use parking_lot::Mutex;
 
+use crate::container_totals::ContainerTotals;
 use crate::pool::PoolHandle;
 use crate::uploads::Uploads;
 use crate::write_budget::WriteBudget;
@@ -58,6 +59,8 @@ pub struct Packer {
     hint: Option<ContentHint>,
     payload_min: usize,
     payload_max: usize,
+    /// Whether passes read the containers again, so that they stay in the class of the bucket.
+    stays_warm: bool,
 }
 
 /// Uncompressed and sealed bytes so far: tells how much payload makes a container of the target
@@ -99,6 +102,7 @@ struct Assembly {
     id: ContainerId,
     sealer: ContainerSealer,
     state: Mutex<Frames>,
+    stays_warm: bool,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +144,7 @@ impl Packer {
             hint: Some(ContentHint::Any),
             payload_min: budget.container_target,
             payload_max: budget.payload_max,
+            stays_warm: false,
             budget,
         }
     }
@@ -150,16 +155,24 @@ impl Packer {
     }
 
     /// Fills containers as a layout has them. Writers of data containers ask for it, because this
-    /// module decides their size.
+    /// module decides their size. Those of the layout `lifecycle` stay in the storage class of the
+    /// bucket: the next passes arrange them.
     pub fn for_layout(self, layout: Layout) -> Self {
         let payload_min = self.budget.payload_min(layout);
-        Self { payload_min, payload_max: self.payload_max.max(payload_min), ..self }
+        let stays_warm = layout == Layout::Lifecycle;
+        Self { payload_min, payload_max: self.payload_max.max(payload_min), stays_warm, ..self }
     }
 
     /// Another one of the same job and kind, which fills containers of its own, as the layout
     /// `lifecycle` has them. Sizes are exact, since several are open at once.
     pub fn beside(&self) -> Self {
-        Self { payload_min: LIFECYCLE_PAYLOAD, payload_max: LIFECYCLE_PAYLOAD, ..self.second() }
+        Self { payload_min: LIFECYCLE_PAYLOAD, payload_max: LIFECYCLE_PAYLOAD, stays_warm: true, ..self.second() }
+    }
+
+    /// Whether the containers that are begun from now on are finished: no later pass reads them, so
+    /// they get the storage class that was chosen for data.
+    pub fn settle(&mut self, is_settled: bool) {
+        self.stays_warm = !is_settled;
     }
 
     /// Another one of the same job and kind. It fills containers of its own, as large as those of
@@ -216,7 +229,7 @@ impl Packer {
             let repository = uploads.repository();
             let random = random(repository.entropy())?;
             let sealer = ContainerSealer::new(repository.keys(), id, self.domain, random)?;
-            assembly = Some(Arc::new(Assembly { id, sealer, state: Mutex::default() }));
+            assembly = Some(Arc::new(Assembly { id, sealer, state: Mutex::default(), stays_warm: self.stays_warm }));
             uploads.opened(id);
             payload_target = repository.container_payload().unwrap_or(payload_target);
         }
@@ -379,7 +392,10 @@ fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
     }
     let bytes = chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
     match builder.finish(&assembly.sealer, &chunks, uploads.repository().config().padding()) {
-        Ok(object) => uploads.upload(assembly.id, object, accounted, chunks.len() as u32, bytes),
+        Ok(object) => {
+            let held = ContainerTotals { chunks: chunks.len() as u32, bytes, object_bytes: object.len() as u64 };
+            uploads.upload(assembly.id, object, accounted, held, assembly.stays_warm);
+        }
         Err(error) => uploads.fail(error.into()),
     }
 }

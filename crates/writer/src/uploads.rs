@@ -147,17 +147,17 @@ impl Uploads {
         self.tell();
     }
 
-    /// Uploads a finished container, for which `accounted` bytes are reserved.
+    /// Uploads a finished container, for which `accounted` bytes are reserved. `stays_warm`: in the
+    /// storage class of the bucket.
     pub(crate) fn upload(
         self: &Arc<Self>,
         id: ContainerId,
         object: Vec<u8>,
         accounted: usize,
-        chunks: u32,
-        bytes: u64,
+        held: ContainerTotals,
+        stays_warm: bool,
     ) {
         let uploads = self.clone();
-        let held = ContainerTotals { chunks, bytes, object_bytes: object.len() as u64 };
         let is_awaited = self.repository.keeps(Rule::DurableFirst);
         if !is_awaited {
             let mut state = self.state.lock();
@@ -166,10 +166,14 @@ impl Uploads {
         }
         self.runtime.detach(async move {
             let (mut stopped, name) = (uploads.stopped.subscribe(), names::container(id));
+            let (store, object) = (uploads.repository.store(), Bytes::from(object));
+            let create = async {
+                if stays_warm { store.create_warm(&name, object).await } else { store.create(&name, object).await }
+            };
             let result = tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stopped| *stopped) => Err(stopped_error(id)),
-                created = uploads.repository.store().create(&name, Bytes::from(object)) => created,
+                created = create => created,
             };
             let mut state = uploads.state.lock();
             state.waiting -= accounted;

@@ -116,6 +116,10 @@ pub(crate) struct FromStorageArgs {
     #[arg(long, value_name = "FILE")]
     from_cacert: Option<PathBuf>,
 
+    /// File in PEM with a certificate and its key for its storage, as after --tls-client-cert
+    #[arg(long, value_name = "FILE")]
+    from_tls_client_cert: Option<PathBuf>,
+
     /// Accept every certificate of its storage: anybody on the network can then take its place
     #[arg(long)]
     from_insecure_tls: bool,
@@ -128,6 +132,7 @@ impl FromStorageArgs {
         Global {
             storage: base.storage.clone().and(from.from_option),
             cacert: from.from_cacert.or_else(|| base.cacert.clone()),
+            tls_client_cert: from.from_tls_client_cert.or_else(|| base.tls_client_cert.clone()),
             insecure_tls: from.from_insecure_tls || base.insecure_tls,
             ..base
         }

@@ -122,12 +122,17 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
     pub(crate) cacert: Option<PathBuf>,
 
+    /// File in PEM with a certificate and its key, for storages that ask for one (mutual TLS)
+    #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
+    pub(crate) tls_client_cert: Option<PathBuf>,
+
     /// Accept every certificate of the storage: anybody on the network can then take its place
     #[arg(hide_short_help = true, long, global = true)]
     pub(crate) insecure_tls: bool,
 
-    /// Prices of the storage: per thousand creates, reads and deletes, per gigabyte and month, and
-    /// per gigabyte of traffic; those without a number are 0 [default: list prices of known clouds]
+    /// Prices of the storage: per thousand creates, reads and deletes, per gigabyte and month, per
+    /// gigabyte of traffic, and of thawing; those without a number are 0, but those of thawing are
+    /// unknown [default: list prices of known clouds]
     #[arg(
         hide_short_help = true,
         long,

@@ -76,7 +76,8 @@ pub(crate) struct RestoreArgs {
     #[arg(long, conflicts_with_all = ["verify", "delete"])]
     pub(crate) estimate: bool,
 
-    /// Change nothing; show which objects in cold storage have to be thawed for this restore
+    /// Change nothing; show which objects in cold storage have to be thawed for this restore, and
+    /// the hours and the price of each way to thaw them
     #[arg(long, conflicts_with_all = ["verify", "delete", "estimate", "thaw"])]
     pub(crate) plan: bool,
 
@@ -91,7 +92,7 @@ pub(crate) struct RestoreArgs {
 
     /// Days for which thawed objects stay readable
     #[arg(
-        long, value_name = "N", default_value = "7", requires = "thaw", help_heading = "Cold storage",
+        long, value_name = "N", default_value = "7", help_heading = "Cold storage",
         value_parser = clap::value_parser!(u32).range(1..=365)
     )]
     pub(crate) thaw_days: u32,

@@ -170,6 +170,7 @@ fn index_json(index: &IndexState) -> Value {
         "snapshots_not_in_index": check.not_ingested,
         "containers": check.containers,
         "chunks": check.chunks,
+        "unlisted_containers": check.unlisted,
         "disagreements": check.count,
         "problems": problems,
     })
@@ -315,6 +316,12 @@ impl Ended<'_> {
                 [(check.versions, "snapshot"), (check.containers, "container"), (check.chunks, "chunk")]
                     .map(|(count, what)| sizes::count(count, what));
             out.info(format!("index {number} agrees with {versions}, {containers}, {chunks}"))?;
+            if check.unlisted > 0 {
+                let unlisted = sizes::count(check.unlisted, "container");
+                out.info(format!(
+                    "{unlisted} could not be read when a pass first saw them: the next pass will add their chunks to it"
+                ))?;
+            }
             if check.not_ingested > 0 {
                 let behind = sizes::count(check.not_ingested, "snapshot");
                 out.info(format!("the next pass (`larder optimize`) will add {behind} to it"))?;

@@ -91,7 +91,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     let report = result?;
     if args.plan {
         let plan = thaw::Plan::read(app, &opened.repository, &report.needed)?;
-        plan.show(&app.out)?;
+        plan.show(&app.out, app.prices().as_ref(), args.thaw_days)?;
         return Ok(if report.damaged > 0 { Exit::Damage } else { Exit::Done });
     }
     if args.estimate {

@@ -8,7 +8,7 @@ use crate::args::{Global, StorageArgs};
 use crate::failure::Failure;
 
 /// Typed options that are about the first repository.
-const OF_FIRST: [&str; 11] = [
+const OF_FIRST: [&str; 12] = [
     "--repo=",
     "--repository-file=",
     "--key-file=",
@@ -18,6 +18,7 @@ const OF_FIRST: [&str; 11] = [
     "--insecure-no-password",
     "--insecure-tls",
     "--cacert=",
+    "--tls-client-cert=",
     "--option=",
     "--prices=",
 ];
@@ -31,8 +32,14 @@ pub(crate) fn second(
 ) -> Result<(Global, Configured, bool), Failure> {
     let Some(config) = &configured.config else {
         // Who does not verify one storage may still verify the other one.
-        let own =
-            Global { insecure_tls: false, cacert: None, storage: StorageArgs::default(), prices: None, ..own.clone() };
+        let own = Global {
+            insecure_tls: false,
+            cacert: None,
+            tls_client_cert: None,
+            storage: StorageArgs::default(),
+            prices: None,
+            ..own.clone()
+        };
         return Ok((own, Configured::default(), false));
     };
     let name = location.map(|location| name_in(config, location)).transpose()?.flatten();

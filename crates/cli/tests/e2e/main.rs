@@ -29,6 +29,7 @@ mod machine;
 mod mirroring;
 mod mounting;
 mod museum;
+mod mutual_tls;
 mod over_http;
 mod passes;
 mod profiles;

@@ -1,8 +1,10 @@
 //! Compares the chunks in containers with those that are listed, both in order of their keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use futures::StreamExt;
+use larder_format::ids::ContainerId;
+use larder_format::index_manifest::{ContainerList, LIST_MAX};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, CopyKey};
 use larder_format::layout::Layout;
 use larder_format::names;
@@ -31,12 +33,12 @@ pub(super) fn compare(
     cancel: &Cancel,
 ) -> Result<bool, IndexError> {
     let runs = &index.manifest.runs;
-    let mut unreadable = Vec::new();
-    let Some(actual) = collect(pass, &containers, needs, check, progress, cancel, &mut unreadable)? else {
+    let unlisted = Unlisted(index.manifest.head.unlisted.as_ref());
+    let Some((actual, left_out)) = collect(pass, &containers, needs, &unlisted, check, progress, cancel)? else {
         return Ok(false);
     };
-    // The container was reported as unreadable; the index may still be right about its chunks.
-    containers.retain(|number, _| !unreadable.contains(number));
+    // The container was reported or counted; the index may still be right about its chunks.
+    containers.retain(|number, _| !left_out.contains(number));
     let containers = &containers;
     let chunks: TableView<Chunks> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
     let copies: TableView<Copies> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
@@ -65,16 +67,20 @@ pub(super) fn compare(
     }
 }
 
+/// Chunks that are in containers, and the numbers of containers whose chunks cannot be compared.
+type Collected = (Records<Copies, Sorted>, HashSet<u32>);
+
 /// The chunks that are in the containers; `None` when it was asked to stop.
 fn collect(
     pass: &IndexPass,
     containers: &BTreeMap<u32, ContainerFacts>,
     needs: &Needs,
+    unlisted: &Unlisted<'_>,
     check: &mut IndexCheck,
     progress: &dyn Progress,
     cancel: &Cancel,
-    unreadable: &mut Vec<u32>,
-) -> Result<Option<Records<Copies, Sorted>>, IndexError> {
+) -> Result<Option<Collected>, IndexError> {
+    let mut left_out = HashSet::new();
     let mut actual: Changes<Copies> = Changes::new(&pass.io, pass.memory / 2, &pass.folder)?;
     let repository = &pass.io.repository;
     let reads = containers
@@ -90,7 +96,7 @@ fn collect(
             Ok(index) => index,
             // Nothing can be compared before it is thawed.
             Err(error) if error.is_cold() => {
-                unreadable.push(number);
+                left_out.insert(number);
                 continue;
             }
             Err(error) if error.is_damage() => {
@@ -103,7 +109,7 @@ fn collect(
                 };
                 check.found(IndexFinding::ContainerUnreadable { container, reason, needed_by });
                 check.unreadable += 1;
-                unreadable.push(number);
+                left_out.insert(number);
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -116,6 +122,11 @@ fn collect(
         if facts.layout == Layout::Lifecycle {
             continue;
         }
+        if unlisted.contains(&facts.id) {
+            check.unlisted += 1;
+            left_out.insert(number);
+            continue;
+        }
         // From behind, so that of equal chunks in one container the first holds.
         for (place, chunk) in index.chunks.iter().enumerate().rev() {
             let place = u32::try_from(place).unwrap_or(u32::MAX);
@@ -124,7 +135,18 @@ fn collect(
             check.chunks += 1;
         }
     }
-    actual.sorted().map(Some)
+    Ok(Some((actual.sorted()?, left_out)))
+}
+
+/// Containers that could not be read when they were ingested, as the index says. The list has an
+/// end: behind a full one, every container may be one of them.
+struct Unlisted<'a>(Option<&'a ContainerList>);
+
+impl Unlisted<'_> {
+    fn contains(&self, id: &ContainerId) -> bool {
+        let ids = self.0.map_or(&[][..], ContainerList::ids);
+        ids.binary_search(id).is_ok() || (ids.len() >= LIST_MAX && ids.last().is_some_and(|last| last < id))
+    }
 }
 
 struct Comparing<'a> {
@@ -162,5 +184,24 @@ impl Comparing<'_> {
             self.check.found(IndexFinding::ChunkUnknown { container, chunk: place.chunk });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_format::ids::{ContainerKind, JobId};
+
+    use super::*;
+
+    #[test]
+    fn behind_a_full_list_every_container_may_be_unlisted() {
+        let id = |seq: u32| ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq };
+        let even = |count: u32| ContainerList::of((0..count).map(|number| id(2 * number))).expect("a list");
+        let most = LIST_MAX as u32;
+        let (short, full) = (even(most - 1), even(most));
+        let (short, full) = (Unlisted(Some(&short)), Unlisted(Some(&full)));
+        assert!(short.contains(&id(2)) && !short.contains(&id(3)) && !short.contains(&id(2 * most)));
+        assert!(full.contains(&id(2)) && !full.contains(&id(3)) && full.contains(&id(2 * most + 1)));
+        assert!(!Unlisted(None).contains(&id(2)));
     }
 }

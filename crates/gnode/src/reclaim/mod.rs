@@ -46,7 +46,7 @@ use larder_job::JobContext;
 use larder_lifecycle::arrange::ArrangeError;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
 use larder_store::RepositoryError;
-use larder_store::survey::ListedContainer;
+use larder_store::survey::{ColdLeft, ListedContainer};
 
 pub(crate) use eligibility::RetentionView;
 pub(crate) use exact_trigger::Search;
@@ -165,9 +165,7 @@ pub struct ReclaimReport {
     /// Containers that cannot be read, and were left out.
     pub unreadable: Vec<ContainerId>,
     /// Containers in cold storage that were left out.
-    pub cold: u64,
-    /// Their bytes.
-    pub cold_bytes: ByteCount,
+    pub cold: ColdLeft,
     /// Whether it was told to stop: its work until then counts, and the next pass continues.
     pub was_stopped: bool,
     /// How much of the searched chunks stays.
@@ -202,7 +200,7 @@ impl ReclaimReport {
         self.written += next.written;
         self.written_bytes.0 += next.written_bytes.0;
         self.unreadable.extend(next.unreadable);
-        (self.cold, self.cold_bytes) = (self.cold.max(next.cold), self.cold_bytes.max(next.cold_bytes));
+        self.cold = self.cold.or(next.cold);
         (self.was_stopped, self.remains) = (next.was_stopped, next.remains);
         self.containers.extend(next.containers);
     }
@@ -298,22 +296,32 @@ pub(crate) fn reclaim(
     Ok(reclaimed)
 }
 
-/// Leaves out what is in cold storage. Only a pass that meets such a container asks for the others,
-/// because that is a listing of all.
+/// Leaves out what is in cold storage: none of it is retired, and nothing is redirected to it. Only
+/// a pass that has something to retire lists the classes. Returns whether anything is cold.
 fn leave_cold(
     pass: &IndexPass,
     work: &Work,
-    met: ContainerId,
+    (selection, eligibility): (&mut Selection, &mut Eligibility),
     unreadable: &mut HashSet<ContainerId>,
     reclaimed: &mut ReclaimReport,
-) -> Result<(), ReclaimError> {
+) -> Result<bool, ReclaimError> {
     let listed = pass.io.repository.list_cold_containers(work.options.touch_cold);
-    let cold = pass.io.executor.block_on(listed)?;
-    reclaimed.cold = (cold.len() as u64).max(1);
-    reclaimed.cold_bytes = ByteCount(cold.iter().map(|container| container.bytes).sum());
-    unreadable.insert(met);
-    unreadable.extend(cold.into_iter().map(|container| container.id));
-    Ok(())
+    let cold = match pass.io.executor.block_on(listed) {
+        Ok(cold) => cold,
+        Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.into()),
+        // Most storages have nothing cold, and some may not know the request.
+        Err(error) => {
+            tracing::warn!(%error, "storage classes cannot be listed; cold containers are left out one by one");
+            return Ok(false);
+        }
+    };
+    let ids: HashSet<ContainerId> = cold.iter().map(|container| container.id).collect();
+    let unused = selection.unused_in(&ids, eligibility)?;
+    if !unused.is_empty() {
+        reclaimed.cold = reclaimed.cold.or(ColdLeft::of(&cold, &unused));
+    }
+    unreadable.extend(ids);
+    Ok(!cold.is_empty())
 }
 
 fn retire(
@@ -324,9 +332,9 @@ fn retire(
 ) -> Result<ReclaimReport, ReclaimError> {
     let mut unreadable = HashSet::new();
     let mut reclaimed = ReclaimReport { next_number: first_number, ..ReclaimReport::default() };
-    let mut copier = None;
+    let (mut copier, mut has_looked) = (None, false);
     for _ in 0..ATTEMPTS {
-        let (mut selection, eligibility) = match select(pass, draft, work, &unreadable) {
+        let (mut selection, mut eligibility) = match select(pass, draft, work, &unreadable) {
             Err(ReclaimError::ChunkCopier(RewriteError::Interrupted)) => {
                 reclaimed.was_stopped = true;
                 return Ok(reclaimed);
@@ -336,6 +344,12 @@ fn retire(
         (reclaimed.plan, reclaimed.remains) = (selection.plan, selection.remains);
         if selection.containers.is_empty() {
             return Ok(reclaimed);
+        }
+        if !has_looked {
+            has_looked = true;
+            if leave_cold(pass, work, (&mut selection, &mut eligibility), &mut unreadable, &mut reclaimed)? {
+                continue;
+            }
         }
         let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?;
         // One for all attempts: the names of new objects are used once.
@@ -359,7 +373,9 @@ fn retire(
                 evacuated
             }
             Ended::Cold(container) => {
-                leave_cold(pass, work, container, &mut unreadable, &mut reclaimed)?;
+                // It was not cold in the listing, or the listing does not tell.
+                unreadable.insert(container);
+                reclaimed.cold.containers = reclaimed.cold.containers.max(1);
                 reclaimed.next_number = writing.next_number();
                 copier = Some(writing);
                 continue;

@@ -3,9 +3,9 @@
 //! Counted in chunks: the bytes of single chunks are in the containers, and these are read when
 //! they are retired.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use larder_format::ids::ByteCount;
+use larder_format::ids::{ByteCount, ContainerId};
 use larder_index::{Draft, IndexError, IndexPass, Sorted, Sorter};
 use larder_spill::{Pages, RowReader, RowWriter};
 
@@ -32,6 +32,8 @@ pub(super) struct Selection {
     pub(super) remains: Remains,
     /// Keys of listed chunks that no version needs, when that is known.
     pub(super) unneeded: Option<Sorted>,
+    /// Useless chunks of all candidates.
+    counts: Option<Counts>,
 }
 
 /// Chooses. `needed` has the keys of all chunks that are needed, when that is known.
@@ -79,7 +81,7 @@ pub(super) fn select(
         Ok(())
     })?;
     let (rows, mut is_cut) = worst.rows();
-    let mut selection = Selection { unneeded, ..Selection::default() };
+    let mut selection = Selection { unneeded, counts: Some(unused), ..Selection::default() };
     selection.plan.is_exact = selection.unneeded.is_some();
     selection.plan.unused_bytes = ByteCount(left);
     selection.plan.data_bytes = ByteCount(eligibility.data_bytes);
@@ -118,6 +120,25 @@ pub(super) fn select(
 }
 
 impl Selection {
+    /// Useless bytes in those of these containers that are candidates and have any.
+    pub(super) fn unused_in(
+        &mut self,
+        wanted: &HashSet<ContainerId>,
+        eligibility: &mut Eligibility,
+    ) -> Result<HashMap<ContainerId, u64>, IndexError> {
+        let mut found = HashMap::new();
+        let Some(counts) = &mut self.counts else { return Ok(found) };
+        eligibility.candidates.each(|number, candidate| {
+            if wanted.contains(&candidate.id)
+                && let Some(row) = Row::of(number, candidate, counts)?
+            {
+                found.insert(candidate.id, row.unused_bytes);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     /// Only these go.
     pub(super) fn keep_to(&mut self, evacuated: impl Fn(&u32) -> bool) {
         let (going, put_off): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -183,6 +204,7 @@ impl Worst {
 }
 
 /// A number of chunks for each container, in pages.
+#[derive(Debug)]
 struct Counts(Pages<Count>);
 
 #[derive(Debug, Clone, Copy)]
@@ -246,7 +268,7 @@ fn count(group: &Group<'_>, eligibility: &Eligibility, unused: &mut Counts) -> R
 
 #[cfg(test)]
 mod tests {
-    use larder_format::ids::{ContainerId, ContainerKind, JobId};
+    use larder_format::ids::{ContainerKind, JobId};
     use proptest::prelude::*;
 
     use super::*;

@@ -4,6 +4,9 @@
 //! Names are processed in the order of categories, and every volume keeps that order. So one
 //! reading of the retired containers fills all volumes. The number of open containers is limited;
 //! more volumes need several rounds.
+//!
+//! Containers of volumes are finished, and get the storage class that was chosen for data. Those of
+//! the newest version stay in the class of the bucket, because later passes read them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::num::NonZeroUsize;
@@ -13,7 +16,7 @@ use larder_format::ChunkRef;
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::ContainerId;
 use larder_index::{Changes, ContainerExtents, Draft, IndexPass};
-use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, damaged_container};
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, Writer, damaged_container};
 use larder_writer::WRITERS_MAX;
 use lru::LruCache;
 
@@ -163,7 +166,7 @@ struct Round<'a> {
     /// Names with extents that move, and these extents.
     names: Vec<(ContainerId, Vec<Moving>)>,
     /// The chunks of these that move, in order, with their writers.
-    chunks: Vec<(ChunkRef, usize)>,
+    chunks: Vec<(ChunkRef, Writer)>,
     bytes: u64,
     /// Chunks that were copied, and their bytes.
     moved: (u64, u64),
@@ -186,7 +189,9 @@ impl Round<'_> {
             let writer = self.writers.binary_search(&rank(extent.last)).ok();
             let writer = writer.filter(|_| self.selected.contains(&place_of(name, &extent)));
             let mut chunks = 0;
-            if let Some(writer) = writer {
+            if let Some(number) = writer {
+                // A later version may end the use of open extents. Nobody reads a volume again.
+                let writer = Writer { number, is_settled: extent.last.is_some() };
                 let (container, from) = extent.to.unwrap_or((name.facts.id, extent.from));
                 let stretch = self.tables.stretch(self.pass, container, from, extent.length)?;
                 chunks = stretch.len();

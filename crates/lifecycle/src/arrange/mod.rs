@@ -48,7 +48,7 @@ use larder_format::layout::Layout;
 use larder_index::{Draft, IndexPass};
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
-use larder_store::survey::ListedContainer;
+use larder_store::survey::{ColdLeft, ListedContainer};
 
 pub use container_retention::{ArrangeError, ContainerRetention};
 pub(crate) use needs_rebuild::disordered_on;
@@ -103,7 +103,7 @@ pub struct Arranged {
     /// Containers that cannot be read, and were left as they are.
     pub unreadable: Vec<ContainerId>,
     /// Containers in cold storage, which were left as they are.
-    pub cold: u64,
+    pub cold: ColdLeft,
     /// Series that were not changed, because a recipe cannot be read or refers to missing bytes.
     pub damaged_series: u64,
     /// Whether it was told to stop: the next pass continues.
@@ -128,7 +128,7 @@ impl Arranged {
 
     /// Whether it may have written containers that no index has.
     pub fn may_have_left(&self) -> bool {
-        self.was_stopped || !self.unreadable.is_empty() || self.cold > 0
+        self.was_stopped || !self.unreadable.is_empty() || self.cold.containers > 0
     }
 
     /// Adds a later result.
@@ -139,7 +139,7 @@ impl Arranged {
         self.written += next.written;
         self.written_bytes.0 += next.written_bytes.0;
         self.unreadable.extend(next.unreadable);
-        self.cold = self.cold.max(next.cold);
+        self.cold = self.cold.or(next.cold);
         self.damaged_series = self.damaged_series.max(next.damaged_series);
         self.was_stopped |= next.was_stopped;
         self.reclaimed += next.reclaimed;
@@ -302,7 +302,8 @@ fn arrange_series(
     let retires = unarranged.retires();
     for _ in 0..if retires { ATTEMPTS } else { 0 } {
         let content = series.content(pass, draft)?;
-        let selected = select::select(&series, &content, unarranged, &*work.retention, &unreadable);
+        let has_class = pass.io.repository.store().has_data_class();
+        let selected = select::select(&series, &content, unarranged, has_class, &*work.retention, &unreadable);
         if selected.is_empty() {
             break;
         }
@@ -328,7 +329,12 @@ fn arrange_series(
             Ended::Cold(container) => {
                 let listed = pass.io.repository.list_cold_containers(true);
                 let cold = pass.io.executor.block_on(listed)?;
-                arranged.cold = (cold.len() as u64).max(1);
+                let unused = cold.iter().filter_map(|container| {
+                    let known = series.containers.get(&container.id)?;
+                    let needed = content.get(&container.id)?.as_ref().map_or(0, |content| content.needed);
+                    Some((container.id, known.facts.bytes.saturating_sub(needed)))
+                });
+                arranged.cold = arranged.cold.or(ColdLeft::of(&cold, &unused.collect()));
                 unreadable.insert(container);
                 unreadable.extend(cold.into_iter().map(|container| container.id));
             }

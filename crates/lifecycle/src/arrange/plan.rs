@@ -63,7 +63,9 @@ pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangeP
             continue;
         };
         plan.versions += new.len() as u64;
-        for id in select::select(&series, &content, unarranged, &*work.retention, &HashSet::new()) {
+        let has_class = pass.io.repository.store().has_data_class();
+        let retention = &*work.retention;
+        for id in select::select(&series, &content, unarranged, has_class, retention, &HashSet::new()) {
             let (known, content) = (series.containers.get(&id), content.get(&id).copied().flatten());
             plan.containers += 1;
             plan.container_bytes.0 += known.map_or(0, |known| known.facts.object_bytes);

@@ -57,6 +57,8 @@ pub(super) struct Content {
     pub(super) last: Option<u32>,
     /// Bytes of the extents with that last version.
     pub(super) at_last: u64,
+    /// Whether any of them is where a version stored it, and arranging did not.
+    pub(super) is_as_stored: bool,
 }
 
 /// The existing containers, with their needed content.
@@ -170,9 +172,13 @@ pub(super) fn place_of(name: &Known, extent: &Extent) -> ContainerId {
 pub(super) fn add(content: &mut Option<Content>, first: u32, extent: &Extent) {
     let length = u64::from(extent.length);
     match content {
-        None => *content = Some(Content { needed: length, first, last: extent.last, at_last: length }),
+        None => {
+            let is_as_stored = extent.to.is_none();
+            *content = Some(Content { needed: length, first, last: extent.last, at_last: length, is_as_stored });
+        }
         Some(content) => {
             content.needed += length;
+            content.is_as_stored |= extent.to.is_none();
             content.first = content.first.min(first);
             if content.last == extent.last {
                 content.at_last += length;

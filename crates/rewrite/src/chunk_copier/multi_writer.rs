@@ -8,22 +8,34 @@ use super::copying::batches;
 use super::reading::Wanted;
 use super::{ChunkCopier, RewriteError};
 
+/// Where a chunk is copied to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Writer {
+    /// The writer, a number below [`WRITERS_MAX`].
+    pub number: usize,
+    /// Whether its containers are finished: no later pass reads them. It is the same for all chunks
+    /// of a writer until the writers are closed.
+    pub is_settled: bool,
+}
+
 impl ChunkCopier {
     /// Copies chunks into new data containers, in the given order. Each goes into the container
-    /// that is open in its writer (a number below [`WRITERS_MAX`]). Returns the new place of each.
-    /// Each chunk is checked against its fingerprint first.
-    pub fn copy_apart(&mut self, chunks: &[(ChunkRef, usize)]) -> Result<Vec<ChunkRef>, RewriteError> {
+    /// that is open in its writer. Returns the new place of each. Each chunk is checked against its
+    /// fingerprint first.
+    pub fn copy_apart(&mut self, chunks: &[(ChunkRef, Writer)]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
         for batch in batches(chunks, self.batch_bytes(), |(chunk, _)| chunk) {
             self.stop_if_asked()?;
             let references: Vec<ChunkRef> = batch.iter().map(|(chunk, _)| *chunk).collect();
             let contents = self.read_batch(&references, Wanted::Bytes)?;
             for (place, (chunk, writer)) in batch.iter().enumerate() {
-                while self.writers.len() <= (*writer).min(WRITERS_MAX - 1) {
+                while self.writers.len() <= writer.number.min(WRITERS_MAX - 1) {
                     self.writers.push(self.data.beside());
                 }
                 let last = self.writers.len() - 1;
-                copies.push(self.writers[(*writer).min(last)].push(chunk.fingerprint, contents.chunk(place, chunk))?);
+                let packer = &mut self.writers[writer.number.min(last)];
+                packer.settle(writer.is_settled);
+                copies.push(packer.push(chunk.fingerprint, contents.chunk(place, chunk))?);
             }
         }
         Ok(copies)

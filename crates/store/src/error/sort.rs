@@ -38,6 +38,10 @@ enum NoConnection {
         "the server's certificate is not trusted ({said}); name a file with its authority in AWS_CA_BUNDLE or SSL_CERT_FILE"
     )]
     Untrusted { said: String },
+    #[error("the server asks for a certificate of the client ({said}); --tls-client-cert names its file")]
+    NoIdentity { said: String },
+    #[error("the server does not accept the certificate of --tls-client-cert ({said})")]
+    RefusedIdentity { said: String },
     #[error("the server does not speak TLS there ({said}); does the address begin with http://?")]
     NoTls { said: String },
     #[error("the server does not speak HTTP there ({said}); does the address begin with https://?")]
@@ -57,6 +61,10 @@ impl NoConnection {
         if has(&["invalid peer certificate"]) {
             let said = text.rsplit("invalid peer certificate: ").next().unwrap_or(text).to_owned();
             Some(Self::Untrusted { said })
+        } else if has(&["received fatal alert: CertificateRequired"]) {
+            Some(Self::NoIdentity { said })
+        } else if has(&REFUSED_IDENTITY) {
+            Some(Self::RefusedIdentity { said })
         } else if has(&["message of type InvalidContentType"]) {
             Some(Self::NoTls { said })
         } else if has(&["invalid HTTP version parsed"]) {
@@ -75,6 +83,15 @@ impl NoConnection {
         }
     }
 }
+
+/// Alerts by which servers refuse the certificate of a client. The last one comes if an authority
+/// of the same name has another key.
+const REFUSED_IDENTITY: [&str; 4] = [
+    "received fatal alert: UnknownCA",
+    "received fatal alert: BadCertificate",
+    "received fatal alert: CertificateUnknown",
+    "received fatal alert: DecryptError",
+];
 
 /// Codes for objects on a slow medium.
 const ARCHIVED: [&str; 3] = ["InvalidObjectState", "BlobArchived", "BlobBeingRehydrated"];

@@ -25,6 +25,7 @@ pub(super) fn builder(
 ) -> Result<AmazonS3Builder, OpenProblem> {
     let custom = endpoint.or(env.s3_endpoint());
     let client = client(endpoint, options, env)?;
+    let connector = connector(options, env)?;
     let mut builder = AmazonS3Builder::new();
     for (key, value) in env.with_prefix("AWS_") {
         if let Ok(key) = key.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()
@@ -51,9 +52,14 @@ pub(super) fn builder(
     Ok(builder
         .with_bucket_name(bucket)
         .with_client_options(client)
-        .with_http_connector(Looking::default())
+        .with_http_connector(connector)
         .with_retry(super::no_retry())
         .with_disable_bulk_delete(true))
+}
+
+/// What makes the clients for S3.
+pub(super) fn connector(options: &StoreOptions, env: &Environment) -> Result<Looking, OpenProblem> {
+    super::identity::connector(options, env, bundle(env)?.as_deref(), env.get("AWS_PROXY_URL"))
 }
 
 /// How the server is reached.
@@ -130,11 +136,17 @@ fn has_role(env: &Environment) -> bool {
 
 /// Certificates to trust besides the system's: a private server's, named as other tools name it.
 fn certificates(env: &Environment) -> Result<Vec<Certificate>, OpenProblem> {
-    let Some(path) = env.get("AWS_CA_BUNDLE") else { return Ok(Vec::new()) };
+    let Some(pem) = bundle(env)? else { return Ok(Vec::new()) };
+    Ok(Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default())
+}
+
+/// The text of the file with these certificates, of which there is one at least.
+fn bundle(env: &Environment) -> Result<Option<String>, OpenProblem> {
+    let Some(path) = env.get("AWS_CA_BUNDLE") else { return Ok(None) };
     let pem = std::fs::read_to_string(path)
         .map_err(|error| OpenProblem::CaBundle { path: path.to_owned(), error: error.to_string() })?;
     match Certificate::from_pem_bundle(pem.as_bytes()) {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(certificates) if !certificates.is_empty() => Ok(Some(pem)),
         _ => Err(OpenProblem::NoCertificate { path: path.to_owned() }),
     }
 }

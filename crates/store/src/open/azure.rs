@@ -16,7 +16,6 @@
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
 use super::{Environment, OpenProblem, speaks_http};
-use crate::answers::Looking;
 use crate::options::StoreOptions;
 
 const STRING: &str = "AZURE_STORAGE_CONNECTION_STRING";
@@ -62,6 +61,7 @@ pub(super) fn builder(
     }
 
     let mut client = super::client(options, env)?;
+    let connector = super::identity::connector(options, env, None, None)?;
     let suffix = string.suffix.or(env.first(&SUFFIX));
     let endpoint = match (string.endpoint.or(env.first(&ENDPOINT)), suffix, account) {
         (Some(endpoint), ..) => Some(endpoint.trim_end_matches('/').to_owned()),
@@ -80,7 +80,7 @@ pub(super) fn builder(
     Ok(builder
         .with_container_name(container)
         .with_client_options(client)
-        .with_http_connector(Looking::default())
+        .with_http_connector(connector)
         .with_retry(super::no_retry()))
 }
 

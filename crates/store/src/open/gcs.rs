@@ -12,7 +12,6 @@
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use super::{Environment, OpenProblem, speaks_http};
-use crate::answers::Looking;
 use crate::options::StoreOptions;
 
 const TOKEN: [&str; 2] = ["GOOGLE_ACCESS_TOKEN", "GOOGLE_BEARER_TOKEN"];
@@ -47,6 +46,7 @@ pub(super) fn builder(
         builder = builder.with_bearer_token("emulator");
     }
     let mut client = super::client(options, env)?;
+    let connector = super::identity::connector(options, env, None, None)?;
     if let Some(base) = base {
         client = client.with_allow_http(speaks_http(&base));
         builder = builder.with_base_url(base.trim_end_matches('/'));
@@ -54,7 +54,7 @@ pub(super) fn builder(
     Ok(builder
         .with_bucket_name(bucket)
         .with_client_options(client)
-        .with_http_connector(Looking::default())
+        .with_http_connector(connector)
         .with_retry(super::no_retry()))
 }
 

@@ -4,7 +4,7 @@ use larder_gnode::pass::{Outcome, PassReport};
 use larder_lifecycle::arrange::{ArrangePlan, Arranged};
 use serde_json::{Value, json};
 
-use super::reclaim::names;
+use super::reclaim::{names, print_cold};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::sizes;
@@ -21,7 +21,7 @@ pub(super) fn json(report: &PassReport) -> Value {
         "containers_written": arranged.written,
         "stored_bytes": arranged.written_bytes.0,
         "unreadable_containers": names(&arranged.unreadable),
-        "cold_containers": arranged.cold,
+        "cold_containers": arranged.cold.containers,
         "damaged_series": arranged.damaged_series + planned.damaged_series,
         "planned_snapshots": planned.versions,
         "planned_containers": planned.containers,
@@ -36,10 +36,7 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
     for name in names(unreadable) {
         out.warn(&format!("{name} cannot be read and stays as it is; `larder check --read-data` says more"));
     }
-    if report.arranged.cold > 0 {
-        let containers = sizes::count(report.arranged.cold, "container");
-        out.remark(&format!("note: {containers} in cold storage are not arranged"));
-    }
+    print_cold(&report.arranged.cold, "are not arranged", out);
     if *was_stopped {
         out.info("no time was left to arrange everything; the next pass continues")?;
     }

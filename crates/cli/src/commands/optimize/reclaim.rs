@@ -3,11 +3,12 @@
 use larder_format::ids::ContainerId;
 use larder_gnode::pass::{Outcome, PassReport};
 use larder_gnode::reclaim::{ReclaimPlan, ReclaimReport};
+use larder_store::survey::ColdLeft;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::sizes;
+use crate::{sizes, time};
 
 /// The names of containers.
 pub(super) fn names(containers: &[ContainerId]) -> Vec<String> {
@@ -35,9 +36,35 @@ pub(super) fn json(report: &PassReport) -> Value {
         "containers_written": reclaimed.written,
         "stored_bytes": reclaimed.written_bytes.0,
         "unreadable_containers": unreadable,
-        "cold_containers": reclaimed.cold,
-        "cold_bytes": reclaimed.cold_bytes.0,
+        "cold_containers": reclaimed.cold.containers,
+        "cold_bytes": reclaimed.cold.bytes,
     })
+}
+
+/// Unused data in cold storage, of both layouts, for JSON: bytes, and the end of the minimum time.
+pub(super) fn cold_unused(report: &PassReport) -> (u64, Value) {
+    let (reclaimed, arranged) = (&report.reclaimed.cold, &report.arranged.cold);
+    let until_ms = reclaimed.billed_until_ms.max(arranged.billed_until_ms);
+    let until = if until_ms == 0 { Value::Null } else { json!(time::rfc3339(until_ms)) };
+    (reclaimed.unused_bytes + arranged.unused_bytes, until)
+}
+
+/// Says what is in cold storage, and what of it is unused.
+pub(super) fn print_cold(cold: &ColdLeft, what: &str, out: &Output) {
+    if cold.containers == 0 {
+        return;
+    }
+    let (containers, bytes) = (sizes::count(cold.containers, "container"), sizes::show(cold.bytes));
+    out.remark(&format!("note: {containers} ({bytes}) in cold storage {what}"));
+    if cold.unused_bytes == 0 {
+        return;
+    }
+    let unused = sizes::show(cold.unused_bytes);
+    let until = match cold.billed_until_ms {
+        0 => String::new(),
+        until_ms => format!(", minimum storage time until {}", time::show_day(until_ms)),
+    };
+    out.remark(&format!("note: {unused} unused in cold storage{until}"));
 }
 
 pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
@@ -47,11 +74,7 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
             "{name} cannot be read; no copy of its chunks was retired, and `larder check --read-data` says more"
         ));
     }
-    if report.reclaimed.cold > 0 {
-        let containers = sizes::count(report.reclaimed.cold, "container");
-        let bytes = sizes::show(report.reclaimed.cold_bytes.0);
-        out.remark(&format!("note: {containers} ({bytes}) in cold storage stay as they are"));
-    }
+    print_cold(&report.reclaimed.cold, "stay as they are", out);
     if *was_stopped {
         out.info("no time was left to retire containers; the next pass starts again")?;
     }

@@ -92,6 +92,9 @@ impl Shown<'_> {
         put("open_uploads", pass.open_uploads.iter().map(open_json).collect());
         put("unlisted_containers", json!(reclaim::names(&pass.unlisted)));
         put("cold_unlisted_containers", json!(pass.cold_unlisted));
+        let (cold_unused, cold_until) = reclaim::cold_unused(pass);
+        put("cold_unused_bytes", json!(cold_unused));
+        put("cold_until", cold_until);
         put("index_rebuilt", json!(pass.rebuilt));
         put("table_bytes", json!(pass.table_bytes));
         put("refused", refused::json(refused));

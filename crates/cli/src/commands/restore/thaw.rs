@@ -3,134 +3,28 @@
 //! A restore with `--thaw` runs several times over the same snapshot, under one lease. The first
 //! run restores what can be read while the storage thaws the rest. The later ones find what is
 //! right already, and read what was thawed. An interrupted one is continued in the same way.
+//!
+//! * `plan`: what has to be thawed, and what that takes.
+
+mod plan;
 
 use std::collections::BTreeSet;
 
 use larder_format::ids::ContainerId;
-use larder_format::names;
 use larder_lnode::{RestoreError, RestoreReport};
 use larder_source::target::{Target, TargetOptions};
-use larder_store::{ClassedObject, Repository, StoreError, ThawTier, Warmth};
-use serde_json::{Value, json};
+use larder_store::{ClassedObject, ThawTier, Warmth};
 
 use super::{Restore, Stopped};
-use crate::app::App;
 use crate::args::{RestoreArgs, ThawTierName};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::{sizes, time};
+
+pub(super) use plan::Plan;
 
 /// Runs in which nothing more can be read, although the storage says that everything is thawed.
 const VAIN_RUNS_MAX: u32 = 3;
-
-/// The containers that a restore needs, as they lie in the storage.
-#[derive(Debug, Default)]
-pub(super) struct Plan {
-    /// Those that can be read.
-    readable: Vec<ClassedObject>,
-    /// Those that cannot, or only for some days.
-    cold: Vec<ClassedObject>,
-    /// Those that are gone: passes have moved their chunks.
-    moved: u64,
-    /// Whether the storage has classes that must be thawed.
-    has_classes: bool,
-}
-
-impl Plan {
-    pub(super) fn read(app: &App, repository: &Repository, needed: &BTreeSet<ContainerId>) -> Result<Self, Failure> {
-        Ok(app.block_on(Self::of(repository, needed))?)
-    }
-
-    async fn of(repository: &Repository, needed: &BTreeSet<ContainerId>) -> Result<Self, StoreError> {
-        let mut plan = Self::default();
-        let Some(listed) = repository.store().list_classes(names::DATA).await? else { return Ok(plan) };
-        plan.has_classes = true;
-        let is_needed = |object: &ClassedObject| {
-            names::parse_container(&object.name).is_some_and(|container| needed.contains(&container))
-        };
-        let found = listed.into_iter().filter(is_needed);
-        (plan.readable, plan.cold) = found.partition(|object| object.warmth == Warmth::Warm);
-        plan.moved = (needed.len() - plan.readable.len() - plan.cold.len()) as u64;
-        Ok(plan)
-    }
-
-    fn of_warmth(&self, warmth: Warmth) -> impl Iterator<Item = &ClassedObject> {
-        self.cold.iter().filter(move |object| object.warmth == warmth)
-    }
-
-    pub(super) fn show(&self, out: &Output) -> Result<(), Failure> {
-        if out.is_json() {
-            return out.json(&self.json());
-        }
-        if self.cold.is_empty() {
-            out.line("nothing has to be thawed")?;
-        }
-        for (warmth, what) in [
-            (Warmth::Cold, "has to be thawed"),
-            (Warmth::Thawing, "is being thawed"),
-            (Warmth::Thawed, "is thawed for some days"),
-        ] {
-            let classes: BTreeSet<&str> = self.of_warmth(warmth).map(|object| object.class.as_str()).collect();
-            for class in classes {
-                let of_class = self.of_warmth(warmth).filter(|object| object.class == class);
-                let (objects, bytes) = of_class.fold((0, 0), |(count, bytes), object| (count + 1, bytes + object.size));
-                out.line(format!(
-                    "{} ({}) of class {class} {what}",
-                    sizes::count(objects, "object"),
-                    sizes::show(bytes)
-                ))?;
-            }
-        }
-        if out.verbose() > 0 {
-            self.cold.iter().try_for_each(|object| out.line(format!("  {}  {}", object.class, object.name)))?;
-        }
-        if !self.has_classes {
-            return out.info("this storage has no classes that must be thawed");
-        }
-        let (count, bytes) = sum(&self.readable);
-        out.info(format!("{} ({}) can be read at once", sizes::count(count, "object"), sizes::show(bytes)))?;
-        if self.moved > 0 {
-            let moved = sizes::count(self.moved, "object");
-            out.remark(&format!("note: {moved} were rewritten; a restore finds out where their data is now"));
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        let objects: Vec<_> = self
-            .cold
-            .iter()
-            .map(|object| {
-                json!({ "name": object.name, "bytes": object.size, "class": object.class, "state": state(object.warmth) })
-            })
-            .collect();
-        let (to_thaw, bytes) = self.of_warmth(Warmth::Cold).fold((0u64, 0), |(n, bytes), o| (n + 1, bytes + o.size));
-        let (readable, readable_bytes) = sum(&self.readable);
-        json!({
-            "message_type": "thaw_plan",
-            "objects_to_thaw": to_thaw,
-            "bytes_to_thaw": bytes,
-            "objects": objects,
-            "readable_objects": readable,
-            "readable_bytes": readable_bytes,
-            "exact": self.moved == 0,
-        })
-    }
-}
-
-fn sum(objects: &[ClassedObject]) -> (u64, u64) {
-    (objects.len() as u64, objects.iter().map(|object| object.size).sum())
-}
-
-fn state(warmth: Warmth) -> &'static str {
-    match warmth {
-        Warmth::Warm => "warm",
-        Warmth::Thawed => "thawed",
-        Warmth::Thawing => "thawing",
-        Warmth::Cold => "cold",
-    }
-}
 
 /// Restores with thawing. The report is of all runs together.
 pub(super) fn run(restore: &Restore<'_>, target: &Target, options: TargetOptions) -> Result<RestoreReport, Stopped> {
@@ -187,7 +81,7 @@ fn ask(restore: &Restore<'_>, containers: &BTreeSet<ContainerId>) -> Result<(), 
     if cold.is_empty() {
         return Ok(());
     }
-    let asked = app.block_on(store.thaw(cold.iter().map(|object| &object.name), tier(args), args.thaw_days))?;
+    let asked = app.block_on(store.thaw(cold.iter().copied(), tier(args), args.thaw_days))?;
     let bytes = cold.iter().map(|object| object.size).sum();
     app.out.info(format!(
         "asked for {} ({}) in cold storage, of which {asked} had not been asked for",

@@ -21,6 +21,9 @@ const BACKUP: [(&str, &str, &str); 7] = [
     ("error_count", "backup_errors", "Items that the last backup could not read."),
 ];
 
+/// The key of the journal for unused bytes in cold storage.
+pub(super) const COLD_UNUSED: &str = "cold_unused_bytes";
+
 /// A profile, a repository and a verb; the first two may be empty.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
@@ -99,6 +102,11 @@ pub(super) fn render(lines: &[Line], now_ms: u64) -> String {
         Some((labels(&[("repository", repository)]), number(line, "unused_bytes")?))
     });
     gauge("repository_unused_bytes", "Unused bytes that the last check found.", &unused.collect::<Vec<_>>());
+    let cold = last.iter().filter_map(|((_, repository, _), line)| {
+        Some((labels(&[("repository", repository)]), number(line, COLD_UNUSED)?))
+    });
+    let help = "Unused bytes in cold storage that the last pass met.";
+    gauge("repository_cold_unused_bytes", help, &cold.collect::<Vec<_>>());
     text.end()
 }
 
@@ -137,15 +145,21 @@ mod tests {
             command: command.to_owned(),
             exit_code,
             snapshot_id: (of_backup && exit_code == 0).then(|| "1a".to_owned()),
-            numbers: serde_json::from_str(if of_backup { "{\"files_new\":7}" } else { "{\"unused_bytes\":5}" })
-                .expect("JSON"),
+            numbers: serde_json::from_str(match command {
+                "backup" => "{\"files_new\":7}",
+                "optimize" => "{\"cold_unused_bytes\":12}",
+                _ => "{\"unused_bytes\":5}",
+            })
+            .expect("JSON"),
         }
     }
 
     /// The last success stays when a later run fails.
     #[test]
     fn the_last_run_and_the_last_success_are_told_apart() {
-        let text = render(&[line(1000, "backup", 0), line(5000, "check", 0), line(9000, "backup", 15)], 99_000);
+        let lines =
+            [line(1000, "backup", 0), line(5000, "check", 0), line(6000, "optimize", 0), line(9000, "backup", 15)];
+        let text = render(&lines, 99_000);
         for sample in [
             "larder_run_success{profile=\"home\",repository=\"nas\",command=\"backup\"} 0",
             "larder_run_exit_code{profile=\"home\",repository=\"nas\",command=\"backup\"} 15",
@@ -155,6 +169,7 @@ mod tests {
             "larder_backup_files_new{profile=\"home\",repository=\"nas\"} 7",
             "larder_check_last_success_timestamp_seconds{repository=\"nas\"} 7",
             "larder_repository_unused_bytes{repository=\"nas\"} 5",
+            "larder_repository_cold_unused_bytes{repository=\"nas\"} 12",
         ] {
             assert!(text.lines().any(|found| found == sample), "{sample} is not in\n{text}");
         }

@@ -7,6 +7,7 @@ use larder_profile::config::{Config, Profile, Repository};
 use larder_profile::journal::{Journal, Line};
 use serde_json::{Map, Value, json};
 
+use super::metrics::COLD_UNUSED;
 use crate::app::App;
 use crate::configured::{Definitions, Secret};
 use crate::exit::Exit;
@@ -90,7 +91,7 @@ impl<'a> Runner<'a> {
 }
 
 /// Numbers of a summary that the journal keeps.
-const NUMBERS: [&str; 9] = [
+const NUMBERS: [&str; 10] = [
     "files_new",
     "files_changed",
     "files_unmodified",
@@ -100,6 +101,7 @@ const NUMBERS: [&str; 9] = [
     "error_count",
     "num_errors",
     "unused_bytes",
+    COLD_UNUSED,
 ];
 
 impl StepEnd {

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use super::damage;
 use super::server::{Bucket, refusal};
 
+/// When all objects were made.
+const MADE: &str = "2026-01-01T00:00:00.000Z";
 /// The prefix of the repository in the bucket.
 const PREFIX: &str = "some/prefix/";
 
@@ -38,7 +40,12 @@ pub(crate) struct Freezer {
     asked: Arc<Mutex<Vec<(String, u16)>>>,
     /// The next objects expire once.
     expires: Arc<Mutex<u32>>,
+    /// Objects that were read while they were cold.
+    refused: Arc<Mutex<Vec<String>>>,
 }
+
+/// The class whose archive tiers only an object itself tells.
+const TIERING: &str = "INTELLIGENT_TIERING";
 
 impl Freezer {
     /// A bucket with classes. An object is thawed after `listings` listings.
@@ -52,6 +59,11 @@ impl Freezer {
         for (name, _) in damage::sizes(folder, &format!("{PREFIX}data/")) {
             self.objects.lock().insert(name, Frozen { class: class.to_owned(), state: State::Cold });
         }
+    }
+
+    /// The reads of cold objects since the last call.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        std::mem::take(&mut *self.refused.lock())
     }
 
     /// Takes out everything: all objects can be read.
@@ -101,9 +113,21 @@ impl Freezer {
                         if state == State::Expiring {
                             frozen.state = State::Cold;
                         }
+                        self.refused.lock().push(key);
                         Some(refusal(403, "InvalidObjectState"))
                     }
                 }
+            }
+            "HEAD" => {
+                let objects = self.objects.lock();
+                let frozen = objects.get(&key).filter(|frozen| frozen.class == TIERING)?;
+                let mut headers = vec![("x-amz-archive-status", "ARCHIVE_ACCESS".to_owned())];
+                match frozen.state {
+                    State::Thawed | State::Expiring => return None,
+                    State::Thawing(_) => headers.push(("x-amz-restore", "ongoing-request=\"true\"".to_owned())),
+                    State::Cold => {}
+                }
+                Some(Answer::Whole(200, headers, Vec::new()))
             }
             "DELETE" => {
                 self.objects.lock().remove(&key);
@@ -143,7 +167,11 @@ impl Freezer {
                          <RestoreExpiryDate>2027-01-01T00:00:00.000Z</RestoreExpiryDate>"
                     }
                 };
-                class = format!("<StorageClass>{}</StorageClass><RestoreStatus>{status}</RestoreStatus>", frozen.class);
+                let status = match frozen.class == TIERING {
+                    true => String::new(),
+                    false => format!("<RestoreStatus>{status}</RestoreStatus>"),
+                };
+                class = format!("<StorageClass>{}</StorageClass>{status}", frozen.class);
                 frozen.state = match frozen.state {
                     State::Thawing(0 | 1) if *self.expires.lock() > 0 => {
                         *self.expires.lock() -= 1;
@@ -154,7 +182,9 @@ impl Freezer {
                     state => state,
                 };
             }
-            listed.push(format!("<Contents><Key>{name}</Key><Size>{size}</Size>{class}</Contents>"));
+            listed.push(format!(
+                "<Contents><Key>{name}</Key><LastModified>{MADE}</LastModified><Size>{size}</Size>{class}</Contents>"
+            ));
         }
         let (count, contents) = (listed.len(), listed.concat());
         let body = format!(
