@@ -103,6 +103,7 @@ fn a_check_is_shared_with_a_worker_that_may_die() {
     let helper = killed.0.pop().expect("the second worker");
     signal(&helper, "-INT");
     let helper = ended(helper);
+    schema::kinds_come_first(&helper.text());
     let mut read = 0;
     for answer in helper.messages("fleet_checked") {
         schema::check("fleet_checked", &answer);

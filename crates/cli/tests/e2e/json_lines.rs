@@ -47,6 +47,7 @@ fn the_type_of_a_message_comes_first() {
         &["restore", "latest", "--target", "back3", "--plan"],
         &["dump", "latest:/", "--target", "dumped"],
         &["check", "--read-data"],
+        &["check", "--read-data", "--workers", "2"],
         &["check", "--estimate"],
         &["drill", "--no-write"],
         &["pin", "latest"],

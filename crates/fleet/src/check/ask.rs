@@ -283,7 +283,7 @@ impl<'a> Asked<'a> {
                 }
                 Verified::Wrong { host } => {
                     self.note(&format!(
-                        "a worker on host {host} says of a container that it read it, and did not; this process reads \
+                        "a worker on host {host:?} says of a container that it read it, and did not; this process reads \
                          everything that others read"
                     ));
                     self.distrust();

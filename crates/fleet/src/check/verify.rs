@@ -81,7 +81,7 @@ pub(super) fn verify(
         remark = again.is_whole().then(|| {
             let (host, count) = (&result.host, not_whole.len());
             format!(
-                "a worker on host {host} could not read {count} containers, and this process can; check the memory and \
+                "a worker on host {host:?} could not read {count} containers, and this process can; check the memory and \
                  the network of that host"
             )
         });

@@ -16,7 +16,7 @@ use larder_format::fleet::{CheckRange, CheckResult, FleetWorker, READ_PROOF_LEN,
 use larder_format::ids::{AttemptId, ContainerKind, JobId};
 use larder_format::names::{self, FleetObject};
 use larder_job::{Cancel, JobContext};
-use larder_rewrite::check::{ReadData, check_with, read_contents};
+use larder_rewrite::check::{CheckError, ReadData, check_with, read_contents};
 use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_testkit::Stop;
 
@@ -98,10 +98,17 @@ enum Other {
     Replayed,
     /// It has not the right key.
     Stranger,
+    /// Several of them: some read, and some do not.
+    Mixed,
 }
 
-fn result(context: &JobContext, range: &CheckRange, other: Other) -> CheckResult {
+fn result(context: &JobContext, range: &CheckRange, number: u32, other: Other) -> CheckResult {
     let count = range.containers.len();
+    let (reader, other) = match other {
+        Other::Mixed if number.is_multiple_of(2) => (number as u8, Other::Honest),
+        Other::Mixed => (number as u8, Other::Unread),
+        other => (99, other),
+    };
     let (not_whole, proofs) = match other {
         Other::Honest | Other::Replayed => {
             let sized: Vec<_> = range.containers.iter().map(|id| (*id, range.largest)).collect();
@@ -117,10 +124,10 @@ fn result(context: &JobContext, range: &CheckRange, other: Other) -> CheckResult
             (not_whole, proofs)
         }
         Other::Broken => ((0..count as u32).collect(), Vec::new()),
-        Other::Unread | Other::Stranger => (Vec::new(), vec![3; count * READ_PROOF_LEN]),
+        Other::Unread | Other::Stranger | Other::Mixed => (Vec::new(), vec![3; count * READ_PROOF_LEN]),
         Other::Short => (Vec::new(), vec![3; (count + 1) * READ_PROOF_LEN]),
     };
-    CheckResult { reader: AttemptId([9; 8]), host: "other".to_owned(), took_ms: 1, not_whole, proofs }
+    CheckResult { reader: AttemptId([reader; 8]), host: "other".to_owned(), took_ms: 1, not_whole, proofs }
 }
 
 /// Decides every range that is due. Returns their number.
@@ -132,7 +139,7 @@ fn decide(scene: &Scene, other: Other) -> u64 {
         let store = context.repository.store();
         let bytes = context.executor.block_on(store.get(&names::fleet_range(*batch, *task))).unwrap();
         let range = CheckRange::decode(keys, *batch, *task, &bytes).unwrap();
-        let result = result(&context, &range, other);
+        let result = result(&context, &range, task.number, other);
         let mut bytes = result.encode(keys, *batch, *task, [7; 32]).unwrap();
         if other == Other::Stranger {
             bytes[60] ^= 1;
@@ -152,13 +159,11 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
         }
         let expected = alone(&scene);
         assert_eq!(expected.damages.len(), if is_damaged { 3 } else { 0 });
-        let kinds = [Other::Honest, Other::Unread, Other::Broken, Other::Short, Other::Replayed, Other::Stranger];
-        for other in kinds {
+        let lies = [Other::Unread, Other::Broken, Other::Short, Other::Replayed, Other::Stranger, Other::Mixed];
+        for other in [Other::Honest].into_iter().chain(lies) {
             let decided = Arc::new(AtomicU64::new(0));
             let count = decided.clone();
             let (mut of_others, mut distrusted) = (0, 0);
-            // The operations before the first range is there are those of any check.
-            let mut first = None;
             for n in (0..400).step_by(if other == Other::Honest { 3 } else { 9 }) {
                 let fork = Arc::new(scene.fork());
                 let (hooked, count) = (fork.clone(), count.clone());
@@ -176,7 +181,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
                 if !between.has_happened() {
                     break;
                 }
-                first = first.or((count_of(&decided) > 0).then_some(n));
+                assert!(!by_others.is_distrusted || by_others.ranges_of_others == 0, "{other:?} before operation {n}");
                 of_others += by_others.ranges_of_others;
                 distrusted += u64::from(by_others.is_distrusted);
             }
@@ -185,7 +190,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
                 Other::Honest => assert!(of_others > 10 && distrusted == 0, "{of_others} {distrusted}"),
                 Other::Unread => assert!(of_others == 0 && distrusted > 2, "{of_others} {distrusted}"),
                 // It is right about what is damaged.
-                Other::Replayed => assert!(distrusted > 2, "{distrusted}"),
+                Other::Replayed | Other::Mixed => assert!(distrusted > 2, "{distrusted}"),
                 Other::Broken => assert!(of_others > 0 && distrusted == 0),
                 Other::Short | Other::Stranger => assert_eq!((of_others, distrusted), (0, 0), "{other:?}"),
             }
@@ -249,6 +254,66 @@ fn any_number_of_workers_find_what_one_process_finds() {
         let left: Vec<_> = left.iter().filter(|path| path.starts_with(names::FLEET)).collect();
         assert!(left.iter().all(|path| path.contains("/beat/") || path.contains("/done/")), "{left:?}");
     }
+}
+
+/// A store that accepts no new objects has no lease and no ranges: the process reads alone, as without workers.
+#[test]
+fn a_check_of_a_read_only_store_reads_alone() {
+    let scene = scene(3);
+    damage(&scene);
+    let expected = alone(&scene);
+    let (context, faults) = scene.faulty(&scene.memory);
+    faults.read_only(true);
+    let (report, by_others) = shared(&context, 4);
+    assert_eq!((report, by_others), (expected, SharedCheckReport::default()));
+}
+
+/// A check that is to stop does, also while it waits for workers.
+#[test]
+fn a_check_that_is_to_stop_stops() {
+    let scene = scene(3);
+    let context = scene.context();
+    let cancel = context.cancel.clone();
+    let between = Between::new(scene.memory.store(), move || {
+        let cancel = cancel.clone();
+        async move { cancel.cancel() }
+    });
+    between.happens_before_any_below(names::FLEET);
+    let context = JobContext { cancel: context.cancel.clone(), ..scene.context_at(between.clone()) };
+    let stopped = check_with(&context, &all(), &mut sharing(2));
+    assert!(matches!(stopped, Err(CheckError::Interrupted)) && between.has_happened(), "{stopped:?}");
+    assert_eq!(shared(&scene.context(), 2).0, alone(&scene));
+}
+
+/// A check that died has ranges, and its lease is open for a day. Workers read nothing for it.
+#[test]
+fn a_worker_leaves_a_check_whose_process_is_silent() {
+    let scene = scene(3);
+    let died = (30..90).step_by(5).find_map(|n| {
+        let cut = scene.fork();
+        let (context, faults) = cut.faulty(&cut.memory);
+        faults.stop_at(faults.count() + n, Stop::Before);
+        let died = check_with(&context, &all(), &mut sharing(1)).is_err();
+        (died && !due(&cut).is_empty()).then_some(cut)
+    });
+    let died = died.expect("it died after it had asked");
+    // Longer than its claim.
+    std::thread::sleep(Duration::from_millis(1500));
+    let (context, faults) = died.faulty(&died.memory);
+    let (asked, begun) = (due(&died), faults.count());
+    let answer = std::thread::scope(|scope| {
+        let cancel = context.cancel.clone();
+        let worker = scope.spawn(|| reader(&died, &context));
+        for _ in 0..4000 {
+            if faults.count() > begun + 100 || worker.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        cancel.cancel();
+        worker.join().unwrap().1
+    });
+    assert_eq!((answer, due(&died)), (Answer::default(), asked));
 }
 
 /// Workers that died: each left a claim of every range, and gives no sign of life.
