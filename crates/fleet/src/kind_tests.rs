@@ -60,6 +60,7 @@ fn servers_that_are_of_no_use_have_kinds() {
         NatsError::Refused { .. } => NatsError::Refused { address: address() }, ErrorKind::Precondition;
         NatsError::NoJetStream { .. } => NatsError::NoJetStream { address: address() }, ErrorKind::Precondition;
         NatsError::NoRights { .. } => NatsError::NoRights { address: address(), why: why() }, ErrorKind::Precondition;
+        NatsError::NoStream { .. } => NatsError::NoStream { address: address(), why: why() }, ErrorKind::Precondition;
     });
 }
 

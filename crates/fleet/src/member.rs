@@ -39,6 +39,8 @@ pub(crate) struct Member<'b> {
     pub(crate) sessions: BTreeMap<u32, Session<'b>>,
     /// The round of the plan for which the index was looked up.
     knows_index: Option<u32>,
+    /// The stage that was due last.
+    stage: Option<(Stage, u8)>,
     /// Hosts whose images this process may read. `None`: all.
     pub(crate) reads: Option<HashSet<u32>>,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Member<'b> {
 impl<'b> Member<'b> {
     pub(crate) fn new(batch: &'b Batch<'b>, sources: &'b mut dyn Sources) -> Self {
         let (registers, sessions) = (Registers::new(), BTreeMap::new());
-        Self { batch, sources, registers, sessions, knows_index: None, reads: None }
+        Self { batch, sources, registers, sessions, knows_index: None, stage: None, reads: None }
     }
 
     pub(crate) fn known(&self) -> Known<'_> {
@@ -82,6 +84,11 @@ impl<'b> Member<'b> {
                 self.batch.context.progress.expectation_is_complete();
             }
             self.knows_index = Some(of);
+        }
+        if self.stage.replace((stage, round)) != Some((stage, round))
+            && let Some(before_stage) = self.batch.options.before_stage
+        {
+            before_stage();
         }
         let is_own = |task: &TaskId| self.sessions.contains_key(&task.number);
         match stage {

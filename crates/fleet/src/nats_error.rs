@@ -44,8 +44,16 @@ pub enum NatsError {
         address: String,
     },
     /// The account may not do what is needed.
-    #[error("the NATS server {address} refuses: {why}; allow larder.> and $JS.API.> to this user")]
+    #[error("the NATS server {address} refuses: {why}; allow larder.>, $JS.API.>, $JS.ACK.> and _INBOX.> to this user")]
     NoRights {
+        /// Its address.
+        address: String,
+        /// The words of the server.
+        why: String,
+    },
+    /// The server does not make the stream.
+    #[error("the NATS server {address} does not store tasks: {why}; mend that there, or use --queue store")]
+    NoStream {
         /// Its address.
         address: String,
         /// The words of the server.
@@ -54,12 +62,21 @@ pub enum NatsError {
 }
 
 impl NatsError {
+    /// The reason alone, without address and advice.
+    pub(crate) fn why(&self) -> String {
+        match self {
+            Self::Unreachable { why, .. } | Self::NoRights { why, .. } | Self::NoStream { why, .. } => why.clone(),
+            Self::NoJetStream { .. } => "it has no JetStream".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
     /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Address { .. } | Self::NoJetStream { .. } => ErrorKind::Precondition,
             Self::File { .. } | Self::Unreachable { .. } => ErrorKind::Resource,
-            Self::Refused { .. } | Self::NoRights { .. } => ErrorKind::Precondition,
+            Self::Refused { .. } | Self::NoRights { .. } | Self::NoStream { .. } => ErrorKind::Precondition,
         }
     }
 }

@@ -72,6 +72,9 @@ pub struct FleetOptions {
     pub write: WriteBudget,
     /// Memory for the blocks of a scan, and for those that are read once more.
     pub read: ReadBudget,
+    /// What a process does before each stage, so that it stays small: the next stage runs other
+    /// parts of the program.
+    pub before_stage: Option<fn()>,
     /// An existing folder for temporary files without names: some 80 bytes for each unknown chunk.
     pub scratch: PathBuf,
     /// How frames are compressed.

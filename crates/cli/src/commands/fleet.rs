@@ -33,6 +33,7 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::output::{Meter, MeterKind, safe};
 use crate::refs;
+use crate::small_process;
 
 pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
     match &args.command {
@@ -171,6 +172,7 @@ fn options(
         memory: app.global.memory() / 2,
         write,
         read,
+        before_stage: app.global.total_memory.map(|_| small_process::page_out as fn()),
         scratch,
         compression: app.compression(),
         user: environment::user(),

@@ -2,6 +2,7 @@
 //! tests pass and say so; the gate installs one. Every wait has a limit.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -368,6 +369,73 @@ fn servers_that_are_of_no_use_say_why() {
     }
     let idle = as_user(secret("idle", "idle:right\n", "600")).says("no worker for host a").code(3);
     idle.says("goes on through the repository").says("Permissions Violation");
+}
+
+/// Workers that are to be small, in a program without optimisations. What others wrote is read in pieces: here is more than one has.
+#[test]
+fn small_workers_save_the_same() {
+    let play = Play::with_repository();
+    let common = data::random(1, 14_000 * KIB);
+    let disks = [2, 3].map(|own| [&common[..], &data::random(own, 12_000 * KIB)].concat());
+    let mut inventory = String::new();
+    for (host, disk) in ["a", "b"].into_iter().zip(&disks) {
+        play.write(format!("{host}.raw"), disk);
+        inventory += &format!("[[image]]\nsource = \"{host}.raw\"\nhost = \"{host}\"\n");
+    }
+    play.write("images.toml", inventory);
+    let workers = ["a", "b"].map(|host| work(&play, host, "store", &["--total-memory", "35M", "--json"]));
+    let ran = run(&play, &["fleet", "run", "images.toml", "--queue", "store", "--no-pass", "--json"]).ok();
+    are_saved(&play, &ran, &disks);
+    for worker in workers {
+        let peak = ended(worker).code(0).messages("fleet_work")[0]["memory_bytes"].as_u64().expect("a number");
+        assert!(peak < 64 << 20, "{peak}");
+    }
+    play.larder(["check", "--read-data"]).ok();
+}
+
+/// A server may name others, as those of a cluster do. None of them gets what was meant for it: that may be a password.
+#[test]
+fn servers_that_a_server_names_are_not_asked() {
+    let play = Play::with_repository();
+    inventory(&play);
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (given, named) = (listen(), listen());
+    let port = |of: &TcpListener| of.local_addr().expect("an address").port();
+    let address = format!("nats://127.0.0.1:{}", port(&given));
+    let info = format!(
+        "INFO {{\"server_id\":\"x\",\"server_name\":\"x\",\"version\":\"2.10.0\",\"proto\":1,\"host\":\"127.0.0.1\",\"port\":{},\
+         \"max_payload\":1048576,\"headers\":true,\"connect_urls\":[\"127.0.0.1:{}\"]}}\r\n",
+        port(&given),
+        port(&named),
+    );
+    // It greets, and goes away for good.
+    given.set_nonblocking(true).expect("it is ours");
+    let greets = thread::spawn(move || {
+        let comes = (0..LIMIT.as_secs() * 20).find_map(|_| {
+            thread::sleep(Duration::from_millis(50));
+            given.accept().ok()
+        });
+        let (mut client, _) = comes.expect("a client comes");
+        client.set_read_timeout(Some(LIMIT))?;
+        client.write_all(info.as_bytes())?;
+        let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
+        while !said.ends_with(b"PING\r\n") {
+            match client.read(&mut bytes)? {
+                0 => break,
+                count => said.extend_from_slice(&bytes[..count]),
+            }
+        }
+        client.write_all(b"PONG\r\n")?;
+        Ok::<_, std::io::Error>(said)
+    });
+    named.set_nonblocking(true).expect("it is ours");
+    play.write("secret", "user:password\n");
+    assert!(Command::new("chmod").arg("600").arg(play.path("secret")).status().expect("chmod runs").success());
+    let line = ["fleet", "run", "images.toml", "--no-pass", "--queue", &address, "--nats-credentials", "secret"];
+    run(&play, &line).code(1).says("the NATS server");
+    let said = greets.join().expect("it ends").expect("a client came");
+    assert!(String::from_utf8_lossy(&said).contains("\"password\""), "it was greeted, and said who it is");
+    assert!(named.accept().is_err(), "nobody asks the other one");
 }
 
 /// With TLS, and an authority of its own.

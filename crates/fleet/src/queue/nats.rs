@@ -140,7 +140,9 @@ impl NatsQueue {
     /// Asks the server. An error says in one line why it is of no use.
     fn ask<T>(&self, request: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let answer = self.context.executor.block_on(self.nats.within(request));
-        answer.map_err(|why| self.nats.refusal().unwrap_or(why))
+        // What it refused before the last answer explains no later failure.
+        let refused = self.nats.refusal();
+        answer.map_err(|why| refused.unwrap_or(why))
     }
 
     /// The server was of no use: it is left alone for a moment, and people are told.

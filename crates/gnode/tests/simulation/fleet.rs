@@ -127,6 +127,7 @@ fn options(host: &str, scratch: &std::path::Path) -> WorkOptions {
         memory: 1 << 20,
         write: larder_writer::WriteBudget::default(),
         read: larder_lnode::ReadBudget::default(),
+        before_stage: None,
         scratch: scratch.to_owned(),
         compression: Compression::Off,
         user: "fleet".to_owned(),

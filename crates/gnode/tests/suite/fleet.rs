@@ -129,6 +129,7 @@ pub(crate) fn options(scene: &Scene, partitions: u32, memory: usize) -> FleetOpt
         memory,
         write: larder_writer::WriteBudget::default(),
         read: larder_lnode::ReadBudget::default(),
+        before_stage: None,
         scratch: scene.dir.path().to_owned(),
         compression: Compression::DEFAULT,
         user: "user".to_owned(),

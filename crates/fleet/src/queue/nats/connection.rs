@@ -29,6 +29,10 @@ const PING: Duration = Duration::from_secs(10);
 const WAITING: usize = 256;
 /// See [`WAITING`].
 const BUFFER: u16 = 8 << 10;
+/// Bytes of a message at most, and of all of them: they are names.
+const MESSAGE_BYTES: i32 = 512;
+/// See [`MESSAGE_BYTES`].
+const STREAM_BYTES: i64 = 64 << 20;
 /// JetStream is off on the server, or for the account.
 const NOT_ENABLED: [u64; 2] = [10076, 10039];
 
@@ -74,6 +78,8 @@ impl Nats {
             .name("larder")
             .connection_timeout(ANSWER)
             .request_timeout(Some(ANSWER))
+            // They may be on other machines, to which no password may go without TLS.
+            .ignore_discovered_servers()
             .ping_interval(PING)
             .subscription_capacity(WAITING)
             .client_capacity(WAITING)
@@ -131,6 +137,10 @@ impl Nats {
             discard: DiscardPolicy::Old,
             max_age: KEPT,
             max_messages: MESSAGES_MAX,
+            // The newest offer of a task replaces the last one.
+            max_messages_per_subject: 1,
+            max_message_size: MESSAGE_BYTES,
+            max_bytes: STREAM_BYTES,
             description: Some("tasks of fleet batches; the repository decides what is done".to_owned()),
             ..Config::default()
         };
@@ -150,7 +160,7 @@ impl Nats {
             CreateStreamErrorKind::JetStream(error) if NOT_ENABLED.contains(&error.error_code().0) => {
                 NatsError::NoJetStream { address }
             }
-            CreateStreamErrorKind::JetStream(error) => NatsError::NoRights { address, why: error.to_string() },
+            CreateStreamErrorKind::JetStream(error) => NatsError::NoStream { address, why: error.to_string() },
             _ => NatsError::Unreachable { address, why: chain(error) },
         }
     }
@@ -198,6 +208,9 @@ fn with_credentials(options: &NatsOptions) -> Result<ConnectOptions, NatsError> 
         .split_once("://")
         .filter(|(scheme, _)| ["nats", "tls"].contains(scheme))
         .ok_or_else(|| wrong("write nats://HOST[:PORT] or tls://HOST[:PORT]"))?;
+    if rest.is_empty() || rest.starts_with(':') {
+        return Err(wrong("it has no host"));
+    }
     if rest.contains('@') {
         return Err(wrong("write credentials to a file and name it with --nats-credentials"));
     }
@@ -255,7 +268,7 @@ mod tests {
         for address in ["nats://host", "tls://host:4222", "nats://[::1]:4222"] {
             assert_eq!(why(address, None), "", "{address}");
         }
-        for address in ["host:4222", "http://host", "ws://host"] {
+        for address in ["host:4222", "http://host", "ws://host", "nats://", "tls://:4222"] {
             assert!(why(address, None).contains("is no address of a NATS server"), "{address}");
         }
         assert!(why("nats://user:secret@host", None).contains("--nats-credentials"));

@@ -25,7 +25,7 @@ impl Place {
     /// Joins a batch for the host with this word. A message whose receiver is silent for `ack_wait`
     /// comes again.
     pub(super) async fn join(nats: &Nats, subjects: &Subjects, host: &str, ack_wait: Duration) -> Result<Self, String> {
-        nats.make_stream().await.map_err(|error| error.to_string())?;
+        nats.make_stream().await.map_err(|error| error.why())?;
         let consumer = async |of: &str| {
             let config = pull::Config {
                 durable_name: Some(format!("{}-{of}", subjects.batch)),
