@@ -45,7 +45,7 @@ ALLOWED = {"docs/concurrency.md": {"settled"}, "crates/store": {"settled"}, "cra
            "crates/chunking": {"lanes"}, "crates/dedup": {"lanes"}, "crates/testkit": {"lies"}}
 # Crates whose comments are checked for columns and old words.
 COMMENTS = ["beneath", "blockfs", "chunking", "cli", "dedup", "drill", "fleet", "format", "gnode", "index", "job", "lifecycle", "lnode", "mount", "mountpoint", "nbd", "profile", "reader", "rewrite",
-            "secret", "source", "spill", "state", "store", "testkit", "tree", "volume", "writer"]
+            "secret", "source", "spill", "state", "store", "testkit", "tree", "volume", "webdav", "writer"]
 OPENERS = re.compile(r"^(?:What|Whoever|Of which|Whatever)\b(?!.*\?$)")
 
 

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 const TABLE: [(&[&str], &str); 17] = [
     (
         &["umount", "unmount", "webdav", "browse"],
-        "`larder mount DIR` shows snapshots as folders, and `umount DIR` ends that",
+        "`larder mount DIR` shows snapshots as folders, and `umount DIR` ends that; `larder serve-webdav` serves them",
     ),
     (
         &["sync", "transfer", "clone", "sync-to"],
@@ -32,7 +32,7 @@ const TABLE: [(&[&str], &str); 17] = [
     (&["passwd", "change-passphrase"], "use `larder key passwd`"),
     (
         &["serve", "server", "rest-server"],
-        "`larder serve-sftp` serves a folder for repositories to SSH clients, and `larder mount` shows snapshots",
+        "`larder serve-sftp` serves a folder for repositories to SSH clients, and `larder serve-webdav` serves snapshots",
     ),
     (&["with-lock"], "there are no locks; run the command by itself"),
     (&["debug", "features", "options"], "use `larder version`, and `--help` for the options"),

@@ -32,13 +32,13 @@ mod text;
 mod thread_limit;
 mod time;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::app::App;
-use crate::configured::Refused;
+use crate::configured::{Configured, Refused};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -63,7 +63,7 @@ fn run() -> Exit {
     }
     let argv = args::spell_levels(std::env::args_os());
     let (argv, has_byte_limit) = if restic::is_on() { restic::without_byte_limits(argv) } else { (argv, false) };
-    let (mut cli, configured) = match configured::parse(&argv) {
+    let (mut cli, configured) = match parse(&argv) {
         Ok(parsed) => parsed,
         Err(Refused::Clap(error)) => return refuse(&error),
         Err(Refused::Failure(failure)) => {
@@ -93,6 +93,17 @@ fn run() -> Exit {
     let exit = report(ended, &out);
     tracing::info!(code = exit.code(), "end");
     exit
+}
+
+/// Reads the command line. A verb may be typed as two words.
+fn parse(argv: &[OsString]) -> Result<(args::Cli, Configured), Refused> {
+    match configured::parse(argv) {
+        Err(Refused::Clap(error)) => match args::in_one_word(argv, &error) {
+            Some(joined) => configured::parse(&joined),
+            None => Err(Refused::Clap(error)),
+        },
+        parsed => parsed,
+    }
 }
 
 /// Names the options that have no effect, once.

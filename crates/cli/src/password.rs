@@ -156,6 +156,11 @@ impl PasswordSource {
         }
     }
 
+    /// Gets the password that clients of a server have to send.
+    pub(crate) fn get_of_user(&self) -> Result<Password, Failure> {
+        self.get_without_person()
+    }
+
     /// The same for a restic repository.
     #[cfg(feature = "import-restic")]
     pub(crate) fn get_of_restic(&self) -> Result<Password, Failure> {

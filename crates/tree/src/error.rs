@@ -56,6 +56,14 @@ impl TreeError {
         }
     }
 
+    /// Whether data is in cold storage and has to be thawed first.
+    pub fn is_cold(&self) -> bool {
+        match self {
+            Self::Repository(error) | Self::Contents(RandomError::Repository(error)) => error.is_cold(),
+            _ => false,
+        }
+    }
+
     /// Whether data is missing or damaged.
     pub fn is_damage(&self) -> bool {
         match self {

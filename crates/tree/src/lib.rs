@@ -1,4 +1,5 @@
-//! Snapshots as one tree of files: by id, time, host, tag and series. `larder mount` shows it.
+//! Snapshots as one tree of files: by id, time, host, tag and series. `larder mount`
+//! and `larder serve-webdav` show it.
 //!
 //! * [`Tree`]: numbers and names, facts, lists and contents, for several threads.
 //! * `template`, `time_layout`: where snapshots appear.
@@ -9,7 +10,7 @@
 //! * `opened`: snapshots in use. Each is pinned by a lease from the first access on.
 //!
 //! Memory is bounded by the context: an eighth for decoded metadata, the rest as in other readers.
-//! Above: `mount`. Below: `reader`.
+//! Above: `mount`, `webdav`. Below: `reader`.
 
 mod attributes;
 mod error;
@@ -27,4 +28,4 @@ pub use error::TreeError;
 pub use inode::ROOT;
 pub use template::{BadTemplate, DEFAULT_TEMPLATES, Template};
 pub use time_layout::{BadLayout, TimeLayout};
-pub use tree::{Listed, OpenFile, Reports, Tree, TreeOptions};
+pub use tree::{Listed, OpenFile, Reports, Tree, TreeOptions, Within};

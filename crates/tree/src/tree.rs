@@ -59,6 +59,20 @@ pub struct TreeOptions {
     pub keep_ms: u64,
     /// The list of snapshots is read again when it is older, in milliseconds.
     pub refresh_ms: u64,
+    /// Whether attributes say how many names a file has. The first use of a snapshot with links
+    /// then reads all its metadata.
+    pub counts_names: bool,
+}
+
+/// Where in a snapshot an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Within {
+    /// The snapshot.
+    pub snapshot: JobId,
+    /// The inode number of the folder that shows the root of the snapshot.
+    pub root: u64,
+    /// The number of the entry in the snapshot, the same in every process.
+    pub number: u64,
 }
 
 impl TreeOptions {
@@ -204,6 +218,21 @@ impl Tree {
     /// Counts of the contents fetched so far.
     pub fn fetched(&self) -> FetchReport {
         self.pins.frames().fetched()
+    }
+
+    /// The path in the snapshot that the root of the tree shows. `None`: the root is above
+    /// snapshots.
+    pub fn shown_path(&self) -> Option<&[u8]> {
+        self.one.as_deref()
+    }
+
+    /// Where in a snapshot an entry is. `None` for folders above snapshots, and those that no entry
+    /// names.
+    pub fn within(&self, inode: u64) -> Option<Within> {
+        let Inode::Entry { slot, position } = Inode::of(inode) else { return None };
+        let slots = self.slots.read();
+        let slot = slots.slots.get(usize::from(slot).wrapping_sub(1))?;
+        Some(Within { snapshot: slot.version.id(), root: slot.root, number: position.number()? })
     }
 
     /// Lets unused snapshots go. To be called now and then.
@@ -366,7 +395,9 @@ impl Tree {
         })?;
         let names = match entry.kind {
             EntryKind::Directory => 1,
-            _ if with_all => self.met(opened, &entry.path, opened.links())?.names(position),
+            _ if with_all && self.options.counts_names => {
+                self.met(opened, &entry.path, opened.links())?.names(position)
+            }
             _ => 1,
         };
         Ok(Attributes::of_entry(inode, entry, names, self.options.owner_of_all))

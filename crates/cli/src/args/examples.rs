@@ -168,6 +168,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "serve-webdav",
+        &[
+            ("larder serve-webdav", "Serve all snapshots to programs of this machine, at http://127.0.0.1:8080"),
+            (
+                "larder serve-webdav --addr 0.0.0.0:8443 --user ann --user-password-file ann --tls-cert cert.pem --tls-key key.pem",
+                "Serve them to other machines",
+            ),
+        ],
+    ),
+    (
         "serve-sftp",
         &[
             ("larder serve-sftp /srv/larder/web1 --append-only", "What sshd runs for the key of one machine"),

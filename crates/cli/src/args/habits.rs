@@ -1,7 +1,9 @@
-//! What users of restic type, on the whole command line: levels of `--verbose`, and the options
-//! without effect, which `ignored` defines.
+//! What people type, on the whole command line: levels of `--verbose` as in restic, the options
+//! without effect, which `ignored` defines, and verbs in two words.
 
 use std::ffi::{OsStr, OsString};
+
+use clap::error::{ContextKind, ContextValue};
 
 use super::ignored::named;
 use super::{Cli, Command};
@@ -48,6 +50,20 @@ pub(crate) fn spell_levels(argv: impl IntoIterator<Item = OsString>) -> Vec<OsSt
     words.collect()
 }
 
+/// `larder serve webdav` as `larder serve-webdav`, if that is why a command line was refused.
+pub(crate) fn in_one_word(argv: &[OsString], refused: &clap::Error) -> Option<Vec<OsString>> {
+    let verb = refused.get(ContextKind::InvalidSubcommand)?;
+    if *verb != ContextValue::String("serve".to_owned()) {
+        return None;
+    }
+    let kinds = ["block", "sftp", "webdav"];
+    let at = argv.windows(2).position(|pair| pair[0] == "serve" && kinds.iter().any(|kind| pair[1] == *kind))?;
+    let mut joined = argv[at].clone();
+    joined.push("-");
+    joined.push(&argv[at + 1]);
+    Some([&argv[..at], &[joined], &argv[at + 2..]].concat())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +96,19 @@ mod tests {
         assert_eq!(of("larder -v=1 ls"), "larder --verbose ls");
         assert_eq!(of("larder ls --verbose=9 --verbose=x"), "larder ls --verbose=9 --verbose=x");
         assert_eq!(of("larder backup -- --verbose=2"), "larder backup -- --verbose=2");
+    }
+
+    #[test]
+    fn verbs_may_be_two_words() {
+        let of = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let refused = Cli::try_parse_from(&words).expect_err("it is no verb");
+            let joined = in_one_word(&words, &refused)?;
+            Some(joined.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
+        };
+        let joined = of("larder -r serve serve webdav --user u").expect("a verb");
+        assert_eq!(joined, "larder -r serve serve-webdav --user u");
+        assert_eq!([of("larder serve"), of("larder serve all"), of("larder surf webdav")], [None, None, None]);
+        assert_eq!(of("larder snapshots --serve webdav"), None);
     }
 }

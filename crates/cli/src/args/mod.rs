@@ -29,6 +29,8 @@ mod rewrite;
 mod series;
 mod serve_block;
 mod serve_sftp;
+mod serve_webdav;
+mod shown;
 mod storage;
 mod tools;
 mod volume;
@@ -48,7 +50,7 @@ pub(crate) use fleet::{
 };
 pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;
-pub(crate) use habits::{ignored, spell_levels};
+pub(crate) use habits::{ignored, in_one_word, spell_levels};
 pub(crate) use history::HistoryArgs;
 pub(crate) use image::ImageArgs;
 #[cfg(feature = "import-restic")]
@@ -73,6 +75,8 @@ pub(crate) use rewrite::RewriteArgs;
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, ShowSeriesArgs};
 pub(crate) use serve_block::ServeBlockArgs;
 pub(crate) use serve_sftp::ServeSftpArgs;
+pub(crate) use serve_webdav::ServeWebdavArgs;
+pub(crate) use shown::ShownArgs;
 pub(crate) use storage::StorageArgs;
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 pub(crate) use volume::{
@@ -171,6 +175,7 @@ pub(crate) fn exit_codes(verb: &str) -> &'static str {
              Exit code 16: the scratch folder has less space than the sample needs.\n"
         }
         "mount" => "Exit code 13: users of the mount met damage.\n",
+        "serve-webdav" => "Exit code 13: clients met damage.\n",
         "serve-block" => {
             "Exit code 3: --hydrate could not copy everything.\n\
              Exit code 11: the lease was lost.\n\
@@ -242,6 +247,14 @@ pub(crate) enum Command {
     /// read and list. They may also delete everything, unless --append-only is given. In no case do
     /// they change a stored file. The command needs no repository and no password.
     ServeSftp(ServeSftpArgs),
+    /// Serve snapshots as folders over WebDAV
+    ///
+    /// It shows the same folders as `larder mount`, where FUSE is not to be had or for other
+    /// machines: to rclone, davfs2, file managers and browsers. Nothing can be changed. Links
+    /// appear as the file or folder that they lead to, if it is in the same snapshot. Other links,
+    /// devices, pipes and sockets are left out. Snapshots can be forgotten meanwhile: the data of
+    /// those in use stays. The command runs until SIGINT or SIGTERM.
+    ServeWebdav(Box<ServeWebdavArgs>),
     /// Manage and serve deduplicated block devices
     ///
     /// A volume store is a folder of this machine with any number of volumes. It is no repository:
@@ -337,6 +350,7 @@ impl Command {
             Self::Mount(_) => "mount",
             Self::ServeBlock(_) => "serve-block",
             Self::ServeSftp(_) => "serve-sftp",
+            Self::ServeWebdav(_) => "serve-webdav",
             Self::Check(_) => "check",
             Self::Drill(_) => "drill",
             Self::Forget(_) => "forget",

@@ -38,6 +38,8 @@ mod schedule;
 mod series;
 mod serve_block;
 mod serve_sftp;
+mod serve_webdav;
+mod shown_tree;
 mod snapshots;
 mod stats;
 mod storing;
@@ -68,6 +70,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Mount(args) => mount::run(app, &args),
         Command::ServeBlock(args) => serve_block::run(app, &args),
         Command::ServeSftp(args) => serve_sftp::run(app, &args),
+        Command::ServeWebdav(args) => serve_webdav::run(app, &args),
         Command::Check(args) => check::run(app, &args),
         Command::Drill(args) => drill::run(app, &args),
         Command::Forget(args) => forget::run(app, &args),

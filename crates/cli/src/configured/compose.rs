@@ -21,7 +21,7 @@ use crate::failure::Failure;
 const OF_THE_FILE: [&str; 3] = ["run", "schedule", "config"];
 
 /// Verbs whose `latest` means the newest snapshot of the profile.
-const FILTERED: [&str; 8] = ["snapshots", "ls", "find", "diff", "restore", "dump", "mount", "forget"];
+const FILTERED: [&str; 9] = ["snapshots", "ls", "find", "diff", "restore", "dump", "mount", "serve-webdav", "forget"];
 
 /// Options that say what a backup reads, instead of `sources`.
 const INPUTS: [&str; 7] =

@@ -4,7 +4,7 @@
 use crate::support::{Play, Ran, schema};
 
 /// Verbs whose JSON other tests read, through the same check: they need a mount, a socket or minutes.
-const ELSEWHERE: [&str; 4] = ["mount", "serve-block", "gnode", "volume"];
+const ELSEWHERE: [&str; 5] = ["mount", "serve-block", "serve-webdav", "gnode", "volume"];
 /// Verbs without JSON.
 const WITHOUT: [&str; 4] = ["completions", "man", "help", "serve-sftp"];
 

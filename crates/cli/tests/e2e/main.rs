@@ -45,6 +45,7 @@ mod series;
 mod serving_blocks;
 mod serving_series;
 mod serving_sftp;
+mod serving_webdav;
 mod setting_up;
 mod support;
 mod tagging;

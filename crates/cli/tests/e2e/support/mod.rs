@@ -13,6 +13,7 @@ pub(crate) mod server;
 pub(crate) mod tree;
 pub(crate) mod volume_server;
 pub(crate) mod watchdog;
+pub(crate) mod webdav;
 
 use std::ffi::OsStr;
 use std::io::Write;
