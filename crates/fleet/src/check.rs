@@ -16,7 +16,7 @@ mod ask;
 mod verify;
 
 pub use answer::Answer;
-pub(crate) use answer::answer;
+pub(crate) use answer::{Left, answer};
 pub use ask::{SharedCheck, SharedCheckOptions, SharedCheckReport};
 
 use larder_lnode::BackupError;

@@ -21,7 +21,7 @@ use larder_job::{Ending, JobContext};
 use larder_store::{RepositoryError, StoreErrorKind};
 
 use crate::begin::{self, Planned};
-use crate::check::{Answer, answer};
+use crate::check::{Answer, Left, answer};
 use crate::error::FleetError;
 use crate::queue::Nats;
 use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
@@ -171,13 +171,20 @@ pub fn work(
                 // A check, which may ask for more.
                 done.remove(&batch);
                 match checks(context, batch, options) {
-                    Ok(Some(answer)) => {
+                    Ok(Left::Nothing) => {}
+                    Ok(Left::Silent(answer)) => {
+                        // It reads the rest itself, if it continues.
+                        done.insert(batch);
+                        if answer.ranges > 0 {
+                            watch(WorkEvent::Checked(batch, answer));
+                        }
+                    }
+                    Ok(Left::Read(answer)) => {
                         watch(WorkEvent::Checked(batch, answer));
                         if once {
                             return Ok(());
                         }
                     }
-                    Ok(None) => {}
                     Err(error) => {
                         leave_alone(error, watch)?;
                         done.insert(batch);
@@ -223,11 +230,11 @@ fn leave_alone(error: FleetError, watch: &mut dyn FnMut(WorkEvent<'_>)) -> Resul
     Ok(())
 }
 
-/// Reads ranges of a check, if the batch is one; `None`: it is not, or all is read.
-fn checks(context: &JobContext, batch: JobId, options: &WorkOptions) -> Result<Option<Answer>, FleetError> {
+/// Reads ranges of a check, if the batch is one.
+fn checks(context: &JobContext, batch: JobId, options: &WorkOptions) -> Result<Left, FleetError> {
     match options.takes.checks {
         true => answer(context, batch, options.poll),
-        false => Ok(None),
+        false => Ok(Left::Nothing),
     }
 }
 

@@ -231,6 +231,7 @@ impl Ended<'_> {
         put("bytes_read", json!(report.bytes_read));
         put("workers", json!(self.workers.readers.len()));
         put("containers_read_by_workers", json!(self.workers.containers_of_others));
+        put("worker_was_wrong", json!(self.workers.is_distrusted));
         put("unused_containers", json!(report.unused_containers));
         put("unused_bytes", json!(report.unused_bytes));
         put("cold_containers", json!(report.cold_containers));
@@ -264,6 +265,9 @@ impl Ended<'_> {
                 let (workers, containers) = (self.workers.readers.len() as u64, self.workers.containers_of_others);
                 let containers = sizes::count(containers, "container");
                 out.info(format!("{} read {containers} of them", sizes::count(workers, "worker")))?;
+            }
+            if self.workers.is_distrusted {
+                out.info("a worker was wrong about a container, so this process read everything itself")?;
             }
         }
         if report.cold_containers > 0 {

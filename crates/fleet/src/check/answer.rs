@@ -17,6 +17,9 @@ use larder_store::{RepositoryError, Store, StoreErrorKind};
 use crate::error::FleetError;
 use crate::queue::StoreQueue;
 
+/// Ranges that cannot be read, after which a worker leaves the check.
+const UNREADABLE_MAX: usize = 16;
+
 /// What a worker did for a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -28,30 +31,76 @@ pub struct Answer {
     pub not_whole: u64,
 }
 
-/// Reads ranges of a check until none is left, or its process gives no sign of life. `None`: there
-/// is nothing to read.
+/// How a worker left a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// There is nothing to read now.
+    Nothing,
+    /// All is read.
+    Read(Answer),
+    /// The process that makes the check gives no sign of life.
+    Silent(Answer),
+}
+
+/// Reads ranges of a check until none is left, or its process gives no sign of life.
 ///
 /// # Errors
 /// The ranges are not for this program or key, or the store does not answer.
-pub(crate) fn answer(context: &JobContext, batch: JobId, poll: Duration) -> Result<Option<Answer>, FleetError> {
+pub(crate) fn answer(context: &JobContext, batch: JobId, poll: Duration) -> Result<Left, FleetError> {
     let store = context.repository.store().without_cache();
     let context = &context.through(&context.repository.through(store));
-    let Some(task) = due(context, batch)?.first().copied() else { return Ok(None) };
-    let Some(range) = read(context, batch, task)? else { return Ok(None) };
+    let mut unreadable = BTreeSet::new();
+    let Some(range) = first_of(context, batch, &mut unreadable)? else { return Ok(Left::Nothing) };
     let me = AttemptId(random(context.repository.entropy())?);
     let claim_after = Duration::from_secs(u64::from(range.claim_seconds));
     let mut queue = StoreQueue::join(context, batch, me, claim_after)?;
+    let left = read_due(context, batch, &range, &mut queue, me, unreadable, poll);
+    queue.leave();
+    left
+}
+
+/// The first range without a register that this process can read. Others go to `unreadable`:
+/// anybody may create an object with such a name.
+fn first_of(
+    context: &JobContext,
+    batch: JobId,
+    unreadable: &mut BTreeSet<TaskId>,
+) -> Result<Option<CheckRange>, FleetError> {
+    let mut refused = None;
+    for task in due(context, batch)?.into_iter().take(UNREADABLE_MAX) {
+        match read(context, batch, task) {
+            Err(error @ FleetError::NotForUs { .. }) => {
+                unreadable.insert(task);
+                refused = Some(error);
+            }
+            read => return read,
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+/// Reads ranges until none is left.
+fn read_due(
+    context: &JobContext,
+    batch: JobId,
+    range: &CheckRange,
+    queue: &mut StoreQueue,
+    me: AttemptId,
+    mut unreadable: BTreeSet<TaskId>,
+    poll: Duration,
+) -> Result<Left, FleetError> {
+    let claim_after = Duration::from_secs(u64::from(range.claim_seconds));
     let (mut answer, first) = (Answer::default(), poll / 32);
     let mut next = first;
     loop {
-        let due: Vec<TaskId> = due(context, batch)?.into_iter().collect();
+        let due: Vec<TaskId> = due(context, batch)?.into_iter().filter(|task| !unreadable.contains(task)).collect();
         let times = queue.times()?;
         if due.is_empty() {
-            return Ok(Some(answer));
+            return Ok(Left::Read(answer));
         }
         // Its process died, or is stopped.
         if times.silence_of(Some(range.asks)) > claim_after {
-            return Ok((answer.ranges > 0).then_some(answer));
+            return Ok(Left::Silent(answer));
         }
         let Some(taken) = queue.take_at(&times, &due)? else {
             crate::waiting::wait(context, next)?;
@@ -59,7 +108,15 @@ pub(crate) fn answer(context: &JobContext, batch: JobId, poll: Duration) -> Resu
             continue;
         };
         next = first;
-        let Some(range) = read(context, batch, taken.task)? else { return Ok(Some(answer)) };
+        let range = match read(context, batch, taken.task) {
+            Ok(Some(range)) => range,
+            Ok(None) => return Ok(Left::Read(answer)),
+            Err(FleetError::NotForUs { .. }) => {
+                unreadable.insert(taken.task);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let result = read_range(context, &range, me)?;
         answer.ranges += 1;
         answer.containers += range.containers.len() as u64;

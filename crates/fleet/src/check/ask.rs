@@ -15,8 +15,8 @@ use larder_format::ids::{AttemptId, ContainerId, JobId};
 use larder_format::names::{self, FleetObject};
 use larder_job::{JobContext, NoProgress};
 use larder_rewrite::check::{CheckError, ContentReport, ReadContents, read_contents};
+use larder_store::RepositoryError;
 use larder_store::repository::random;
-use larder_store::{RepositoryError, StoreErrorKind};
 
 use super::verify::{self, Verified};
 use crate::queue::StoreQueue;
@@ -109,9 +109,18 @@ impl ReadContents for SharedCheck {
         self.batch = Some(batch);
         let look = self.looks;
         self.looks = self.looks.saturating_add(1);
-        let mut asked = Asked::begin(context, self.options, batch, look, chosen)?;
+        let mut asked = match Asked::begin(context, self.options, batch, look, chosen) {
+            Ok(asked) => asked,
+            // The repository is full, or an object has the name of a range. Reading needs neither.
+            Err(error) => {
+                let why = format!("the check is not shared ({error}); this process reads all contents");
+                context.progress.aside(&why);
+                return read_contents(context, chosen, None);
+            }
+        };
         asked.trusts = !self.report.is_distrusted;
-        let found = asked.until_read(self.options.poll);
+        let shared = asked.share(self.options.poll);
+        let found = asked.read_rest(shared);
         asked.count(&mut self.report);
         found
     }
@@ -192,8 +201,24 @@ impl<'a> Asked<'a> {
         TaskId { stage: Stage::Check, round: self.look, number }
     }
 
+    /// Reads what is open in this process, if sharing ended early, and puts all together.
+    fn read_rest(&mut self, shared: Result<(), CheckError>) -> Result<ContentReport, CheckError> {
+        match shared {
+            Err(CheckError::Repository(error)) => {
+                self.note(&format!("the check is not shared any more ({error}); this process reads the rest"));
+            }
+            shared => shared?,
+        }
+        while let Some(number) = self.open.first().copied() {
+            self.read_range(number)?;
+        }
+        let mut all = ContentReport::default();
+        self.ranges.iter_mut().filter_map(|range| range.found.take()).for_each(|found| all.add(found));
+        Ok(all)
+    }
+
     /// Until every range is read.
-    fn until_read(&mut self, poll: Duration) -> Result<ContentReport, CheckError> {
+    fn share(&mut self, poll: Duration) -> Result<(), CheckError> {
         let first = poll / 32;
         let (mut next, mut waited) = (first, Duration::ZERO);
         while let Some(lowest) = self.open.first().copied() {
@@ -221,9 +246,7 @@ impl<'a> Asked<'a> {
                 None => (next, waited) = (first, Duration::ZERO),
             }
         }
-        let mut all = ContentReport::default();
-        self.ranges.iter_mut().filter_map(|range| range.found.take()).for_each(|found| all.add(found));
-        Ok(all)
+        Ok(())
     }
 
     /// Reads a range in this process, and tells the others.
@@ -237,11 +260,9 @@ impl<'a> Asked<'a> {
         let bytes = result.encode(repository.keys(), self.batch, task, random(repository.entropy())?);
         let bytes = bytes.map_err(RepositoryError::from)?;
         let name = names::fleet_done(self.batch, task);
-        match self.context.executor.block_on(repository.store().create(&name, bytes.into())) {
-            Ok(_) => {}
-            // Its reader was only slow. What this process read itself counts.
-            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
-            Err(error) => return Err(RepositoryError::from(error).into()),
+        // What this process read counts: another reader was only slow, or the repository is full.
+        if let Err(error) = self.context.executor.block_on(repository.store().create(&name, bytes.into())) {
+            tracing::debug!(%error, "a range has no register of this process");
         }
         self.decided(number, found, None);
         Ok(())
@@ -263,8 +284,7 @@ impl<'a> Asked<'a> {
             let verified = match result {
                 Ok(result) => {
                     let AskedRange { containers, key, .. } = &self.ranges[number as usize];
-                    let is_first = self.ranges.iter().all(|range| range.reader != Some(result.reader));
-                    verify::verify(&self.again, containers, key, &result, is_first)?
+                    verify::verify(&self.again, containers, key, &result)?
                 }
                 Err(error) => Verified::Unreadable(error),
             };
@@ -283,7 +303,8 @@ impl<'a> Asked<'a> {
                 }
                 Verified::Wrong { host } => {
                     self.note(&format!(
-                        "a worker on host {host:?} says of a container that it read it, and did not; this process reads \
+                        "a worker on host {host:?} calls a container whole, and this process finds otherwise: the worker \
+                         did not read it, or it was damaged since, or this host cannot read it; this process reads \
                          everything that others read"
                     ));
                     self.distrust();
@@ -296,8 +317,7 @@ impl<'a> Asked<'a> {
     }
 
     fn note(&self, text: &str) {
-        tracing::warn!("{text}");
-        self.context.progress.note(text);
+        self.context.progress.aside(text);
     }
 
     /// From now on, nothing that others say counts.

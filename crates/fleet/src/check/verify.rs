@@ -9,8 +9,8 @@ use larder_job::JobContext;
 use larder_rewrite::check::{CheckError, ContentReport, read_contents};
 use larder_store::repository::random;
 
-/// One of this number of containers is read again, by chance. The first result of each reader has
-/// at least one.
+/// One of this number of containers is read again, by chance, and of each result at least one: it
+/// names its reader itself, so nothing tells the first result of a reader.
 const SAMPLE_ONE_IN: u64 = 100;
 
 /// A result of another process.
@@ -34,13 +34,12 @@ pub(super) enum Verified {
 }
 
 /// Reads what must be read of a range, and compares it with the result. `key` is that of its
-/// proofs. `is_first`: no other result of this reader counts yet.
+/// proofs.
 pub(super) fn verify(
     context: &JobContext,
     range: &[(ContainerId, u64)],
     key: &[u8; 32],
     result: &CheckResult,
-    is_first: bool,
 ) -> Result<Verified, CheckError> {
     let Some(proofs) = result.by_position(range.len()) else {
         return Ok(Verified::Unreadable("it is of another number of containers".to_owned()));
@@ -52,9 +51,9 @@ pub(super) fn verify(
     let mut found = ContentReport::read_by_others(whole.len() as u64, bytes);
     // The choice comes after the result.
     let draw = || random(context.repository.entropy()).map(u64::from_le_bytes);
-    let certain = match is_first && !whole.is_empty() {
-        true => Some((draw()? % whole.len() as u64) as usize),
-        false => None,
+    let certain = match whole.len() as u64 {
+        0 => None,
+        count => Some((draw()? % count) as usize),
     };
     let mut chosen = Vec::new();
     for (position, container) in whole.into_iter().enumerate() {

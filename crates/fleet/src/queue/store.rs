@@ -117,6 +117,22 @@ impl StoreQueue {
         Ok(Self { context, batch, me, claim_after, joined_ms: 0, round: (0, 0), workers: HashMap::new(), _heartbeat })
     }
 
+    /// Takes the own signs of life away, as far as the store lets this key.
+    pub(crate) fn leave(self) {
+        let Self { context, batch, me, _heartbeat, .. } = self;
+        drop(_heartbeat);
+        let left = context.executor.block_on(async {
+            let store = context.repository.store().without_cache();
+            for object in store.list(&format!("{}{me}/", names::fleet_beats(batch))).await? {
+                store.delete(&object.name).await?;
+            }
+            Ok::<_, RepositoryError>(())
+        });
+        if let Err(error) = left {
+            tracing::debug!(%error, "signs of life of this worker are left to passes");
+        }
+    }
+
     /// Looks at claims, and then at signs of life.
     pub(crate) fn times(&mut self) -> Result<Times, RepositoryError> {
         let store = self.context.repository.store().without_cache();

@@ -100,6 +100,8 @@ enum Other {
     Stranger,
     /// Several of them: some read, and some do not.
     Mixed,
+    /// Its first range has nothing that is whole, and all others are whole; it reads nothing.
+    FirstBroken,
 }
 
 fn result(context: &JobContext, range: &CheckRange, number: u32, other: Other) -> CheckResult {
@@ -107,6 +109,8 @@ fn result(context: &JobContext, range: &CheckRange, number: u32, other: Other) -
     let (reader, other) = match other {
         Other::Mixed if number.is_multiple_of(2) => (number as u8, Other::Honest),
         Other::Mixed => (number as u8, Other::Unread),
+        Other::FirstBroken if number == 0 => (99, Other::Broken),
+        Other::FirstBroken => (99, Other::Unread),
         other => (99, other),
     };
     let (not_whole, proofs) = match other {
@@ -124,7 +128,9 @@ fn result(context: &JobContext, range: &CheckRange, number: u32, other: Other) -
             (not_whole, proofs)
         }
         Other::Broken => ((0..count as u32).collect(), Vec::new()),
-        Other::Unread | Other::Stranger | Other::Mixed => (Vec::new(), vec![3; count * READ_PROOF_LEN]),
+        Other::Unread | Other::Stranger | Other::Mixed | Other::FirstBroken => {
+            (Vec::new(), vec![3; count * READ_PROOF_LEN])
+        }
         Other::Short => (Vec::new(), vec![3; (count + 1) * READ_PROOF_LEN]),
     };
     CheckResult { reader: AttemptId([reader; 8]), host: "other".to_owned(), took_ms: 1, not_whole, proofs }
@@ -160,7 +166,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
         let expected = alone(&scene);
         assert_eq!(expected.damages.len(), if is_damaged { 3 } else { 0 });
         let lies = [Other::Unread, Other::Broken, Other::Short, Other::Replayed, Other::Stranger, Other::Mixed];
-        for other in [Other::Honest].into_iter().chain(lies) {
+        for other in [Other::Honest, Other::FirstBroken].into_iter().chain(lies) {
             let decided = Arc::new(AtomicU64::new(0));
             let count = decided.clone();
             let (mut of_others, mut distrusted) = (0, 0);
@@ -190,7 +196,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
                 Other::Honest => assert!(of_others > 10 && distrusted == 0, "{of_others} {distrusted}"),
                 Other::Unread => assert!(of_others == 0 && distrusted > 2, "{of_others} {distrusted}"),
                 // It is right about what is damaged.
-                Other::Replayed | Other::Mixed => assert!(distrusted > 2, "{distrusted}"),
+                Other::Replayed | Other::Mixed | Other::FirstBroken => assert!(distrusted > 2, "{distrusted}"),
                 Other::Broken => assert!(of_others > 0 && distrusted == 0),
                 Other::Short | Other::Stranger => assert_eq!((of_others, distrusted), (0, 0), "{other:?}"),
             }
@@ -301,11 +307,13 @@ fn a_worker_leaves_a_check_whose_process_is_silent() {
     std::thread::sleep(Duration::from_millis(1500));
     let (context, faults) = died.faulty(&died.memory);
     let (asked, begun) = (due(&died), faults.count());
+    let objects = || died.runtime.block_on(died.memory.paths()).len();
+    let before = objects();
     let answer = std::thread::scope(|scope| {
         let cancel = context.cancel.clone();
         let worker = scope.spawn(|| reader(&died, &context));
         for _ in 0..4000 {
-            if faults.count() > begun + 100 || worker.is_finished() {
+            if faults.count() > begun + 30 || worker.is_finished() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -314,6 +322,7 @@ fn a_worker_leaves_a_check_whose_process_is_silent() {
         worker.join().unwrap().1
     });
     assert_eq!((answer, due(&died)), (Answer::default(), asked));
+    assert_eq!(objects(), before, "it takes its signs of life away");
 }
 
 /// Workers that died: each left a claim of every range, and gives no sign of life.

@@ -63,8 +63,6 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
         true => repository.require(Roles::BACKUP, "a batch")?,
         false => repository.require(Roles::RESTORE, "reading for checks")?,
     }
-    // A key for backups opens no contents.
-    let checks = repository.require(Roles::RESTORE, "reading for checks").is_ok();
     let host = args.host.clone().unwrap_or_else(environment::host);
     let fleet = fleet_images(&listed, &host, &[]);
     let ours = fleet.iter().filter(|image| image.is_any || image.host == host).count();
@@ -89,7 +87,8 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
         small_process::page_out();
     }
     super::open_many_files();
-    let takes = Takes { batches, checks };
+    // A check may take days, and batches do not wait.
+    let takes = Takes { batches, checks: !batches };
     let options = WorkOptions { fleet: options(app, Vec::new(), 10, false, None)?, host, poll: POLL, takes, nats };
     let meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(repository.clone(), meter.progress());
@@ -144,7 +143,8 @@ fn checked(app: &App, check: JobId, answer: &Answer) -> Result<(), Failure> {
         }));
     }
     let read = sizes::count(containers, "container");
-    app.out.info(format!("check {}: {read} read here, {not_whole} not whole", check.short()))
+    app.out.info(format!("check {}: {read} read here, {not_whole} not whole", check.short()))?;
+    app.out.flush()
 }
 
 fn ended(app: &App, batch: JobId, worked: &Worked) -> Result<(), Failure> {
@@ -160,6 +160,7 @@ fn ended(app: &App, batch: JobId, worked: &Worked) -> Result<(), Failure> {
         }))?;
     } else {
         app.out.info(format!("batch {}: {} saved here", batch.short(), sizes::count(saved.len() as u64, "image")))?;
+        app.out.flush()?;
     }
     failed.iter().for_each(|image| app.out.warn(&format!("image {} was not saved", safe(image))));
     if let Some(error) = ended_by {
