@@ -16,7 +16,7 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, IF_MODIFIED_SINCE, IF_RANGE,
     IF_UNMODIFIED_SINCE, RANGE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use larder_tree::{Kind, Tree};
@@ -31,9 +31,11 @@ use crate::lists::corrected;
 use crate::wrong::WrongPasswords;
 
 /// Bytes of a request after its head: names of properties, at most.
-const BODY_MAX: usize = 16 << 10;
-/// Tags in a request. The library reads XML by recursion.
-const TAGS_MAX: usize = 400;
+const BODY_MAX: usize = 4 << 10;
+/// Tags in a request: clients ask for some twenty properties. The library reads XML by recursion.
+const TAGS_MAX: usize = 64;
+/// Namespaces in a request. The library copies all of them into each tag.
+const NAMESPACES_MAX: usize = 16;
 /// Digits of a place in a file: the numbers fit into 63 bits.
 const DIGITS_MAX: usize = 18;
 /// Answers under way at once. More requests wait until one of them ends.
@@ -108,6 +110,11 @@ impl Service {
         }
         if is_propfind {
             expect_depth(request.headers())?;
+        }
+        // Lists have no length, so a client of HTTP/1.0 does not notice that one was cut off.
+        if request.version() < Version::HTTP_11 && (is_propfind || request.uri().path().ends_with('/')) {
+            let why = "lists of folders need HTTP/1.1 (for nginx: proxy_http_version 1.1)";
+            return Err(refusal(StatusCode::HTTP_VERSION_NOT_SUPPORTED, why).into());
         }
         let request = whole(request).await?;
         if is_propfind && !is_harmless(request.body()) {
@@ -260,10 +267,11 @@ fn is_one_range(range: &[u8]) -> bool {
     is_number(start) && is_number(end) && !(start.is_empty() && end.is_empty())
 }
 
-/// Whether XML has few tags and no declarations, which may stand for any amount of text.
+/// Whether XML has few tags and namespaces, and no declarations, which may stand for any amount of
+/// text. In UTF-16 these would not be seen, and each letter has a zero.
 fn is_harmless(xml: &[u8]) -> bool {
-    let is_declaration = |part: &[u8]| part == b"<!";
-    xml.iter().filter(|byte| **byte == b'<').count() <= TAGS_MAX && !xml.windows(2).any(is_declaration)
+    let count = |text: &[u8]| xml.windows(text.len()).filter(|part| *part == text).count();
+    count(b"<") <= TAGS_MAX && count(b"xmlns") <= NAMESPACES_MAX && count(b"<!") == 0 && !xml.contains(&0)
 }
 
 /// An answer with a status and a line of text.
@@ -340,6 +348,17 @@ mod tests {
         for bad in bad {
             assert!(!is_one_range(bad.as_bytes()), "{bad}");
         }
+    }
+
+    #[test]
+    fn xml_is_small_and_plain() {
+        let asked = "<D:propfind xmlns:D=\"DAV:\"><D:prop><D:getetag/></D:prop></D:propfind>";
+        assert!(is_harmless(asked.as_bytes()) && is_harmless(b""));
+        let utf16: Vec<u8> = asked.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let names = " xmlns:a=\"b\"".repeat(NAMESPACES_MAX + 1);
+        let bad =
+            [utf16, "<a/>".repeat(TAGS_MAX + 1).into(), format!("<a{names}/>").into(), b"<!DOCTYPE a><a/>".to_vec()];
+        assert!(bad.iter().all(|bad| !is_harmless(bad)));
     }
 
     #[test]

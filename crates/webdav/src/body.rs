@@ -71,7 +71,10 @@ impl Body for Content {
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         let part = match rest.poll_next_unpin(cx) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(Ok(part))) => return Poll::Ready(Some(Ok(Frame::data(part)))),
+            Poll::Ready(Some(Ok(part))) if self.outcome.failure().is_none() => {
+                return Poll::Ready(Some(Ok(Frame::data(part))));
+            }
+            Poll::Ready(Some(Ok(_))) => None,
             Poll::Ready(Some(Err(error))) => Some(Err(error)),
             Poll::Ready(None) => None,
         };

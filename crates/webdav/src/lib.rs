@@ -5,7 +5,7 @@
 //! * `files`: the tree as the file system that `dav-server` knows. Only this module, `body` and
 //!   `answer` know that crate.
 //! * `walk`: from paths to files. Links appear as their target.
-//! * `access`, `tls`: who may ask.
+//! * `access`, `tls`, `peers`: who may ask, and how often at once.
 //!
 //! Above: `cli`. Below: `tree`.
 
@@ -17,6 +17,7 @@ mod index;
 mod left_out;
 mod lists;
 mod outcome;
+mod peers;
 mod server;
 mod slow;
 mod time;

@@ -1,6 +1,5 @@
 //! The listener, and the limits of its connections.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -12,7 +11,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_tree::Tree;
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -24,14 +22,13 @@ use tokio_rustls::TlsAcceptor;
 use crate::access::{Access, Credentials};
 use crate::answer::Service;
 use crate::left_out::LeftOut;
+use crate::peers::Peers;
 use crate::slow::Prompt;
 use crate::tls::Tls;
 use crate::wrong::{Tell, WrongPasswords};
 
 /// Connections at once. More wait until one of them ends.
 const CONNECTIONS: usize = 256;
-/// Those of one address, apart from this machine's. More are closed.
-const CONNECTIONS_OF_ONE: usize = 32;
 /// Requests that wait for the tree at once. Some of them may wait for the store while others are
 /// answered from the caches.
 const THREADS: usize = 16;
@@ -193,41 +190,6 @@ async fn accept(
     }
 }
 
-/// Connections of each address.
-#[derive(Debug, Clone, Default)]
-struct Peers(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-/// A connection that counts. It ends with this value.
-struct Counted {
-    peers: Peers,
-    peer: IpAddr,
-}
-
-impl Peers {
-    /// Counts one more. `None`: the address has enough.
-    fn add(&self, peer: IpAddr) -> Option<Counted> {
-        let mut peers = self.0.lock();
-        let count = peers.entry(peer).or_default();
-        if *count >= CONNECTIONS_OF_ONE && !peer.is_loopback() {
-            return None;
-        }
-        *count += 1;
-        Some(Counted { peers: self.clone(), peer })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut peers = self.peers.0.lock();
-        if let Some(count) = peers.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                peers.remove(&self.peer);
-            }
-        }
-    }
-}
-
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 async fn connect(
@@ -264,23 +226,4 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         _ = stopped.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_address_does_not_take_all_places() {
-        let peers = Peers::default();
-        let [a, b, here] = ["192.0.2.1", "2001:db8::1", "127.0.0.1"].map(|peer| peer.parse().expect("an address"));
-        let mut held: Vec<_> = (0..CONNECTIONS_OF_ONE).map(|_| peers.add(a).expect("a place")).collect();
-        assert!(peers.add(a).is_none() && peers.add(b).is_some());
-        held.pop();
-        held.extend(peers.add(a));
-        held.extend((0..CONNECTIONS).filter_map(|_| peers.add(here)));
-        assert_eq!(held.len(), CONNECTIONS_OF_ONE + CONNECTIONS);
-        drop(held);
-        assert!(peers.0.lock().is_empty());
-    }
 }

@@ -172,7 +172,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder serve-webdav", "Serve all snapshots to programs of this machine, at http://127.0.0.1:8080"),
             (
-                "larder serve-webdav --addr 0.0.0.0:8443 --user ann --user-password-file ann --tls-cert cert.pem --tls-key key.pem",
+                "larder serve-webdav --addr 0.0.0.0:8443 --user ann --user-password-file ann.password --tls-cert cert.pem --tls-key key.pem",
                 "Serve them to other machines",
             ),
         ],
