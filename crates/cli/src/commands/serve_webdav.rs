@@ -97,7 +97,9 @@ fn announce(app: &App, args: &ServeWebdavArgs, server: &Server, shown: &Shown) -
     let (url, is_local) = (url(args, server.address()), server.address().ip().is_loopback());
     match (&args.user, &args.tls_cert) {
         (None, _) if is_local => {
-            app.out.remark("note: all programs and users of this machine can read them; --user asks for a password");
+            app.out.remark(
+                "note: all programs and users of this machine can read the snapshots; --user asks for a password",
+            );
         }
         (None, _) => app.out.warn("everybody who reaches this server can read all snapshots"),
         (Some(_), None) if !is_local => app.out.warn("the password and all files are sent without encryption"),
@@ -128,7 +130,7 @@ fn farewell(app: &App, shown: &Shown, left_out: LeftOut) -> Result<(), Failure> 
         let LeftOut { links, special } = left_out;
         app.out.remark(&format!(
             "note: left out of folders: {}; {}",
-            sizes::count(links, "outside link"),
+            sizes::count(links, "link"),
             sizes::count(special, "special file")
         ));
     }
