@@ -29,4 +29,4 @@ pub use access::Credentials;
 pub use left_out::LeftOut;
 pub use server::{Options, Server};
 pub use tls::{Tls, TlsError};
-pub use wrong::Tell;
+pub use wrong::OnWrongPassword;

@@ -25,7 +25,7 @@ use crate::left_out::LeftOut;
 use crate::peers::Peers;
 use crate::slow::Prompt;
 use crate::tls::Tls;
-use crate::wrong::{Tell, WrongPasswords};
+use crate::wrong::{OnWrongPassword, WrongPasswords};
 
 /// Connections at once. More wait until one of them ends.
 const CONNECTIONS: usize = 256;
@@ -54,8 +54,8 @@ pub struct Options {
     pub credentials: Option<Credentials>,
     /// TLS. `None`: everything is sent as it is.
     pub tls: Option<Tls>,
-    /// Gets to know from where wrong passwords come.
-    pub on_wrong_password: Option<Tell>,
+    /// What becomes of wrong passwords. `None`: nobody gets to know of them.
+    pub on_wrong_password: Option<OnWrongPassword>,
 }
 
 impl std::fmt::Debug for Options {

@@ -3,8 +3,9 @@
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::time::Instant;
 
-use larder_webdav::{Credentials, LeftOut, Options, Server, Tls};
+use larder_webdav::{Credentials, LeftOut, OnWrongPassword, Options, Server, Tls};
 use serde_json::{Value, json};
 
 use super::listen::host_of;
@@ -21,7 +22,8 @@ pub(super) fn run(app: &App, args: &ServeWebdavArgs) -> Result<Exit, Failure> {
     expect_safe(args, address)?;
     let (credentials, tls, out) = (credentials(args)?, tls(args)?, app.out.clone());
     let tell = move |peer: IpAddr| out.warn(&format!("a request from {peer} had a wrong password"));
-    let options = Options { credentials, tls, on_wrong_password: Some(Arc::new(tell)) };
+    let on_wrong_password = Some(OnWrongPassword { tell: Arc::new(tell), now: Arc::new(Instant::now) });
+    let options = Options { credentials, tls, on_wrong_password };
     let way = Way {
         times: &args.time_template,
         owner_root: false,

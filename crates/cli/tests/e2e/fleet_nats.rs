@@ -255,7 +255,7 @@ fn a_batch_outlives_its_nats_server_and_a_worker() {
     killed.wait().expect("it ends");
     server.kill();
     std::fs::remove_dir_all(&server.folder).expect("its files go");
-    // It refuses to begin without its server, as whoever started it should know.
+    // It refuses to begin without its server: the person who starts it should know.
     let refused = ended(work(&play, "a", &address, &[]));
     assert!(refused.code != 0 && refused.stderr.contains("cannot reach the NATS server"), "{}", refused.stderr);
     server.run();

@@ -27,18 +27,6 @@ fn shell(at: &Path, script: &str) -> String {
     output(Command::new("sh").arg("-ec").arg(script).current_dir(at))
 }
 
-/// Leases that no closing mark ends.
-fn open_leases(play: &Play) -> usize {
-    let jobs = damage::named(&play.repository(), "jobs/");
-    let opened: Vec<_> = jobs.iter().filter_map(|name| name.strip_suffix("/0")).collect();
-    opened.iter().filter(|job| !jobs.contains(&format!("{job}/done"))).count()
-}
-
-/// `latest` and the folder of the source in it.
-fn source_of(play: &Play, name: &str) -> String {
-    format!("latest:{}", play.path(name).display())
-}
-
 /// One of everything that root can make.
 fn everything(play: &Play) {
     tree::odd(&play.path("source"));
@@ -60,7 +48,7 @@ fn all_entries_are_as_they_were() {
     let play = Play::with_repository();
     everything(&play);
     play.backup(["source"]);
-    let Some(mounting) = Mounting::of(&play, &["--snapshot", &source_of(&play, "source")]) else { return };
+    let Some(mounting) = Mounting::of(&play, &["--snapshot", &play.latest_of("source")]) else { return };
     let (source, shown) = (play.path("source"), mounting.folder.clone());
     let of = |path: &Path| format!("{}/", path.display());
     let differences = output(Command::new("rsync").args(["-aHAXnc", "--delete", "-i"]).args([of(&source), of(&shown)]));
@@ -86,12 +74,12 @@ fn all_entries_are_as_they_were() {
     assert!(rustix::fs::seek(&sparse, SeekFrom::Hole(2_500_000)).expect("a hole") < 5_000_000);
     assert!(rustix::fs::seek(&sparse, SeekFrom::Data(5_000_000)).is_err());
     assert!(std::fs::write(mounting.path("new"), "x").is_err(), "it is read-only");
-    assert_eq!(open_leases(&play), 1);
+    assert_eq!(play.open_leases(), 1);
     drop(sparse);
     let folder = mounting.folder.clone();
     mounting.end().ok();
     assert!(!is_mounted(&folder));
-    assert_eq!(open_leases(&play), 0);
+    assert_eq!(play.open_leases(), 0);
 }
 
 /// An ACL can refuse what the mode permits.
@@ -108,7 +96,7 @@ fn other_users_need_the_permission_of_acls() {
         chmod 644 user open; setfacl -m u:65534:---,m::r user; chmod 600 named; setfacl -m u:65534:r named";
     shell(&play.path("source"), script);
     play.backup(["source"]);
-    let reference = source_of(&play, "source");
+    let reference = play.latest_of("source");
     let readable = |at: &Path| {
         let script = "for f in group user named open; do cat $f 2>/dev/null && echo; done; true";
         let mut command = Command::new("sh");
@@ -210,7 +198,7 @@ fn reads_at_random_are_right() {
         play.write(format!("source/{name}"), content);
     }
     play.backup(["source"]);
-    let Some(mounting) = Mounting::of(&play, &["--snapshot", &source_of(&play, "source")]) else { return };
+    let Some(mounting) = Mounting::of(&play, &["--snapshot", &play.latest_of("source")]) else { return };
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let (contents, mounting) = (&contents, &mounting);
@@ -267,13 +255,13 @@ fn a_mount_in_use_ends_all_the_same() {
     let play = Play::with_repository();
     play.write("source/file", "content");
     play.backup(["source"]);
-    let Some(mounting) = Mounting::of(&play, &["--snapshot", &source_of(&play, "source")]) else { return };
+    let Some(mounting) = Mounting::of(&play, &["--snapshot", &play.latest_of("source")]) else { return };
     let (folder, file) = (mounting.folder.clone(), File::open(mounting.path("file")).expect("there"));
     mounting.signal(Signal::INT);
     mounting.ended().ok().says("is still in use");
     assert!(!is_mounted(&folder));
     drop(file);
-    assert_eq!(open_leases(&play), 0);
+    assert_eq!(play.open_leases(), 0);
 }
 
 /// Data of an open file stays. When nothing is in use any more, it goes.
@@ -290,11 +278,11 @@ fn what_is_in_use_stays() {
     play.backup(["other", "--series", "new"]);
     let Some(mounting) = Mounting::of(&play, &["--keep", "0", "--refresh", "0"]) else { return };
     assert_eq!(mounting.names("series"), ["new", "old"]);
-    assert_eq!(open_leases(&play), 0, "lists need no lease");
+    assert_eq!(play.open_leases(), 0, "lists need no lease");
     let path = mounting.path(format!("series/old/latest{}", play.path("source/file").display()));
     let file = File::open(&path).expect("there");
     let folder = File::open(path.parent().expect("a folder")).expect("there");
-    assert_eq!(open_leases(&play), 1);
+    assert_eq!(play.open_leases(), 1);
     play.larder(["forget", &forgotten]).ok();
     play.larder(["optimize"]).ok();
     assert_eq!(mounting.names("series"), ["new", "old"], "a snapshot in use keeps its name");
@@ -303,7 +291,7 @@ fn what_is_in_use_stays() {
     file.read_exact_at(&mut read, 0).expect("its data is still there");
     assert!(read == content);
     drop(file);
-    until("the snapshot is let go", || open_leases(&play) == 0);
+    until("the snapshot is let go", || play.open_leases() == 0);
     assert_eq!(mounting.names("series"), ["new"]);
     play.larder(["optimize"]).ok();
     let gone = rustix::fs::openat(&folder, "file", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
@@ -321,7 +309,7 @@ fn folders_that_cannot_be_mount_points_are_refused() {
     refused("source", "is not empty").says("--nonempty");
     refused("missing", "does not exist");
     refused("source/file", "is not a folder");
-    let inside = source_of(&play, "source/file");
+    let inside = play.latest_of("source/file");
     play.write("empty/x", "");
     std::fs::remove_file(play.path("empty/x")).expect("removed");
     play.larder(["mount", "empty", "--snapshot", &inside]).code(2).says("is not a folder").in_two_lines();
@@ -346,7 +334,7 @@ fn damage_is_an_error_of_one_file() {
     play.backup(["source", "--series", "s"]);
     let length = std::fs::metadata(play.repository().join(&data[0])).expect("there").len();
     damage::flip(&play.repository(), &data[0], length as usize / 2);
-    let Some(mounting) = Mounting::of(&play, &["--snapshot", &source_of(&play, "source")]) else { return };
+    let Some(mounting) = Mounting::of(&play, &["--snapshot", &play.latest_of("source")]) else { return };
     let failed = std::fs::read(mounting.path("bad")).expect_err("it is damaged");
     assert_eq!(failed.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     assert!(std::fs::read(mounting.path("bad")).is_err());

@@ -10,18 +10,6 @@ use crate::support::freezer::Freezer;
 use crate::support::webdav::{Answer, Serving, WAIT};
 use crate::support::{Play, damage, mounting::until, tree};
 
-/// Leases that no closing mark ends.
-fn open_leases(play: &Play) -> usize {
-    let jobs = damage::named(&play.repository(), "jobs/");
-    let opened: Vec<_> = jobs.iter().filter_map(|name| name.strip_suffix("/0")).collect();
-    opened.iter().filter(|job| !jobs.contains(&format!("{job}/done"))).count()
-}
-
-/// `latest` and the folder of the source in it.
-fn source_of(play: &Play, name: &str) -> String {
-    format!("latest:{}", play.path(name).display())
-}
-
 fn link(play: &Play, target: impl AsRef<Path>, name: &str) {
     std::os::unix::fs::symlink(target, play.path("source").join(name)).expect("linked");
 }
@@ -86,7 +74,7 @@ fn the_whole_tree_is_as_it_was() {
     let old = std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH - std::time::Duration::from_secs(1_000_000));
     std::fs::File::open(play.path("source/folder/text")).expect("there").set_times(old).expect("set");
     play.backup(["source"]);
-    let serving = Serving::of(&play, &["--snapshot", &source_of(&play, "source")]);
+    let serving = Serving::of(&play, &["--snapshot", &play.latest_of("source")]);
     let left_out = ["leaves", "leaves too", "dangling", "back", "self", "ring a", "ring b", "pipe"];
     let files = same(&serving, "/", &play.path("source"), &left_out);
     assert_eq!(files, 17);
@@ -100,7 +88,7 @@ fn the_whole_tree_is_as_it_was() {
     let (ran, ended) = serving.end();
     ran.ok();
     assert_eq!((&ended["links_left_out"], &ended["special_files_left_out"]), (&7.into(), &1.into()));
-    assert_eq!(open_leases(&play), 0);
+    assert_eq!(play.open_leases(), 0);
 }
 
 /// Folders that link to each other appear below one link, not in all orders.
@@ -165,7 +153,7 @@ fn parts_of_files_are_read() {
     let content = tree::noise(3, 1_500_000);
     play.write("source/file", &content);
     play.backup(["source"]);
-    let serving = Serving::of(&play, &["--snapshot", &source_of(&play, "source")]);
+    let serving = Serving::of(&play, &["--snapshot", &play.latest_of("source")]);
     for (range, part) in [
         ("0-0", 0..1),
         ("700000-1199999", 700_000..1_200_000),
@@ -217,7 +205,7 @@ fn only_reading_is_answered() {
     let play = Play::with_repository();
     play.write("source/file", "content");
     play.backup(["source"]);
-    let serving = Serving::of(&play, &["--snapshot", &source_of(&play, "source")]);
+    let serving = Serving::of(&play, &["--snapshot", &play.latest_of("source")]);
     let methods = ["PUT", "DELETE", "MKCOL", "MOVE", "COPY", "PROPPATCH", "LOCK", "UNLOCK", "PATCH", "POST", "TRACE"];
     for method in methods {
         let answer = serving.ask(method, "/file", &["Destination: /other", "Depth: 0"]);
@@ -367,7 +355,7 @@ fn damage_is_an_error_of_one_file() {
     // The first frame, and one that is read when the answer has begun.
     damage::flip(&play.repository(), &data[0], 1000);
     damage::flip(&play.repository(), &data[0], length / 2);
-    let serving = Serving::of(&play, &["--snapshot", &source_of(&play, "source")]);
+    let serving = Serving::of(&play, &["--snapshot", &play.latest_of("source")]);
     for _ in 0..2 {
         let got = serving.get("/bad");
         assert_eq!((got.status, got.is_cut), (500, false));
@@ -396,7 +384,7 @@ fn a_damaged_folder_is_never_a_shorter_one() {
     let metadata = damage::sizes(&play.repository(), "meta/");
     let (name, size) = metadata.iter().max_by_key(|(_, size)| *size).expect("there is some");
     damage::flip(&play.repository(), name, *size as usize * 6 / 10);
-    let serving = Serving::of(&play, &["--snapshot", &source_of(&play, "source")]);
+    let serving = Serving::of(&play, &["--snapshot", &play.latest_of("source")]);
     let answer = serving.ask("PROPFIND", "/", &["Depth: 1"]);
     assert!(answer.status == 500 || answer.is_cut, "{} {}", answer.status, answer.body.len());
     let page = serving.get("/");
@@ -414,7 +402,7 @@ fn cold_files_cannot_be_read_now() {
     bucket.larder(&play, ["backup", "source"]).ok();
     freezer.freeze(&play.path("bucket"), "GLACIER");
     let command =
-        bucket.command(&play, ["serve-webdav", "--addr", "127.0.0.1:0", "--snapshot", &source_of(&play, "source")]);
+        bucket.command(&play, ["serve-webdav", "--addr", "127.0.0.1:0", "--snapshot", &play.latest_of("source")]);
     let serving = Serving::start(command);
     assert_eq!(serving.names("/"), ["file"]);
     let refused = serving.get("/file");
@@ -430,7 +418,7 @@ fn clients_that_wait_for_ever_hinder_nobody() {
     let content = tree::noise(9, 8_000_000);
     play.write("source/file", &content);
     play.backup(["source"]);
-    let serving = Serving::of(&play, &["--snapshot", &source_of(&play, "source")]);
+    let serving = Serving::of(&play, &["--snapshot", &play.latest_of("source")]);
     let _silent: Vec<_> = (0..20).map(|_| serving.connect()).collect();
     let mut slow = serving.connect();
     slow.write_all(b"GET /file HTTP/1.1\r\nHost: loc").expect("sent");
@@ -442,10 +430,10 @@ fn clients_that_wait_for_ever_hinder_nobody() {
             scope.spawn(|| assert!(serving.get("/file").body == content));
         }
     });
-    assert_eq!(open_leases(&play), 1);
+    assert_eq!(play.open_leases(), 1);
     let (ran, _) = serving.end();
     ran.ok();
-    assert_eq!(open_leases(&play), 0);
+    assert_eq!(play.open_leases(), 0);
     drop((slow, lazy));
 }
 
@@ -461,7 +449,7 @@ fn rclone_finds_everything_the_same() {
         play.write(format!("source/{}/file {number}", number % 4), tree::noise(number, number as usize * 9_000));
     }
     play.backup(["source"]);
-    let serving = Serving::of(&play, &["--snapshot", &source_of(&play, "source")]);
+    let serving = Serving::of(&play, &["--snapshot", &play.latest_of("source")]);
     let remote = format!(":webdav,url='http://{}/':", serving.host);
     let args = ["check", "--download", "--retries", "1", "--contimeout", "10s", "--timeout", "50s", "source", &remote];
     let mut command =

@@ -111,6 +111,7 @@ impl NatsQueue {
         let (own, hosts) = (word(hosts.own), hosts.plan.hosts.iter().map(of_host).collect());
         let subjects = Subjects::new(&nats.prefix, batch);
         Self {
+            joined: (nats.now)(),
             context: context.clone(),
             nats,
             store,
@@ -119,7 +120,6 @@ impl NatsQueue {
             own,
             offers,
             poll,
-            joined: Instant::now(),
             place: None,
             held: HashMap::new(),
             decided: HashSet::new(),
@@ -134,7 +134,7 @@ impl NatsQueue {
 
     /// Milliseconds since this process joined; never 0. Clocks that are set do not matter.
     fn now(&self) -> u64 {
-        (self.joined.elapsed().as_millis() as u64).saturating_add(1)
+        ((self.nats.now)().duration_since(self.joined).as_millis() as u64).saturating_add(1)
     }
 
     /// Asks the server. An error says in one line why it is of no use.

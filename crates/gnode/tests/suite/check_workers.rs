@@ -1,4 +1,4 @@
-//! Checks that several processes share: they report what one process reports, whoever reads, dies, lies, or says nothing.
+//! Checks that several processes share: they report what one process reports, also if workers die, lie, or say nothing.
 //!
 //! Every wait ends: a worker is stopped when the check is over, and the check never waits for a worker longer than its claim.
 

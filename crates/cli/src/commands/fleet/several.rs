@@ -220,6 +220,7 @@ pub(super) fn connect(
         address: address.clone(),
         credentials: args.nats_credentials.clone(),
         authorities: args.nats_cacert.clone(),
+        now: std::time::Instant::now,
     };
     let nats = Nats::connect(&app.runtime().handle().into(), repository, &options);
     nats.map(|nats| Some(Arc::new(nats))).map_err(|error| Failure::of(error.kind(), &error))

@@ -16,10 +16,10 @@ pub(crate) mod watchdog;
 pub(crate) mod webdav;
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use larder_testkit::data;
 use serde_json::Value;
@@ -177,6 +177,18 @@ impl Play {
         assert!(status.success());
     }
 
+    /// Leases that no closing mark ends.
+    pub(crate) fn open_leases(&self) -> usize {
+        let jobs = damage::named(&self.repository(), "jobs/");
+        let opened: Vec<_> = jobs.iter().filter_map(|name| name.strip_suffix("/0")).collect();
+        opened.iter().filter(|job| !jobs.contains(&format!("{job}/done"))).count()
+    }
+
+    /// `latest` and a folder of the play in it.
+    pub(crate) fn latest_of(&self, name: &str) -> String {
+        format!("latest:{}", self.path(name).display())
+    }
+
     /// Every object of the repository and its content.
     pub(crate) fn objects(&self) -> Vec<(String, Vec<u8>)> {
         damage::objects(&self.repository())
@@ -186,6 +198,21 @@ impl Play {
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Ran {
     Ran::from(command.output().expect("larder starts"))
+}
+
+/// Starts a command that says in JSON when it is ready, and waits for that line, which has this schema.
+pub(crate) fn ready(mut command: Command, schema: &str) -> (Child, BufReader<ChildStdout>, Value) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("larder starts");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    if line.is_empty() {
+        let ended = child.wait_with_output().expect("it ends");
+        panic!("it ended: {}", String::from_utf8_lossy(&ended.stderr));
+    }
+    let event: Value = serde_json::from_str(&line).expect("JSON");
+    schema::check(schema, &event);
+    (child, output, event)
 }
 
 /// A run that has ended.

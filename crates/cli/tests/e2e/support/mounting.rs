@@ -6,9 +6,8 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
-use super::{Play, Ran, schema};
+use super::{Play, Ran, ready, schema};
 
 /// Looks at something that happens in another process: `PAUSE` apart, `LOOKS` times at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -60,18 +59,7 @@ impl Mounting {
         }
         let folder = play.path("mnt");
         std::fs::create_dir_all(&folder).expect("created");
-        let mut command = play.command([&["mount", "--json", "mnt"], args].concat());
-        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-        let mut child = command.spawn().expect("larder starts");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("a line");
-        if line.is_empty() {
-            let ended = child.wait_with_output().expect("it ends");
-            panic!("it ended: {}", String::from_utf8_lossy(&ended.stderr));
-        }
-        let event: Value = serde_json::from_str(&line).expect("JSON");
-        schema::check("mount", &event);
+        let (child, output, event) = ready(play.command([&["mount", "--json", "mnt"], args].concat()), "mount");
         assert_eq!((&event["event"], &event["folder"]), (&"mounted".into(), &folder.to_str().into()));
         Some(Self { child: Some(child), output, folder })
     }

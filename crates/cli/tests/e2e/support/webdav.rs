@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Play, Ran, schema};
+use super::{Play, Ran, ready, schema};
 
 /// The client and the tests wait for no answer and no end longer than this.
 pub(crate) const WAIT: Duration = Duration::from_secs(60);
@@ -53,17 +53,8 @@ impl Serving {
     }
 
     pub(crate) fn start(mut command: Command) -> Self {
-        command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("larder starts");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("a line");
-        if line.is_empty() {
-            let ended = child.wait_with_output().expect("it ends");
-            panic!("it ended: {}", String::from_utf8_lossy(&ended.stderr));
-        }
-        let first: Value = serde_json::from_str(&line).expect("JSON");
-        schema::check("serve_webdav", &first);
+        command.arg("--json");
+        let (child, output, first) = ready(command, "serve_webdav");
         let url = first["url"].as_str().expect("text");
         let host = url.split('/').nth(2).expect("a host").to_owned();
         Self { child: Some(child), output, host, first }

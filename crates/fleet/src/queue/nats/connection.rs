@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
@@ -45,6 +45,8 @@ pub struct NatsOptions {
     pub credentials: Option<PathBuf>,
     /// A file in PEM with the authorities that the server may have, instead of those of the system.
     pub authorities: Option<PathBuf>,
+    /// The present moment of a clock that nobody sets.
+    pub now: fn() -> Instant,
 }
 
 /// A connection. It comes back by itself when it was lost.
@@ -57,6 +59,7 @@ pub struct Nats {
     /// Beginning of all subjects: `larder.` and a name of the repository.
     pub(super) prefix: String,
     pub(super) stream: String,
+    pub(super) now: fn() -> Instant,
 }
 
 impl fmt::Debug for Nats {
@@ -122,7 +125,7 @@ impl Nats {
         jetstream.set_timeout(ANSWER);
         let id = data_encoding::HEXLOWER.encode(&blake3::hash(&repository.config().repository.0).as_bytes()[..4]);
         let (prefix, stream) = (format!("larder.{id}"), format!("LARDER_FLEET_{id}"));
-        let nats = Self { address, client, jetstream, refused, prefix, stream };
+        let nats = Self { address, client, jetstream, refused, prefix, stream, now: options.now };
         executor.block_on(nats.make_stream())?;
         Ok(nats)
     }
@@ -259,7 +262,7 @@ mod tests {
         let path = folder.path().join("credentials");
         std::fs::write(&path, credentials.unwrap_or_default()).expect("written");
         let credentials = credentials.map(|_| path);
-        let options = NatsOptions { address: address.to_owned(), credentials, authorities: None };
+        let options = NatsOptions { address: address.to_owned(), credentials, authorities: None, now: Instant::now };
         with_credentials(&options).err().map(|error| error.to_string()).unwrap_or_default()
     }
 
