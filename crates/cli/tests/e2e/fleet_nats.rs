@@ -283,10 +283,10 @@ fn a_batch_outlives_its_nats_server_and_a_worker() {
     play.larder(["check", "--read-data"]).ok();
 }
 
-/// The server is of no use any more when a worker has its tasks: the repository has all that is needed.
-fn ends_without_its_server(lose: impl FnOnce(&mut Server)) {
+/// The server is of no use any more when a worker has its tasks: the repository has all that is needed. Returns how often this was said.
+fn ends_without_its_server(lose: impl FnOnce(&mut Server)) -> Option<usize> {
     let play = Play::with_repository();
-    let Some(mut server) = Server::start(&play, &["-js"]) else { return };
+    let mut server = Server::start(&play, &["-js"])?;
     let disks = inventory(&play);
     let address = server.address();
     let planner = start(
@@ -302,22 +302,28 @@ fn ends_without_its_server(lose: impl FnOnce(&mut Server)) {
     let said: Vec<Value> = ran.errors("warning");
     let of_server = |said: &&Value| said["message"].as_str().is_some_and(|text| text.contains(&server.address()));
     let of_server: Vec<_> = said.iter().filter(of_server).collect();
-    assert_eq!(of_server.len(), 1, "it is said once: {}", ran.stderr);
-    assert!(of_server[0]["message"].as_str().expect("text").contains("goes on through the repository"), "{said:?}");
+    let is_understood =
+        |said: &&Value| said["message"].as_str().is_some_and(|text| text.contains("goes on through the repository"));
+    assert!(of_server.iter().copied().all(|said| is_understood(&said)), "{said:?}");
     for worker in [one, other] {
         ended(worker).code(0);
     }
+    Some(of_server.len())
 }
 
 #[test]
 fn a_batch_ends_without_its_nats_server() {
-    ends_without_its_server(Server::kill);
+    if let Some(said) = ends_without_its_server(Server::kill) {
+        assert_eq!(said, 1, "it is said once");
+    }
 }
 
-/// A connection that is open and silent, as behind a link that is cut.
+/// A connection that is open and silent, as behind a link that is cut. The batch may end before a request has waited long enough.
 #[test]
 fn a_batch_ends_with_a_nats_server_that_is_silent() {
-    ends_without_its_server(|server| server.stop());
+    if let Some(said) = ends_without_its_server(|server| server.stop()) {
+        assert!(said <= 1, "{said} times");
+    }
 }
 
 #[test]
