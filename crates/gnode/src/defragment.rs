@@ -109,6 +109,13 @@ impl DefragmentPlan {
         self.leaves.iter().all(|leave| leave.why == Why::Sparse)
     }
 
+    /// The same without containers that the version has left before. `None`: nothing is left.
+    pub fn without(mut self, left: &HashSet<ContainerId>) -> Option<Self> {
+        self.leaves.retain(|leave| !left.contains(&leave.usage.container));
+        (self.containers, self.bytes, self.shared_bytes) = sums(&self.leaves);
+        Some(self).filter(|plan| !plan.leaves.is_empty())
+    }
+
     /// The same within a budget of bytes to copy: without as many of the partly unused containers
     /// as necessary, the worst of them kept first. `None` if the rest alone exceeds it, or nothing
     /// is left.
@@ -481,18 +488,21 @@ impl Defragmenter {
         if plan.leaves.iter().filter(stays).count() == plan.leaves.len() {
             return Ok((Defragmented::Overtaken, true));
         }
-        let leaves: HashSet<_> =
-            plan.leaves.iter().filter(|leave| !stays(leave)).map(|leave| leave.usage.container).collect();
+        let leaves: HashMap<_, _> =
+            plan.leaves.iter().filter(|leave| !stays(leave)).map(|leave| (leave.usage.container, leave)).collect();
         let mut copier = ChunkCopier::new(context, job, self.options.compression)?.remembering(self.copied.room());
         let share = |container: &ContainerId| metadata_percent(container, &plan.version, &plan.others_metadata);
-        let sparse = copier.sparse_metadata(&manifest, |container| leaves.contains(container), share)?;
+        let sparse = copier.sparse_metadata(&manifest, |container| leaves.contains_key(container), share)?;
         copier.leave_metadata(sparse);
         let elsewhere = |chunk: &larder_format::ChunkRef| {
-            let found = plan.duplicates.elsewhere(chunk).filter(|other| sharing.holds(&other.container));
+            let may_lead_to = |other: &ContainerId| {
+                sharing.holds(other) && leaves.get(&chunk.container).is_none_or(|leave| leave.may_lead_to(other))
+            };
+            let found = plan.duplicates.elsewhere(chunk).filter(|other| may_lead_to(&other.container));
             found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
         };
         let (retires, is_common) = (
-            |container: &ContainerId| leaves.contains(container),
+            |container: &ContainerId| leaves.contains_key(container),
             |chunk: &larder_format::ChunkRef| plan.duplicates.is_common(chunk),
         );
         let mut rewritten = copier.rewrite_gathering(&manifest, retires, elsewhere, is_common)?;

@@ -58,6 +58,11 @@ impl Leave {
         self.shared.iter().map(|(_, bytes)| *bytes).sum()
     }
 
+    /// Whether its chunks may be redirected to this container.
+    pub(super) fn may_lead_to(&self, container: &ContainerId) -> bool {
+        self.why != Why::Sparse || self.shared.iter().any(|(other, _)| other == container)
+    }
+
     /// Bytes that have to be copied, at most. Only the recipe tells which of its chunks the version
     /// uses.
     pub(super) fn copied_bytes(&self) -> u64 {
@@ -162,7 +167,8 @@ pub(super) fn choose(
         let unused = unused.into_iter().filter(|usage| !duplicates.reclaimed.contains(&usage.container));
         let mut own: Vec<_> = unused.map(|usage| leave(usage, Why::Unused)).collect();
         taken.extend(own.iter().map(|leave| leave.usage.container));
-        for leave in sparse.map(|usage| leave(usage, Why::Sparse)).chain(reclaimed) {
+        let sparse = sparse.map(|usage| for_less(newest, uses, leave(usage, Why::Sparse)));
+        for leave in sparse.chain(reclaimed) {
             let cost = leave.copied_bytes();
             if cost <= budget {
                 budget -= cost;
@@ -188,6 +194,19 @@ pub(super) fn choose(
     }
     drop_scattered(newest, &mut leaves, options);
     Chosen { leaves, budget: budgets.iter().sum() }
+}
+
+/// A sparse container, with redirects only if the version then reads less in all. Otherwise they
+/// could lead from one sparse container to the next and back, in each plan again.
+fn for_less(newest: &Newest, uses: &Uses, mut leave: Leave) -> Leave {
+    let is_used = |container: &ContainerId| newest.containers.iter().any(|usage| usage.container == *container);
+    let held = |container: &ContainerId| uses.of(container).first().map_or(u64::MAX, |used| used.usage.bytes_held);
+    let new = leave.shared.iter().filter(|(container, _)| !is_used(container));
+    let after = new.fold(leave.copied_bytes(), |sum, (container, _)| sum.saturating_add(held(container)));
+    if after >= leave.usage.bytes_held {
+        leave.shared.retain(|(container, _)| is_used(container));
+    }
+    leave
 }
 
 /// What each version leaves.

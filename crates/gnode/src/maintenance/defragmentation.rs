@@ -1,10 +1,10 @@
 //! The step of a round that rewrites newest versions, until none is left to rewrite.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ErrorKind;
 use larder_format::container::CONTAINER_TARGET;
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::Pin;
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::RewriteError;
@@ -95,6 +95,9 @@ pub(super) struct Defragmentation<'a> {
     on_not_rewritten: OnNotRewritten<'a>,
     /// Bytes copied for each version so far: they count for the budgets of later plans.
     spent: HashMap<JobId, u64>,
+    /// What each version has left so far. It leaves no container twice, so a step ends for any
+    /// plans.
+    left: HashMap<JobId, HashSet<ContainerId>>,
     pub(super) report: DefragmentReport,
 }
 
@@ -107,8 +110,8 @@ impl<'a> Defragmentation<'a> {
         on_not_rewritten: OnNotRewritten<'a>,
     ) -> Self {
         let defragment = options.defragment();
-        let (spent, report) = (HashMap::new(), DefragmentReport::default());
-        Self { context, looking, options, defragment, deadline, on_not_rewritten, spent, report }
+        let (spent, left, report) = (HashMap::new(), HashMap::new(), DefragmentReport::default());
+        Self { context, looking, options, defragment, deadline, on_not_rewritten, spent, left, report }
     }
 
     /// Plans and rewrites until nothing is left to do. Returns whether anything was rewritten.
@@ -199,8 +202,9 @@ impl<'a> Defragmentation<'a> {
         if report.failed.contains_key(&id) || report.cold.contains(&id) {
             return true;
         }
+        let left = self.left.entry(id).or_default();
         // Sharing copies nothing, so it is within any budget.
-        let Some(plan) = &plan.clone().within(budget) else { return true };
+        let Some(plan) = &plan.clone().without(left).and_then(|plan| plan.within(budget)) else { return true };
         let (mut bytes, mut stored_bytes, mut shared_bytes) = (plan.bytes, 0, plan.shared_bytes);
         if !self.options.pass.dry_run {
             match defragmenter.compact(plan) {
@@ -233,6 +237,7 @@ impl<'a> Defragmentation<'a> {
                 }
             }
         }
+        left.extend(plan.containers.iter().map(|usage| usage.container));
         report.versions += 1;
         report.containers += plan.containers.len() as u64;
         report.bytes += bytes;

@@ -221,6 +221,53 @@ fn a_plan_is_cut_to_its_budget() {
     assert_eq!(within(99), None);
 }
 
+/// What a version has left once in a step it does not leave again, whatever later plans say.
+#[test]
+fn a_plan_is_without_what_was_left_before() {
+    let all = [newest(1, 0, 1500, vec![usage(0, 500), usage(1, 900), usage(2, 100)])];
+    let sparse = vec![vec![usage(1, 900), usage(2, 100)]];
+    let options = DefragmentOptions { budget: Budget::of_version(100), ..DefragmentOptions::default() };
+    let uses = Uses::of_all(&all);
+    let chosen = choose(&all, &uses, sparse, vec![Vec::new()], &Duplicates::default(), &options);
+    let plan = super::super::plans_of(&all, &uses, chosen.leaves, Duplicates::default()).plans.remove(0);
+    let without = |left: &[u32]| {
+        let left = left.iter().copied().map(id).collect();
+        plan.clone().without(&left).map(|plan| (plan.bytes, plan.containers.len()))
+    };
+    assert_eq!(without(&[]), Some((1000, 2)));
+    assert_eq!(without(&[0, 1]), Some((100, 1)));
+    assert_eq!(without(&[1, 2]), None);
+}
+
+/// Of two containers with the same few bytes, one is always the sparsest. A version goes from the
+/// larger one to the smaller one, and never back.
+#[test]
+fn a_version_goes_to_another_sparse_container_only_if_it_reads_less() {
+    const SAME: u64 = 4575;
+    let usage = |seq: u32, bytes_used, bytes_held| ContainerUsage { bytes_used, bytes_held, ..usage(seq, 0) };
+    let (large, small, own) = ((0, 8_600_000), (1, 6_300_000), usage(2, 20_000_000, 20_000_000));
+    let other = [usage(0, 7_000_000, large.1), usage(1, 5_000_000, small.1), usage(3, 40_000_000, 40_000_000)];
+    let leaves = |(from, held): (u32, u64), to: (u32, u64), more: Option<ContainerUsage>| {
+        let mut containers = vec![usage(from, SAME, held), own];
+        containers.extend(more);
+        let all = [newest(1, 1, 20_000_000, containers), newest(2, 1, 52_000_000, other.to_vec())];
+        let (uses, options) = (Uses::of_all(&all), DefragmentOptions::default());
+        let sparse = for_reading(&all, &uses, &options);
+        let mut duplicates = Duplicates::default();
+        duplicates.shared.insert(id(from), vec![(id(to.0), SAME)]);
+        let chosen = choose(&all, &uses, sparse, vec![Vec::new(); 2], &duplicates, &options).leaves.remove(0);
+        let leave = chosen.into_iter().find(|leave| leave.usage.container == id(from)).expect("it is sparse");
+        assert_eq!(leave.why, Why::Sparse);
+        assert_eq!(leave.may_lead_to(&id(to.0)), !leave.shared.is_empty());
+        assert!(!leave.may_lead_to(&id(9)), "a container that the plan does not count");
+        leave.shared
+    };
+    assert_eq!(leaves(large, small, None), [(id(1), SAME)]);
+    assert_eq!(leaves(small, large, None), [], "these bytes are copied");
+    let used_anyway = usage(0, 8_000_000, large.1);
+    assert_eq!(leaves(small, large, Some(used_anyway)), [(id(0), SAME)]);
+}
+
 /// One container for one is worth it when the version reads too much, and not for a small part of a
 /// large version.
 #[test]
