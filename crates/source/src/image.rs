@@ -5,10 +5,12 @@
 //!   such a server is;
 //! * [`qcow2`]: images that no program has open; [`qemu`]: disks of a running QEMU; [`tracked`]:
 //!   how their changes are noted;
+//! * [`limited`]: images that are read at a limited rate;
 //! * [`map`]: maps of changes in files, also those of `thin_delta` and `rbd diff`.
 //!
 //! An image does not change while it is read. Its source arranges that, or notices a change.
 
+pub mod limited;
 pub mod map;
 pub mod nbd;
 pub mod qcow2;
@@ -30,6 +32,7 @@ use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use thiserror::Error;
 
+pub use limited::{LimitedImage, Pace, ReadLimit};
 pub use map::{ChangedMap, read_map};
 pub use nbd::NbdImage;
 pub use raw::RawImage;

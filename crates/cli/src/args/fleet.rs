@@ -28,6 +28,7 @@ impl FleetArgs {
     /// What the whole process may take, in bytes.
     pub(super) fn total_memory(&self) -> Option<u64> {
         match &self.command {
+            FleetCommand::Run(args) => args.total_memory,
             FleetCommand::Work(args) => args.total_memory,
             _ => None,
         }
@@ -102,9 +103,8 @@ pub(crate) struct FleetRunArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) verify_every: u32,
 
-    /// Folder for what a running QEMU overwrites during the batch [default: a folder of the cache]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) image_scratch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) reading: FleetReadingArgs,
 
     /// Answer questions about fingerprints in this number of ranges
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -123,6 +123,11 @@ pub(crate) struct FleetRunArgs {
 
     #[command(flatten)]
     pub(crate) planner: FleetPlannerArgs,
+
+    /// Limit the memory of the whole process, at least 35M. Uses one thread and small containers,
+    /// and replaces --memory and --threads. The pass at the end may take more
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) total_memory: Option<u64>,
 
     /// Make no pass at the end; the next batch finds data of this one only after a pass
     #[arg(long)]
@@ -189,6 +194,19 @@ impl FromStr for FleetQueue {
     }
 }
 
+/// How a process reads images.
+#[derive(Debug, Args)]
+pub(crate) struct FleetReadingArgs {
+    /// Folder for what a running QEMU overwrites during the batch [default: a folder of the cache]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) image_scratch: Option<PathBuf>,
+
+    /// Limit reading of all images in this process to this rate per second, in KiB or with a unit
+    /// such as 50MiB
+    #[arg(long, value_name = "RATE", value_parser = sizes::parse_rate)]
+    pub(crate) limit_read: Option<u64>,
+}
+
 /// How a NATS server is used.
 #[derive(Debug, Args)]
 pub(crate) struct FleetNatsArgs {
@@ -224,9 +242,8 @@ pub(crate) struct FleetWorkArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
 
-    /// Folder for what a running QEMU overwrites during the batch [default: a folder of the cache]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) image_scratch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) reading: FleetReadingArgs,
 
     /// Who gives tasks: the repository alone (store), or a NATS server (nats://HOST:PORT,
     /// tls://HOST:PORT), the same as of `fleet run`

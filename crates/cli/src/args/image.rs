@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::sizes;
+
 /// Disk images, and maps of their changes.
 #[derive(Debug, Args)]
 pub(crate) struct ImageArgs {
@@ -46,4 +48,8 @@ pub(crate) struct ImageArgs {
     /// and with 0 in all, compare samples only [default: 10]
     #[arg(long, value_name = "N", requires = "image", help_heading = "Disk images")]
     pub(crate) verify_every: Option<u32>,
+
+    /// Limit reading of the image to this rate per second, in KiB or with a unit such as 50MiB
+    #[arg(long, value_name = "RATE", value_parser = sizes::parse_rate, requires = "image", help_heading = "Disk images")]
+    pub(crate) limit_read: Option<u64>,
 }

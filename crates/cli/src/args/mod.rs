@@ -46,7 +46,7 @@ pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use fleet::{
     FleetArgs, FleetBatchArgs, FleetCommand, FleetNatsArgs, FleetPatienceArgs, FleetPlanArgs, FleetPlannerArgs,
-    FleetQueue, FleetRetryArgs, FleetRunArgs, FleetStatusArgs, FleetWorkArgs,
+    FleetQueue, FleetReadingArgs, FleetRetryArgs, FleetRunArgs, FleetStatusArgs, FleetWorkArgs,
 };
 pub(crate) use forget::{ForgetArgs, PinArgs, TagArgs, UnpinArgs};
 pub(crate) use global::Global;

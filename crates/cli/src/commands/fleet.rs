@@ -55,7 +55,7 @@ pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
 fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     let listed = inventory::read(&args.inventory)
         .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
-    let mut images = Images::of(app, args.image_scratch.as_ref(), args.verify_every, &listed)?;
+    let mut images = Images::of(app, &args.reading, args.verify_every, &listed)?;
     let opened = app.open()?;
     let repository = &opened.repository;
     repository.require(Roles::BACKUP, "a batch")?;

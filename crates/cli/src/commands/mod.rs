@@ -29,6 +29,7 @@ mod metrics_text;
 mod mount;
 mod optimize;
 mod pin;
+mod read_limit;
 mod reclaimable;
 mod repair;
 mod restore;

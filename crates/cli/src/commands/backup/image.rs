@@ -12,8 +12,8 @@ use larder_job::{Clock, SystemClock};
 use larder_lnode::{BackupOptions, ImageInput, Input, MapOutcome, MapReport, MapTrust, WhyBase};
 use larder_source::PathText;
 use larder_source::image::{
-    Changes, Ending, Image, ImageError, Names, NbdImage, NbdUri, Opening, RawImage, Stops, Tracked, qcow2, qemu,
-    read_map,
+    Changes, Ending, Image, ImageError, LimitedImage, Names, NbdImage, NbdUri, Opening, RawImage, Stops, Tracked,
+    qcow2, qemu, read_map,
 };
 use larder_store::Repository;
 use larder_store::repository::{SystemEntropy, random};
@@ -22,6 +22,7 @@ use super::{default_series, options, perform};
 use crate::app::App;
 use crate::args::{BackupArgs, FilterArgs, ImageArgs};
 use crate::commands::listen::private_folder;
+use crate::commands::read_limit::read_limit;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -143,6 +144,7 @@ pub(super) fn run(
         true => Failure::new(Exit::Interrupted, "interrupted while the image was opened"),
         false => failure,
     })?;
+    let image = LimitedImage::of(image, read_limit(app, args.image.limit_read).as_ref());
     let no_map = no_map.filter(|_| !args.force);
     let changes = if args.force { Vec::new() } else { changes };
     let trust = MapTrust::Checked(NonZeroU32::new(args.image.verify_every.unwrap_or(VERIFY_EVERY)));

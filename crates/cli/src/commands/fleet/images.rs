@@ -1,17 +1,18 @@
 //! The images of an inventory, as `larder backup --image` opens them.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use larder_fleet::inventory::Listed;
 use larder_fleet::{OpenedImage, Sources};
 use larder_format::ids::JobId;
-use larder_source::image::Stops;
+use larder_source::image::{LimitedImage, ReadLimit, Stops};
 use larder_store::Repository;
 
 use crate::app::App;
-use crate::args::ImageArgs;
+use crate::args::{FleetReadingArgs, ImageArgs};
 use crate::commands::backup::image::{self, Opened, Wanted};
+use crate::commands::read_limit::read_limit;
 use crate::failure::Failure;
 use crate::output::safe;
 use crate::refs::clean_path;
@@ -21,13 +22,15 @@ pub(super) struct Images<'a> {
     app: &'a App,
     listed: &'a [Listed],
     wanted: Vec<(ImageArgs, Wanted)>,
+    /// Of all images together.
+    limit: Option<Arc<ReadLimit>>,
 }
 
 impl<'a> Images<'a> {
     /// Takes the sources apart, and opens none.
     pub(super) fn of(
         app: &'a App,
-        scratch: Option<&PathBuf>,
+        reading: &FleetReadingArgs,
         verify_every: u32,
         listed: &'a [Listed],
     ) -> Result<Self, Failure> {
@@ -37,8 +40,9 @@ impl<'a> Images<'a> {
                 changed_map: listed.map.clone(),
                 changed_context: listed.context.clone(),
                 changed_since: listed.since.clone().map(OsString::from),
-                image_scratch: scratch.cloned(),
+                image_scratch: reading.image_scratch.clone(),
                 verify_every: Some(verify_every),
+                limit_read: None,
             };
             let of_image = |failure: Failure| failure.while_doing(&format!("image {}", safe(&listed.name)));
             let wanted = Wanted::of(&args).map_err(of_image)?;
@@ -46,7 +50,7 @@ impl<'a> Images<'a> {
             Ok::<_, Failure>((args, wanted))
         });
         let wanted = wanted.collect::<Result<_, _>>()?;
-        Ok(Self { app, listed, wanted })
+        Ok(Self { app, listed, wanted, limit: read_limit(app, reading.limit_read) })
     }
 
     /// Opens them when a batch asks for them.
@@ -76,6 +80,7 @@ impl Sources for Opening<'_, '_> {
         let path = clean_path(&shown).map_err(line)?;
         let opened = image::open(app, self.repository, args, false, wanted, series, job, stops).map_err(line)?;
         let Opened { image, extents, changes, no_map, ending } = opened;
+        let image = LimitedImage::of(image, self.images.limit.as_ref());
         Ok(OpenedImage { image, path, shown, extents, changes, no_map, ending })
     }
 

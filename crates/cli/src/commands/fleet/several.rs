@@ -52,7 +52,7 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
             .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))
     });
     let (batches, listed) = (listed.is_some(), listed.transpose()?.unwrap_or_default());
-    let mut images = Images::of(app, args.image_scratch.as_ref(), 10, &listed)?;
+    let mut images = Images::of(app, &args.reading, 10, &listed)?;
     if args.queue == FleetQueue::Memory {
         return Err(Failure::usage("--queue memory is of one process alone; a worker needs store or nats://HOST:PORT"));
     }
