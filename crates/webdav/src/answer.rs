@@ -12,9 +12,10 @@ use bytes::Bytes;
 use dav_server::davpath::DavPath;
 use dav_server::{DavHandler, DavMethodSet};
 use futures::StreamExt;
+use http::header::Entry;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, IF_MODIFIED_SINCE, IF_RANGE,
-    IF_UNMODIFIED_SINCE, RANGE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -186,7 +187,7 @@ async fn page(files: &Files, path: &DavPath, method: &Method) -> Option<Response
 
 async fn deny(denied: Denied) -> Response<Content> {
     match denied {
-        Denied::OtherHost => refusal(StatusCode::FORBIDDEN, "this server is only for programs of its machine"),
+        Denied::OtherHost => refusal(StatusCode::FORBIDDEN, "this server answers only programs on its own machine"),
         Denied::NoPassword | Denied::WrongPassword => {
             if denied == Denied::WrongPassword {
                 tokio::time::sleep(WRONG_PASSWORD).await;
@@ -207,7 +208,7 @@ fn expect_depth(headers: &HeaderMap) -> Result<(), Refusal> {
         // Without a depth, all is meant.
         (None, None) => Err(endless().into()),
         (Some(depth), None) if depth.eq_ignore_ascii_case(b"infinity") => Err(endless().into()),
-        _ => Err(refusal(StatusCode::BAD_REQUEST, "the depth of a request is 0 or 1").into()),
+        _ => Err(refusal(StatusCode::BAD_REQUEST, "the header Depth must be 0 or 1").into()),
     }
 }
 
@@ -241,11 +242,36 @@ where
     head.headers.remove("if");
     // `latest` may become an older file, so only ETags say that one is the same.
     head.headers.remove(IF_MODIFIED_SINCE);
-    if !may_send_part(&head.headers) {
+    weakly_compared(&mut head.headers);
+    // A part has a meaning for GET alone (RFC 9110, 14.2).
+    if head.method != Method::GET || !may_send_part(&head.headers) {
         head.headers.remove(RANGE);
         head.headers.remove(IF_RANGE);
     }
     Ok(Request::from_parts(head, body))
+}
+
+/// Makes weak tags of `If-None-Match` strong. They match if they are otherwise equal (RFC 9110,
+/// 13.1.2), and the library takes no weak tag for equal. Proxies that compress make tags weak.
+fn weakly_compared(headers: &mut HeaderMap) {
+    let Entry::Occupied(mut entry) = headers.entry(IF_NONE_MATCH) else { return };
+    for value in entry.iter_mut() {
+        let (mut strong, mut is_quoted) = (Vec::with_capacity(value.len()), false);
+        let mut rest = value.as_bytes();
+        while let [first, behind @ ..] = rest {
+            rest = match rest.strip_prefix(b"W/") {
+                Some(tag) if !is_quoted && tag.starts_with(b"\"") => tag,
+                _ => {
+                    is_quoted ^= *first == b'"';
+                    strong.push(*first);
+                    behind
+                }
+            };
+        }
+        if let Ok(strong) = HeaderValue::from_bytes(&strong) {
+            *value = strong;
+        }
+    }
 }
 
 /// Whether a range can be sent; else a server sends the whole file. Many ranges would be many
@@ -294,7 +320,7 @@ fn failed(status: StatusCode) -> Response<Content> {
         StatusCode::SERVICE_UNAVAILABLE => "the data cannot be read now",
         StatusCode::INSUFFICIENT_STORAGE => "the server has no room for more",
         StatusCode::FORBIDDEN => "the key of the server does not open this",
-        StatusCode::METHOD_NOT_ALLOWED => "it is no file",
+        StatusCode::METHOD_NOT_ALLOWED => "this is not a file",
         _ => "the data is damaged or missing",
     };
     let mut answer = refusal(status, why);
@@ -347,6 +373,24 @@ mod tests {
         ];
         for bad in bad {
             assert!(!is_one_range(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn weak_tags_become_strong_and_nothing_else_changes() {
+        for (sent, expected) in [
+            ("W/\"a\"", "\"a\""),
+            ("W/\"a\", \"b\",W/\"c\"", "\"a\", \"b\",\"c\""),
+            ("\"W/\", \"aW/\"", "\"W/\", \"aW/\""),
+            ("*", "*"),
+            ("W/a", "W/a"),
+            ("", ""),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(IF_NONE_MATCH, HeaderValue::from_static("\"first\""));
+            headers.append(IF_NONE_MATCH, HeaderValue::from_static(sent));
+            weakly_compared(&mut headers);
+            assert_eq!(headers.get_all(IF_NONE_MATCH).iter().collect::<Vec<_>>(), ["\"first\"", expected], "{sent}");
         }
     }
 

@@ -169,12 +169,31 @@ fn parts_of_files_are_read() {
     }
     let beyond = serving.ask("GET", "/file", &["Range: bytes=1500000-"]);
     assert_eq!((beyond.status, beyond.header("content-range")), (416, Some("bytes */1500000")));
+    // A part has a meaning for GET alone.
+    for range in ["Range: bytes=0-9", "Range: bytes=1500000-"] {
+        let head = serving.ask("HEAD", "/file", &[range]);
+        assert_eq!((head.status, head.header("content-length")), (200, Some("1500000")), "{range}");
+        assert_eq!((head.header("content-range"), head.header("accept-ranges")), (None, Some("bytes")), "{range}");
+    }
     let other = serving.ask("GET", "/file", &["Range: bytes=0-9", "If-Range: \"other\""]);
     assert_eq!((other.status, other.body.len()), (200, content.len()));
     // Only a tag says that it is the same file: `latest` may become an older one.
     let tag = serving.get("/file").header("etag").expect("a tag").to_owned();
     let same = serving.ask("GET", "/file", &["Range: bytes=0-9", &format!("If-Range: {tag}")]);
     assert_eq!((same.status, same.body.len()), (206, 10));
+    // Tags are strong. One that a proxy made weak is good for nothing but to say that nothing changed.
+    assert!(tag.starts_with('"') && tag.ends_with('"'), "{tag}");
+    for method in ["GET", "HEAD"] {
+        for same in [format!("If-None-Match: W/{tag}"), format!("If-None-Match: \"other\", {tag}")] {
+            let unchanged = serving.ask(method, "/file", &[&same, "Range: bytes=0-9"]);
+            assert_eq!((unchanged.status, unchanged.body.len()), (304, 0), "{method} {same}");
+            assert_eq!(unchanged.header("etag"), Some(tag.as_str()));
+        }
+    }
+    let weak = serving.ask("GET", "/file", &["Range: bytes=0-9", &format!("If-Range: W/{tag}")]);
+    assert_eq!((weak.status, weak.body.len()), (200, content.len()));
+    assert_eq!(serving.ask("GET", "/file", &[&format!("If-Match: W/{tag}")]).status, 412);
+    assert_eq!(serving.ask("GET", "/file", &["Range: bytes=0-9", &format!("If-Match: {tag}")]).status, 206);
     let dates = [
         "If-Modified-Since: Fri, 31 Dec 2100 23:59:59 GMT".to_owned(),
         "If-Unmodified-Since: Fri, 31 Dec 2100 23:59:59 GMT".to_owned(),
