@@ -30,7 +30,7 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
         Ok::<_, Failure>(server)
     };
     let _server = address.map(serve).transpose()?;
-    app.out.remark("waiting for snapshots that are new or forgotten; SIGTERM or Ctrl-C ends this");
+    app.out.remark("waiting for new or forgotten snapshots; stop it with Ctrl-C or SIGTERM");
     let options = MaintenanceOptions { when_worth: args.auto, ..args.pass.options(&app.global, false) };
     let maintenance = allowed(app, &opened.repository, options)?;
     let options = DaemonOptions { every: args.every, poll: args.poll, maintenance };

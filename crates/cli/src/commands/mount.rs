@@ -60,7 +60,7 @@ fn refused(folder: &Path, reason: NotFree) -> Failure {
 fn not_mounted(folder: &Path, error: &std::io::Error, is_for_all: bool) -> Failure {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(device) = device {
-        return Failure::new(Exit::Failed, format!("this system gives no FUSE: /dev/fuse: {device}"))
+        return Failure::new(Exit::Failed, format!("FUSE is not available: cannot open /dev/fuse: {device}"))
             .advise("`larder serve-webdav`, `larder restore` and `larder dump` work without it");
     }
     let is_installed = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"];
@@ -83,7 +83,7 @@ fn announce(app: &App, mounted: &Mounted, shown: &Shown) -> Result<(), Failure> 
         });
     }
     app.out.info(format!("mounted {} at {folder}", sizes::count(shown.tree.snapshots() as u64, "snapshot")))?;
-    app.out.info(format!("Ctrl-C, SIGTERM or `umount {folder}` ends this."))?;
+    app.out.info(format!("Unmount it with Ctrl-C, SIGTERM or `umount {folder}`."))?;
     app.out.flush()
 }
 
@@ -92,7 +92,7 @@ fn end(app: &App, mounted: Mounted) -> Exit {
     match mounted.unmount() {
         Ok(true) => Exit::Done,
         Ok(false) => {
-            app.out.warn(&format!("{folder} is still in use; it is unmounted all the same"));
+            app.out.warn(&format!("{folder} is still in use; it was unmounted anyway, and programs in it get errors"));
             Exit::Done
         }
         Err(error) => {

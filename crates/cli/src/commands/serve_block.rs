@@ -197,7 +197,7 @@ impl Served<'_> {
             out.info(format!("# {why}\n{line}"))?;
         }
         out.info("")?;
-        out.info("Ctrl-C or SIGTERM ends this.")?;
+        out.info("Stop it with Ctrl-C or SIGTERM.")?;
         out.flush()
     }
 

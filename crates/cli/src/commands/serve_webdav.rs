@@ -115,7 +115,7 @@ fn announce(app: &App, args: &ServeWebdavArgs, server: &Server, shown: &Shown) -
     }
     app.out.line(format!("serving {}, read-only:", sizes::count(shown.tree.snapshots() as u64, "snapshot")))?;
     app.out.line(format!("  {url}"))?;
-    app.out.info("Ctrl-C or SIGTERM ends this.")?;
+    app.out.info("Stop it with Ctrl-C or SIGTERM.")?;
     app.out.flush()
 }
 
@@ -129,12 +129,10 @@ fn farewell(app: &App, shown: &Shown, left_out: LeftOut) -> Result<(), Failure> 
         });
     }
     if left_out != LeftOut::default() {
-        let LeftOut { links, special } = left_out;
-        app.out.remark(&format!(
-            "note: left out of folders: {}; {}",
-            sizes::count(links, "link"),
-            sizes::count(special, "special file")
-        ));
+        let counts = [(left_out.links, "link"), (left_out.special, "special file")];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<String> = counts.map(|(count, kind)| sizes::count(count, kind)).collect();
+        app.out.remark(&format!("note: not shown in folders: {}", counts.join(" and ")));
     }
     shown.tell_fetched(app);
     Ok(())

@@ -376,7 +376,7 @@ fn people_read_what_to_type() {
     let mut child = play.spawn(&mut play.command(["serve-block", "latest"]));
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
     let (mut text, mut line) = (String::new(), String::new());
-    while !line.contains("ends this") {
+    while !line.contains("Stop it with") {
         line.clear();
         assert!(output.read_line(&mut line).expect("a line") > 0, "{text}");
         text.push_str(&line);

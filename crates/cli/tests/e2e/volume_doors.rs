@@ -149,7 +149,7 @@ fn people_see_what_to_type() {
     for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
         let line = line.expect("text");
         text.push_str(&format!("{line}\n"));
-        if line.starts_with("Ctrl-C") {
+        if line.contains("Ctrl-C") {
             break;
         }
     }

@@ -84,7 +84,7 @@ impl Drop for Mounted {
             || LAZY_UNMOUNTS.iter().any(|command| {
                 let is_done = unmount(command, &self.folder);
                 if is_done {
-                    self.out.warn(&format!("{} is still in use; it is unmounted all the same", self.file.display()));
+                    self.out.warn(&format!("{} is still in use; it was unmounted anyway, and programs in it get errors", self.file.display()));
                 }
                 is_done
             });

@@ -114,7 +114,7 @@ fn announce(app: &App, volume: &VolumeEntry, below: &Below, place: &Place) -> Re
     out.line(format!("  {uri}"))?;
     out.info("")?;
     out.info("Use it with `qemu-system-x86_64 -drive file=URI,format=raw`, `nbdcopy`, or `nbdfuse DIR URI`.")?;
-    out.info("Ctrl-C or SIGTERM makes everything durable and ends this.")?;
+    out.info("Ctrl-C or SIGTERM makes everything durable and stops it.")?;
     out.flush()
 }
 

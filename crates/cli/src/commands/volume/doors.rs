@@ -132,7 +132,9 @@ impl Doors {
         let folder = files.folder().display().to_string();
         match files.unmount() {
             Ok(true) => {}
-            Ok(false) => out.warn(&format!("{folder} is still in use; it is unmounted all the same")),
+            Ok(false) => {
+                out.warn(&format!("{folder} is still in use; it was unmounted anyway, and programs in it get errors"))
+            }
             Err(error) => out.warn(&format!("{folder}: {error}")),
         }
     }

@@ -186,7 +186,7 @@ impl Served<'_> {
             }
             out.info("")?;
         }
-        out.info("Ctrl-C or SIGTERM ends this.")?;
+        out.info("Stop it with Ctrl-C or SIGTERM.")?;
         out.flush()
     }
 }
