@@ -32,6 +32,11 @@ pub(crate) struct ServeBlockArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) mount_file: Option<PathBuf>,
 
+    /// Serve metrics for Prometheus on HOST:PORT, at the path /metrics, to everybody who can
+    /// connect
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
+
     /// Serve a device that can be written: writes go to a volume over the snapshot, which is
     /// created if it does not exist. Later runs continue it. No server of the store may run
     #[arg(long, value_name = "STORE/NAME")]

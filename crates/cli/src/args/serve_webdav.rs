@@ -37,6 +37,11 @@ pub(crate) struct ServeWebdavArgs {
     #[arg(long)]
     pub(crate) insecure: bool,
 
+    /// Serve metrics for Prometheus on HOST:PORT, at the path /metrics, to everybody who can
+    /// connect
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
+
     /// How %T is written, as a layout of Go or with the elements of strftime
     #[arg(long, value_name = "LAYOUT", default_value = TIMES, conflicts_with = "snapshot")]
     pub(crate) time_template: String,

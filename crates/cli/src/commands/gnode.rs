@@ -7,10 +7,12 @@ use std::sync::Arc;
 use larder_format::roles::Roles;
 use larder_gnode::daemon::{self, DaemonOptions};
 use larder_gnode::maintenance::MaintenanceOptions;
+use larder_store::Repository;
 use parking_lot::Mutex;
 
 use super::metrics_server::{self, MetricsServer};
 use super::optimize::{allowed, show, warn_not_rewritten};
+use super::repository_numbers::Numbers;
 use crate::app::App;
 use crate::args::GnodeArgs;
 use crate::exit::Exit;
@@ -29,6 +31,7 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
         app.out.remark(&format!("metrics are at http://{}/metrics", server.address));
         Ok::<_, Failure>(server)
     };
+    let counts = address.is_some();
     let _server = address.map(serve).transpose()?;
     app.out.remark("waiting for new or forgotten snapshots; stop it with Ctrl-C or SIGTERM");
     let options = MaintenanceOptions { when_worth: args.auto, ..args.pass.options(&app.global, false) };
@@ -41,6 +44,9 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
                 rounds.lock().ended(&report, context.clock.now_ms());
                 show(app, &report, &options.maintenance, &args.pass)?;
                 app.out.flush()?;
+                if counts {
+                    count(app, &opened.repository, &rounds, context.clock.now_ms());
+                }
             }
             Err(error) => {
                 rounds.lock().failed(context.clock.now_ms());
@@ -50,6 +56,17 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
         Ok::<_, Failure>(())
     })?;
     Ok(Exit::Done)
+}
+
+/// Counts what the repository has, for metrics.
+fn count(app: &App, repository: &Repository, rounds: &Mutex<Rounds>, now_ms: u64) {
+    let before = rounds.lock().numbers().cloned();
+    match Numbers::count(app, repository, before.as_ref(), now_ms) {
+        Ok(numbers) => rounds.lock().counted(numbers),
+        Err(failure) => {
+            app.out.warn(&format!("metrics have no new numbers of the repository: {}", failure.message));
+        }
+    }
 }
 
 fn complaint(failure: &Failure) -> String {

@@ -5,10 +5,12 @@
 //! policy applied. Maintenance of the repositories comes last, once for each.
 
 mod hooked;
+mod kept;
 mod maintenance;
 mod metrics;
 mod mistake;
 mod notify;
+mod numbers;
 mod preflight;
 mod report;
 mod runner;
@@ -97,6 +99,7 @@ pub(super) fn run(app: &App, args: &RunArgs) -> Result<Exit, Failure> {
         app.out.info("no profile is due")?;
     }
     let mut runner = Runner::new(app, config, &definitions, args.dry_run, &journal, &before);
+    runner.counts = metrics_file(args, config).is_some();
     let exit = runner.run(&profiles);
     if !args.dry_run {
         write_metrics(app, args, config, &journal);
@@ -110,12 +113,19 @@ fn files(config: &Config) -> String {
     config.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
+/// The file for metrics, if there shall be one.
+fn metrics_file<'a>(args: &'a RunArgs, config: &'a Config) -> Option<&'a PathBuf> {
+    args.metrics_file.as_ref().or(config.metrics_file.as_ref().map(|file| &file.value))
+}
+
 /// A file that cannot be written is no reason to call a backup failed.
 fn write_metrics(app: &App, args: &RunArgs, config: &Config, journal: &Journal) {
-    let file = args.metrics_file.as_ref().or(config.metrics_file.as_ref().map(|file| &file.value));
-    let Some(file) = file else { return };
-    let lines = journal.read();
-    let written = lines.and_then(|lines| metrics::write(file, &metrics::render(&lines, SystemClock.now_ms())));
+    let Some(file) = metrics_file(args, config) else { return };
+    let render = || {
+        let (lines, repositories) = (journal.read()?, numbers::read_all(journal.folder())?);
+        Ok(metrics::render(&lines, &repositories, SystemClock.now_ms()))
+    };
+    let written = render().and_then(|text| metrics::write(file, &text));
     if let Err(error) = written {
         app.out.warn(&format!("the metrics file {} cannot be written: {error}", file.display()));
     }

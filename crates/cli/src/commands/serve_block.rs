@@ -24,6 +24,7 @@ use self::device::Device;
 use self::mounted::Mounted;
 use super::client_lines;
 use super::listen::{Address, Place};
+use super::reading_metrics::{self, Served};
 use super::volume::Shown;
 use crate::app::App;
 use crate::args::ServeBlockArgs;
@@ -79,7 +80,22 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
     let description = refs::shown(&version.summary);
     let device = Arc::new(Device { random: random.clone(), description });
     let limits = Limits { memory: IN_FLIGHT, ..Limits::default() };
-    let server = Server::new(Arc::new(Single::new(export.clone(), device)), limits);
+    let server = Arc::new(Server::new(Arc::new(Single::new(export.clone(), device)), limits));
+    let render = {
+        let (start_ms, server, random, damage) =
+            (context.clock.now_ms(), server.clone(), random.clone(), damage.clone());
+        let store = context.repository.store().clone();
+        move || {
+            let (fetched, requests) = (random.fetched(), store.stats());
+            let met_damage = damage.was_met.load(Ordering::Relaxed);
+            let served = Served { start_ms, fetched, requests, met_damage };
+            served.render("larder_block_", |text| {
+                text.gauge("connections", "Connections of clients.", server.connections() as u64);
+                text.gauge("size_bytes", "Size of the device.", random.size());
+            })
+        }
+    };
+    let metrics = reading_metrics::start(app, args.metrics.as_deref(), Arc::new(render))?;
     let place = address.listen(&server, args.listen.tls.as_deref())?;
     // Declared after the place: the server's socket goes before the folder that it is in.
     let (place, server) = (place, server);
@@ -87,11 +103,12 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs) -> Result<Exit, Failure> {
         Some(folder) => Some(Mounted::start(folder, &place.uri(&export), &app.out)?),
         None => None,
     };
-    let served = Served { app, version: &version, random: &random, export: &export, place: &place, is_held };
+    let served = OnDevice { app, version: &version, random: &random, export: &export, place: &place, is_held };
     served.announce(mounted.as_ref())?;
     let ended = served.until_the_end(&mut lease, args.hydrate, &cancel, &damage);
     // Clients end before what they read.
     drop(mounted);
+    drop(metrics);
     drop(server.shutdown());
     let was_met = damage.was_met.load(Ordering::Relaxed);
     let ended = match ended {
@@ -161,7 +178,7 @@ enum Event {
 }
 
 /// A device that is served.
-struct Served<'a> {
+struct OnDevice<'a> {
     app: &'a App,
     version: &'a Version,
     random: &'a Arc<RandomReader>,
@@ -171,7 +188,7 @@ struct Served<'a> {
     is_held: bool,
 }
 
-impl Served<'_> {
+impl OnDevice<'_> {
     /// Says what is served and what to type on a client.
     fn announce(&self, mounted: Option<&Mounted>) -> Result<(), Failure> {
         let (out, uri) = (&self.app.out, self.place.uri(self.export));

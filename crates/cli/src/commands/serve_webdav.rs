@@ -5,10 +5,12 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Instant;
 
+use larder_job::{Clock, SystemClock};
 use larder_webdav::{Credentials, LeftOut, OnWrongPassword, Options, Server, Tls};
 use serde_json::{Value, json};
 
 use super::listen::host_of;
+use super::reading_metrics;
 use super::shown_tree::{Shown, Wanted, Way};
 use crate::app::App;
 use crate::args::ServeWebdavArgs;
@@ -32,6 +34,13 @@ pub(super) fn run(app: &App, args: &ServeWebdavArgs) -> Result<Exit, Failure> {
         place: "the served folders",
     };
     let shown = Wanted::of(app, &args.shown, way)?.open(app, way)?;
+    let (served, tree) = (shown.served(SystemClock.now_ms()), shown.tree.clone());
+    let render = move || {
+        served().render("larder_webdav_", |text| {
+            text.gauge("snapshots", "Snapshots that are shown.", tree.snapshots() as u64);
+        })
+    };
+    let _metrics = reading_metrics::start(app, args.metrics.as_deref(), Arc::new(render))?;
     let server = Server::start(address, shown.tree.clone(), options)
         .map_err(|error| Failure::of_file(&error).while_doing(&format!("cannot listen on {address}")))?;
     let announced = announce(app, args, &server, &shown);

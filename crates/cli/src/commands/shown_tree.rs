@@ -9,11 +9,13 @@ use jiff::tz::TimeZone;
 use larder_format::ids::JobId;
 use larder_format::roles::Roles;
 use larder_job::{Cancel, JobContext, Progress};
+use larder_store::Store;
 use larder_tree::{Reports, Template, TimeLayout, Tree, TreeError, TreeOptions};
 use parking_lot::Mutex;
 use rustix::process::{getegid, geteuid};
 use serde_json::Value;
 
+use super::reading_metrics::Served;
 use crate::app::App;
 use crate::args::ShownArgs;
 use crate::failure::{Failure, chain};
@@ -49,6 +51,8 @@ pub(super) struct Way<'a> {
 pub(super) struct Shown {
     pub(super) tree: Arc<Tree>,
     cancel: Cancel,
+    /// The storage, for its counters.
+    store: Store,
 }
 
 impl<'a> Wanted<'a> {
@@ -85,6 +89,7 @@ impl<'a> Wanted<'a> {
         };
         versions.warn_of_damage(app);
         let met = Arc::new(Met { out: app.out.clone(), notes: Mutex::default(), place: way.place });
+        let store = opened.repository.store().clone();
         let context = JobContext { progress: met.clone(), ..app.reading(opened.repository) };
         let cancel = app.interrupts.job_begins();
         let tree = match reference {
@@ -103,7 +108,7 @@ impl<'a> Wanted<'a> {
                 })?
             }
         };
-        Ok(Shown { tree: Arc::new(tree), cancel })
+        Ok(Shown { tree: Arc::new(tree), cancel, store })
     }
 }
 
@@ -121,6 +126,12 @@ impl Shown {
                 Err(RecvTimeoutError::Timeout) => self.tree.tidy(),
             }
         }
+    }
+
+    /// What was done so far, for metrics, by a function that can be called at any time.
+    pub(super) fn served(&self, start_ms: u64) -> impl Fn() -> Served + Send + Sync + use<> {
+        let (tree, store) = (self.tree.clone(), self.store.clone());
+        move || Served { start_ms, fetched: tree.fetched(), requests: store.stats(), met_damage: tree.met_damage() }
     }
 
     /// Lets all snapshots go, and remembers damage that was met.

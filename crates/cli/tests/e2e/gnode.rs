@@ -170,6 +170,17 @@ fn metrics_of_the_daemon_are_served() {
     assert_eq!(value("larder_gnode_rounds_total{result=\"done\"}"), 1.0);
     assert!(value("larder_gnode_last_success_timestamp_seconds") >= value("larder_gnode_start_timestamp_seconds"));
     assert!(value("larder_gnode_index_number") >= 1.0 && value("larder_gnode_requests_total{kind=\"create\"}") > 0.0);
+    // The repository is counted right after the round.
+    let body = loop {
+        let body = scrape(&address);
+        if body.contains("larder_gnode_repository_objects ") {
+            break body;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(
+        body.contains("larder_gnode_snapshots{series=\"") && body.contains("larder_gnode_unreadable_snapshots 0\n")
+    );
     // Every sample has a type, and every name has one help.
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().expect("a name");

@@ -7,6 +7,7 @@ use larder_gnode::pass::Outcome;
 use larder_store::StoreStats;
 
 use crate::commands::metrics_text::{Kind, MetricsText, labels};
+use crate::commands::repository_numbers::{self, Numbers};
 
 /// Results of rounds, in the order of their counts.
 const RESULTS: [&str; 5] = ["done", "incomplete", "lost", "damage", "failed"];
@@ -29,6 +30,8 @@ pub(super) struct Rounds {
     waiting_bytes: u64,
     live_jobs: u64,
     is_unfinished: bool,
+    /// The numbers of the repository, once they were counted.
+    numbers: Option<Numbers>,
 }
 
 impl Rounds {
@@ -49,7 +52,18 @@ impl Rounds {
             waiting_bytes: 0,
             live_jobs: 0,
             is_unfinished: false,
+            numbers: None,
         }
+    }
+
+    /// The numbers of the repository that were counted last.
+    pub(super) fn numbers(&self) -> Option<&Numbers> {
+        self.numbers.as_ref()
+    }
+
+    /// Takes new numbers of the repository.
+    pub(super) fn counted(&mut self, numbers: Numbers) {
+        self.numbers = Some(numbers);
     }
 
     /// Counts a round that has ended now.
@@ -115,6 +129,8 @@ impl Rounds {
         text.gauge("waiting_bytes", "Uploads of interrupted backups that wait for their age.", self.waiting_bytes);
         text.gauge("live_jobs", "Jobs that ran beside the last round.", self.live_jobs);
         text.requests(requests);
+        let numbers = self.numbers.iter().map(|numbers| (String::new(), numbers.clone()));
+        repository_numbers::render(&mut text, &numbers.collect());
         text.end()
     }
 }

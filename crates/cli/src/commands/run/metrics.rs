@@ -8,7 +8,9 @@ use std::path::Path;
 
 use larder_profile::journal::{Line, RUN};
 
+use super::kept::COLD_UNUSED;
 use crate::commands::metrics_text::{Kind, MetricsText, labels};
+use crate::commands::repository_numbers::{self, Numbers};
 
 /// Numbers of backups: the key of the journal, the name of the metric and its help.
 const BACKUP: [(&str, &str, &str); 7] = [
@@ -21,17 +23,32 @@ const BACKUP: [(&str, &str, &str); 7] = [
     ("error_count", "backup_errors", "Items that the last backup could not read."),
 ];
 
-/// The key of the journal for unused bytes in cold storage.
-pub(super) const COLD_UNUSED: &str = "cold_unused_bytes";
+/// The same of verbs of repositories, with the verb.
+const OF_REPOSITORIES: [(&str, &str, &str, &str); 10] = [
+    ("check", "num_errors", "check_errors", "Findings of the last check."),
+    ("check", "bytes_read", "check_read_bytes", "Content that the last check read."),
+    ("optimize", "deleted_bytes", "optimize_deleted_bytes", "Bytes that the last pass deleted."),
+    (
+        "optimize",
+        "rewritten_bytes",
+        "optimize_rewritten_bytes",
+        "Bytes that the last pass stored to rewrite snapshots.",
+    ),
+    ("optimize", "waiting_bytes", "optimize_waiting_bytes", "Unused bytes that wait for their age."),
+    ("optimize", "undeleted", "optimize_undeleted_objects", "Objects that the last pass could not delete."),
+    ("drill", "drilled_files", "drill_files", "Files that the last drill restored."),
+    ("drill", "drilled_bytes", "drill_bytes", "Bytes of these files."),
+    ("drill", "mismatches", "drill_mismatches", "Items of the last drill that differ."),
+    ("drill", "failures", "drill_failures", "Items that the last drill could not restore."),
+];
 
 /// A profile, a repository and a verb; the first two may be empty.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
 /// All metrics. `lines` have the oldest first. Times in the future are those of a wrong clock, and
 /// count as now.
-pub(super) fn render(lines: &[Line], now_ms: u64) -> String {
-    let (mut last, mut success): (BTreeMap<Key<'_>, &Line>, BTreeMap<Key<'_>, &Line>) = Default::default();
-    let mut newest: BTreeMap<Key<'_>, &Line> = BTreeMap::new();
+pub(super) fn render(lines: &[Line], repositories: &BTreeMap<String, Numbers>, now_ms: u64) -> String {
+    let [mut last, mut success, mut failure, mut newest]: [BTreeMap<Key<'_>, &Line>; 4] = Default::default();
     // Runs of a configuration that could not be read are those of no profile.
     for line in lines.iter().filter(|line| line.profile.is_some() || line.command != RUN) {
         let key = (
@@ -42,6 +59,8 @@ pub(super) fn render(lines: &[Line], now_ms: u64) -> String {
         last.insert(key, line);
         if line.is_success() {
             success.insert(key, line);
+        } else {
+            failure.insert(key, line);
         }
         if line.snapshot_id.is_some() {
             newest.insert(key, line);
@@ -92,11 +111,22 @@ pub(super) fn render(lines: &[Line], now_ms: u64) -> String {
     for (verb, name, help) in [
         ("check", "check_last_success_timestamp_seconds", "When the last check without a finding ended; 0: never."),
         ("drill", "drill_last_success_timestamp_seconds", "When the last drill without a mismatch ended; 0: never."),
+        ("optimize", "optimize_last_success_timestamp_seconds", "When the last pass that succeeded ended; 0: never."),
     ] {
-        let of_verb = last.keys().filter(|(.., command)| *command == verb);
-        let ends =
-            of_verb.map(|key| (labels(&[("repository", key.1)]), success.get(key).map_or(0.0, |line| end(line))));
-        gauge(name, help, &ends.collect::<Vec<_>>());
+        gauge(name, help, &ends_of(&last, &success, verb, &end));
+    }
+    for (verb, name, help) in [
+        ("check", "check_last_failure_timestamp_seconds", "When the last check that failed ended; 0: none did."),
+        ("drill", "drill_last_failure_timestamp_seconds", "When the last drill that failed ended; 0: none did."),
+        ("optimize", "optimize_last_failure_timestamp_seconds", "When the last pass that failed ended; 0: none did."),
+    ] {
+        gauge(name, help, &ends_of(&last, &failure, verb, &end));
+    }
+    for (verb, key, name, help) in OF_REPOSITORIES {
+        let of_verb = last.iter().filter(|((.., command), _)| *command == verb);
+        let samples = of_verb
+            .filter_map(|((_, repository, _), line)| Some((labels(&[("repository", repository)]), number(line, key)?)));
+        gauge(name, help, &samples.collect::<Vec<_>>());
     }
     let unused = last.iter().filter_map(|((_, repository, _), line)| {
         Some((labels(&[("repository", repository)]), number(line, "unused_bytes")?))
@@ -107,7 +137,19 @@ pub(super) fn render(lines: &[Line], now_ms: u64) -> String {
     });
     let help = "Unused bytes in cold storage that the last pass met.";
     gauge("repository_cold_unused_bytes", help, &cold.collect::<Vec<_>>());
+    repository_numbers::render(&mut text, repositories);
     text.end()
+}
+
+/// When the lines of a verb ended, by repository; 0 for those without a line.
+fn ends_of(
+    last: &BTreeMap<Key<'_>, &Line>,
+    lines: &BTreeMap<Key<'_>, &Line>,
+    verb: &str,
+    end: &dyn Fn(&Line) -> f64,
+) -> Vec<(String, f64)> {
+    let of_verb = last.keys().filter(|(.., command)| *command == verb);
+    of_verb.map(|key| (labels(&[("repository", key.1)]), lines.get(key).map_or(0.0, |line| end(line)))).collect()
 }
 
 /// Writes the file in one step. Others may read it: it has names and numbers only.
@@ -147,7 +189,7 @@ mod tests {
             snapshot_id: (of_backup && exit_code == 0).then(|| "1a".to_owned()),
             numbers: serde_json::from_str(match command {
                 "backup" => "{\"files_new\":7}",
-                "optimize" => "{\"cold_unused_bytes\":12}",
+                "optimize" => "{\"cold_unused_bytes\":12,\"deleted_bytes\":9}",
                 _ => "{\"unused_bytes\":5}",
             })
             .expect("JSON"),
@@ -159,7 +201,7 @@ mod tests {
     fn the_last_run_and_the_last_success_are_told_apart() {
         let lines =
             [line(1000, "backup", 0), line(5000, "check", 0), line(6000, "optimize", 0), line(9000, "backup", 15)];
-        let text = render(&lines, 99_000);
+        let text = render(&lines, &BTreeMap::new(), 99_000);
         for sample in [
             "larder_run_success{profile=\"home\",repository=\"nas\",command=\"backup\"} 0",
             "larder_run_exit_code{profile=\"home\",repository=\"nas\",command=\"backup\"} 15",
@@ -169,6 +211,7 @@ mod tests {
             "larder_backup_files_new{profile=\"home\",repository=\"nas\"} 7",
             "larder_check_last_success_timestamp_seconds{repository=\"nas\"} 7",
             "larder_repository_unused_bytes{repository=\"nas\"} 5",
+            "larder_optimize_deleted_bytes{repository=\"nas\"} 9",
             "larder_repository_cold_unused_bytes{repository=\"nas\"} 12",
         ] {
             assert!(text.lines().any(|found| found == sample), "{sample} is not in\n{text}");
@@ -184,12 +227,15 @@ mod tests {
     /// was ahead.
     #[test]
     fn what_never_succeeded_has_samples() {
-        let text = render(&[line(1000, "backup", 15), line(1000, "check", 13), line(90_000, "optimize", 0)], 50_000);
+        let lines = [line(1000, "backup", 15), line(1000, "check", 13), line(90_000, "optimize", 0)];
+        let text = render(&lines, &BTreeMap::new(), 50_000);
         for sample in [
             "larder_run_exit_code{profile=\"home\",repository=\"nas\",command=\"backup\"} 15",
             "larder_run_last_start_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"backup\"} 1",
             "larder_run_last_success_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"backup\"} 0",
             "larder_check_last_success_timestamp_seconds{repository=\"nas\"} 0",
+            "larder_check_last_failure_timestamp_seconds{repository=\"nas\"} 3",
+            "larder_optimize_last_failure_timestamp_seconds{repository=\"nas\"} 0",
             "larder_run_last_success_timestamp_seconds{profile=\"home\",repository=\"nas\",command=\"optimize\"} 50",
         ] {
             assert!(text.lines().any(|found| found == sample), "{sample} is not in\n{text}");

@@ -3,6 +3,7 @@
 
 use larder_profile::config::Repository;
 
+use crate::app::{App, Opened};
 use crate::configured::{Wanted, step};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -21,7 +22,8 @@ impl Runner<'_> {
         }
     }
 
-    fn open(&mut self, repository: &Repository) -> Result<(), Failure> {
+    /// Opens a repository with the options of the file.
+    pub(super) fn open(&mut self, repository: &Repository) -> Result<(App, Opened), Failure> {
         let wanted = Wanted { profile: None, repository: Some(repository) };
         let (cli, mut configured) = step(self.definitions, self.config, wanted, "check", &self.app.configured.typed)?;
         configured.secret = self.opened.secret(repository);
@@ -31,6 +33,7 @@ impl Runner<'_> {
             Exit::NoRepository => failure.advise(format!("`larder -r {} init` creates it", repository.name)),
             _ => failure,
         });
-        opened.map_err(|failure| failure.while_doing(&format!("repository {}", repository.name))).map(drop)
+        let opened = opened.map_err(|failure| failure.while_doing(&format!("repository {}", repository.name)));
+        Ok((app, opened?))
     }
 }

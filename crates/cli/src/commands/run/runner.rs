@@ -7,7 +7,7 @@ use larder_profile::config::{Config, Profile, Repository};
 use larder_profile::journal::{Journal, Line};
 use serde_json::{Map, Value, json};
 
-use super::metrics::COLD_UNUSED;
+use super::kept;
 use crate::app::App;
 use crate::configured::{Definitions, Secret};
 use crate::exit::Exit;
@@ -56,6 +56,8 @@ pub(super) struct Runner<'a> {
     pub(super) config: &'a Arc<Config>,
     pub(super) definitions: &'a Definitions,
     pub(super) dry_run: bool,
+    /// Whether repositories are counted at the end, for metrics.
+    pub(super) counts: bool,
     pub(super) journal: &'a Journal,
     /// The journal at the beginning.
     pub(super) before: &'a [Line],
@@ -72,7 +74,17 @@ impl<'a> Runner<'a> {
         journal: &'a Journal,
         before: &'a [Line],
     ) -> Self {
-        Self { app, config, definitions, dry_run, journal, before, opened: Opened::default(), ends: Vec::new() }
+        Self {
+            app,
+            config,
+            definitions,
+            dry_run,
+            counts: false,
+            journal,
+            before,
+            opened: Opened::default(),
+            ends: Vec::new(),
+        }
     }
 
     /// The keys of the JSON of a step.
@@ -90,27 +102,9 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Numbers of a summary that the journal keeps.
-const NUMBERS: [&str; 10] = [
-    "files_new",
-    "files_changed",
-    "files_unmodified",
-    "total_bytes_processed",
-    "data_added",
-    "data_added_packed",
-    "error_count",
-    "num_errors",
-    "unused_bytes",
-    COLD_UNUSED,
-];
-
 impl StepEnd {
     /// Its line in the journal.
     pub(super) fn line(&self) -> Line {
-        let numbers: BTreeMap<_, _> = NUMBERS
-            .iter()
-            .filter_map(|name| Some(((*name).to_owned(), self.summary.as_ref()?.get(*name)?.clone())))
-            .collect();
         Line {
             start_ms: self.start_ms,
             seconds: self.seconds,
@@ -119,7 +113,7 @@ impl StepEnd {
             command: self.command.to_owned(),
             exit_code: self.exit.code(),
             snapshot_id: self.snapshot_id.clone(),
-            numbers: numbers.into_iter().collect(),
+            numbers: self.summary.as_ref().map(kept::numbers).unwrap_or_default(),
         }
     }
 }

@@ -39,9 +39,14 @@ impl<'a> Runner<'a> {
                 self.profile(profile);
             }
         }
-        for repository in used {
+        for repository in &used {
             if !self.is_stopped() {
                 self.maintain(repository);
+            }
+        }
+        for repository in used {
+            if !self.is_stopped() {
+                self.count(repository);
             }
         }
         let exit = self.exit_of(0);

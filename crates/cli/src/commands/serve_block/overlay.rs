@@ -30,6 +30,10 @@ pub(super) fn run(app: &App, args: &ServeBlockArgs, volume: &std::ffi::OsStr) ->
         return Err(Failure::usage("--overlay cannot be combined with --hydrate and --mount-file")
             .advise("`larder volume hydrate` copies everything into the volume"));
     }
+    if args.metrics.is_some() {
+        return Err(Failure::usage("--overlay cannot be combined with --metrics")
+            .advise("`larder volume serve` serves the volume with metrics"));
+    }
     let address = Address::of(&args.listen)?;
     let opened = open_snapshot(app, &args.snapshot, args.inside.as_ref(), &args.filter, &args.fetch)?;
     let (store, _) = open_server(app, &folder, &args.password, |options| options)?;

@@ -93,6 +93,18 @@ fn metrics_have_all_profiles() {
     ] {
         assert!(first.lines().any(|line| line == sample), "{sample} is not in\n{first}");
     }
+    // So are numbers of the repository: series of all machines, and what is stored.
+    assert!(
+        first.contains("larder_snapshots{repository=\"nas\",series=\"") && first.contains(":home\"} 1\n"),
+        "{first}"
+    );
+    for name in
+        ["larder_series_newest_timestamp_seconds", "larder_repository_stored_bytes", "larder_repository_objects"]
+    {
+        let sample = first.lines().find_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+        assert!(sample.is_some_and(|(_, value)| value != "0"), "{name} in\n{first}");
+    }
+    assert!(first.contains("larder_unreadable_snapshots{repository=\"nas\"} 0\n"), "{first}");
     // Others keep their last values.
     it.larder(&["run", "gone", "--metrics-file", "other.prom"]);
     let second = it.text("other.prom");
