@@ -12,6 +12,7 @@ Code blocks and inline code are no sentences; a cell of a table is. A covered fi
 - an old word for something that has a standard one.
 Keys and descriptions of JSON schemas, help texts, and comments of some crates must not have the old words either.
 Messages quoted in docs/guide/troubleshooting.md must be in the source.
+Metrics of the dashboard, of the alerts and of the guide must be written by the program.
 docs/dependencies.md must name every direct dependency, and only those. Standard library only.
 """
 import argparse
@@ -259,6 +260,35 @@ def messages_without_source():
                 yield number, f"no message of the source has {part!r}"
 
 
+def written_metrics():
+    """Names of all metrics that the program writes: the prefixes of each source file with each name in it."""
+    names, commands = set(), ROOT / "crates/cli/src/commands"
+    texts = {path: path.read_text() for path in commands.glob("**/*.rs")}
+    prefix = re.compile(r'(?:MetricsText::new|\.render)\("(larder_[a-z_]*)"')
+    word = re.compile(r'"([a-z][a-z0-9_]*)"')
+    # These write their metrics into texts of others.
+    shared = {name: set(word.findall(texts[commands / name])) for name in
+              ("metrics_text.rs", "reading_metrics.rs", "repository_numbers.rs")}
+    shared["reading_metrics.rs"] |= shared["metrics_text.rs"]
+    for path, text in texts.items():
+        own = set(word.findall(text.split("#[cfg(test)]")[0]))
+        for name, words in shared.items():
+            own |= words if re.search(rf"\b{name.removesuffix('.rs')}\b", text) else set()
+        names |= {start + end for start in prefix.findall(text.split("#[cfg(test)]")[0]) for end in own}
+    return names
+
+
+def unknown_metrics():
+    """Metrics that the files for Prometheus and Grafana and the guide name, and that the program does not write."""
+    written = written_metrics()
+    files = [*sorted((ROOT / "docs/monitoring").iterdir()), *sorted((ROOT / "docs/guide").glob("*.md"))]
+    for path in files:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in re.findall(r"\blarder_[a-z_]*[a-z]\b", line):
+                if name not in written:
+                    yield f"{path.relative_to(ROOT)}:{number}", f"the program writes no metric {name}"
+
+
 def foreign(manifest, *kinds):
     """Direct dependencies of a manifest that are not part of this repository."""
     parsed = tomllib.loads(manifest.read_text())
@@ -356,6 +386,7 @@ def main():
     code = [path for crate in COMMENTS for path in sorted(ROOT.glob(f"crates/{crate}/src/**/*.rs"))]
     found += [(f"{path.relative_to(ROOT)}:{line}", problem) for path in code for line, problem in comment_problems(path)]
     found += [(f"docs/guide/troubleshooting.md:{line}", problem) for line, problem in messages_without_source()]
+    found += unknown_metrics()
     found += [("docs/dependencies.md", problem) for problem in against_manifests()]
     if args.larder:
         found += [("docs/guide/reference.md", problem) for problem in against_program(args.larder)]
