@@ -69,6 +69,8 @@ debian() {
         "$top/usr/share/fish/vendor_completions.d/larder.fish"
     mkdir -p "$top/usr/share/doc/larder"
     cp README.md "$top/usr/share/doc/larder/"
+    # The guide, the schemas of JSON, and the files for Prometheus and Grafana.
+    cp -r docs/guide docs/json docs/monitoring "$top/usr/share/doc/larder/"
     cp CHANGELOG.md "$top/usr/share/doc/larder/changelog"
     { echo "Licensed under the Apache License 2.0 or the MIT license, at your option."; echo; cat LICENSE-MIT; echo; cat LICENSE-APACHE; } \
         > "$top/usr/share/doc/larder/copyright"
@@ -83,14 +85,15 @@ Architecture: $architecture
 Maintainer: The developers of Larder <larder@localhost>
 Installed-Size: $(find "$top" -type f -printf '%s\n' | awk '{kib += int(($1 + 1023) / 1024)} END {print kib}')
 Depends: $depends
-Recommends: ca-certificates, fuse3
+Recommends: ca-certificates, fuse3, openssh-client
 Section: admin
 Priority: optional
 Description: deduplicating, encrypted backups into a folder or a bucket
- Larder backs up files, databases and disk images into a folder or a bucket
- (S3, Azure, Google). Data is deduplicated, compressed and always encrypted.
- Any number of machines may use one repository at the same time, without
- locks. Any snapshot restores completely, and any can be forgotten.
+ Larder backs up files, databases and disk images into a folder, an SFTP
+ server or a bucket (S3, Azure, Google). Data is deduplicated, compressed
+ and always encrypted. Any number of machines may use one repository at the
+ same time, without locks. Any snapshot restores completely, and any can be
+ forgotten.
 CONTROL
     chmod -R u=rwX,go=rX "$top"
     chmod 700 "$top/etc/larder"

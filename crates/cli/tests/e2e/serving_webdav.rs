@@ -472,6 +472,7 @@ fn clients_that_wait_for_ever_hinder_nobody() {
 fn rclone_finds_everything_the_same() {
     let has = Command::new("rclone").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: rclone is not installed");
         return;
     }
     let play = Play::with_repository();
