@@ -4,7 +4,8 @@
 #
 #   tests/benches.sh [NAME...]     all, or those whose names are given
 #
-# Needs root and /dev/fuse for the mount, qemu-img, nbdcopy, mke2fs. Other backup tools take part where they are installed.
+# Needs root, /dev/fuse and loop devices for mounts, qemu-img, qemu-nbd, nbdcopy, mke2fs. Other backup tools take part where they
+# are installed.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -23,13 +24,6 @@ try() {
     echo "$name: $found rows"
 }
 
-# A tree like that of debootstrap, but small.
-fleet_tree() {
-    mkdir -p "$work/root"/{etc,var,usr/bin}
-    for number in $(seq 40); do head -c 20000 /dev/urandom > "$work/root/usr/bin/program-$number"; done
-    tar -C "$work/root" -cf "$work/root.tar" etc var usr
-}
-
 names=("$@")
 try data 0 bench/data.py --scale small --set db --versions 2
 try run 4 bench/run.py --set db --scale small --tools larder --repeat 1 --versions 2 --restore --forget --passes --work "$work/run" --out "$work"
@@ -42,8 +36,12 @@ try images 2 bench/images.py --runs 1 --pieces 1 --changes 20
 try sftp 3 bench/sftp.py --files 2 --kib 256 --runs 1
 try import 3 bench/import.py --snapshots 2 --files 20 --runs 1
 try mount 4 bench/mount.sh 1 "$work" 4
-fleet_tree
-try fleet 2 bench/fleet/run.py "$work/root.tar" --images 2 --days 2 --upgrades 10
+bench/fleet/make.py "$work/made" --synthetic --days 2
+try fleet 3 bench/fleet/run.py "$work/made" --images 2 --days 2 --mib 64
+try peers 4 bench/fleet/peers.py "$work/made" --images 2 --mib 64 --tools larder-fleet,larder-images
+try rate 2 bench/fleet/rate.py --mib 128
+try scaling 12 bench/fleet/scaling.py --workers 1,2 --images 2 --mib 1
+try model 40 bench/fleet/model.py
 try generate 0 bench/volume/generate.py "$work/generated" --size 16
 try volume 2 bench/volume/run.py --data "$work/generated" --work "$work/volume" --systems larder,raw --repeat 1 --copies
 echo "every benchmark runs"
