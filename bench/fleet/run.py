@@ -29,7 +29,6 @@ from guests import Fleet
 from harness import measuring
 from harness.measuring import Command
 
-
 KEYS = ("wall", "cpu", "rss", "noise")
 
 
