@@ -16,6 +16,7 @@
 //!
 //! * [`Sketcher`] and [`choose`]: which other streams a new one resembles.
 //! * [`chain`]: asks such filters one after the other.
+//! * [`Tries`]: whether a kind of prediction is worth trying.
 //!
 //! Input: fingerprints in stream order, a loader for groups, and files for data without room in
 //! memory. Output: chunk records. Everything is bounded by a budget given at construction.
@@ -30,6 +31,7 @@ mod sampled_index;
 mod segmenter;
 mod sketch;
 mod spilling_index;
+mod tries;
 
 pub use bloom::Bloom;
 pub use group_filter::{AHEAD_MAX, Group, GroupFilter, Held, LoadGroup};
@@ -39,3 +41,4 @@ pub use sampled_index::{NoteGroups, SampledIndex, sample};
 pub use segmenter::{NodeCutter, SAMPLED_ONE_IN, Segmenter, is_sampled, samples_of};
 pub use sketch::{SKETCH_HEAD, Sketcher, choose};
 pub use spilling_index::{Asked, NewFile, SpillingIndex};
+pub use tries::Tries;

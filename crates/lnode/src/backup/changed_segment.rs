@@ -1,20 +1,21 @@
 //! A segment of the base that has changed: its unchanged runs are proved one by one.
 //!
-//! Each run (a superchunk) has a MAC. Between them, data is cut in the ordinary way. Bytes that
-//! were inserted or removed move all runs behind them. The lengths of the chunks just cut tell the
-//! new place: two in a row that the segment has once are those of the segment.
+//! Each run (a superchunk) has a MAC. Of runs behind one another, only the last chunks can end at
+//! other places now, so only these are confirmed. Between runs, data is cut in the ordinary way.
+//! Bytes that were inserted or removed move all runs behind them. The lengths of the chunks just
+//! cut tell the new place: two in a row that the segment has once are those of the segment.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use larder_chunking::{RunMac, StreamEnd};
+use larder_chunking::{Chunker, RunMac, StreamEnd};
 use larder_dedup::{Cut, History, HistoryCutter, Tools};
 use larder_format::Fingerprint;
-use larder_format::recipe::Proof;
 use larder_format::segment::{ChunkRecord, Segment, Superchunk};
 use larder_writer::{KnownRun, tail_of};
 
-use super::proof_check::is_proved;
+use super::proof_check::is_cut_as_before;
 use super::read_window::Pieces;
 
 /// A changed segment, part by part.
@@ -35,6 +36,8 @@ pub(super) struct CutPart {
     pub(super) bytes: usize,
     /// The bytes that were inserted (or removed: negative) before the last run that was proved.
     pub(super) moved: i64,
+    /// Whether the segment has runs, and all were proved: so it is likely to be unchanged.
+    pub(super) has_all_runs: bool,
 }
 
 impl Changed {
@@ -63,16 +66,14 @@ impl Changed {
         let chunker = tools.chunker;
         let mut past = Past::new(self, tools);
         let mut places = None;
-        let max = chunker.params().max;
         // Bytes inserted so far, and those before the last run that was proved.
         let (mut shift, mut moved) = (0_isize, 0);
+        let mut proved = 0;
         // The first length that was cut since the last proved run.
         let mut cut_from = pieces.lengths.len();
-        let mut at = 0;
-        for superchunk in &self.superchunks {
-            let (begin, past_end) =
-                (self.offsets[superchunk.first], self.offsets[superchunk.first + superchunk.records]);
-            let length = past_end - begin;
+        let (mut at, mut next) = (0, 0);
+        while let Some(superchunk) = self.superchunks.get(next) {
+            let begin = self.offsets[superchunk.first];
             let expected = begin.saturating_add_signed(shift);
             at += past.cut(&data[at..], end, expected.saturating_sub(at), pieces);
             if at != expected {
@@ -83,34 +84,77 @@ impl Changed {
                     shift = at as isize - self.offsets[record + 1] as isize;
                 }
             }
-            let decided = end == StreamEnd::Reached || at + length + max as usize <= data.len();
-            if Some(at) != begin.checked_add_signed(shift) || !decided || at + length > data.len() {
+            if Some(at) != begin.checked_add_signed(shift) {
+                next += 1;
                 continue;
             }
-            let records = &self.records[superchunk.first..superchunk.first + superchunk.records];
-            let sizes = records.iter().map(|record| record.chunk.size);
-            let mut mac = empty.clone();
-            mac.update(&data[at..at + length]);
-            let proof = Proof { mac: superchunk.mac, cutter: 0, tail: tail_of(sizes.clone(), max) };
-            if !is_proved(&proof, length as u64, mac, &data[at..], chunker) {
-                continue;
+            let equal = self.equal_runs(next, &data[at..], empty);
+            let known = self.confirmed(next..next + equal, &data[at..], end, chunker);
+            for superchunk in &self.superchunks[next..next + known] {
+                let records = superchunk.first..superchunk.first + superchunk.records;
+                let first = pieces.lengths.len();
+                pieces.lengths.extend(self.records[records.clone()].iter().map(|record| record.chunk.size));
+                pieces.known.push(KnownRun {
+                    chunks: first..pieces.lengths.len(),
+                    records: self.records.clone(),
+                    first: records.start,
+                    segment: self.number,
+                    mac: Some(superchunk.mac),
+                });
+                at += self.offsets[records.end] - self.offsets[records.start];
+                (moved, cut_from) = (shift as i64, pieces.lengths.len());
+                past.next = records.end;
             }
-            let first = pieces.lengths.len();
-            pieces.lengths.extend(sizes);
-            pieces.known.push(KnownRun {
-                chunks: first..pieces.lengths.len(),
-                records: self.records.clone(),
-                first: superchunk.first,
-                segment: self.number,
-                mac: Some(superchunk.mac),
-            });
-            at += length;
-            (moved, cut_from) = (shift as i64, pieces.lengths.len());
-            past.next = superchunk.first + superchunk.records;
+            proved += known;
+            // The run behind equal ones was tried, or it is too near to the end.
+            next += if self.is_behind(next, next + equal) { equal + 1 } else { equal.max(1) };
         }
         let whole = self.offsets.last().map_or(0, |end| end.saturating_add_signed(shift));
         at += past.cut(&data[at..], end, whole.saturating_sub(at), pieces);
-        CutPart { bytes: at, moved }
+        let has_all_runs = proved > 0 && proved == self.superchunks.len() && shift == 0;
+        CutPart { bytes: at, moved, has_all_runs }
+    }
+
+    /// Whether the run `next` begins where the one before it ends. The first of a stretch does.
+    fn is_behind(&self, first: usize, next: usize) -> bool {
+        let Some(superchunk) = self.superchunks.get(next) else { return false };
+        let before = next.checked_sub(1).filter(|before| *before >= first);
+        before.is_none_or(|before| {
+            let before = &self.superchunks[before];
+            before.first + before.records == superchunk.first
+        })
+    }
+
+    /// The number of runs from `first` on, one behind the other, that `data` begins with.
+    fn equal_runs(&self, first: usize, data: &[u8], empty: &RunMac) -> usize {
+        let mut at = 0;
+        let runs = self.superchunks[first..].iter().enumerate();
+        let equal = runs.take_while(|(number, superchunk)| {
+            let length = self.offsets[superchunk.first + superchunk.records] - self.offsets[superchunk.first];
+            let run = data.get(at..at + length).filter(|_| self.is_behind(first, first + number));
+            at += length;
+            run.is_some_and(|run| {
+                let mut mac = empty.clone();
+                mac.update(run);
+                mac.finish() == superchunk.mac
+            })
+        });
+        equal.count()
+    }
+
+    /// The number of these equal runs, from the first on, that are cut as before.
+    fn confirmed(&self, runs: Range<usize>, data: &[u8], end: StreamEnd, chunker: &dyn Chunker) -> usize {
+        let max = chunker.params().max;
+        let is_confirmed = |runs: &[Superchunk]| {
+            let [first, ..] = runs else { return true };
+            let past_end = runs.last().map_or(0, |last| last.first + last.records);
+            let bytes = self.offsets[past_end] - self.offsets[first.first];
+            let sizes = self.records[first.first..past_end].iter().map(|record| record.chunk.size);
+            let is_decided = end == StreamEnd::Reached || bytes + max as usize <= data.len();
+            is_decided && is_cut_as_before(&tail_of(sizes, max), bytes, data, chunker)
+        };
+        let all = &self.superchunks[runs];
+        (1..=all.len()).rev().find(|count| is_confirmed(&all[..*count])).unwrap_or(0)
     }
 
     /// The second of two records in a row, by their lengths; `None` for lengths that occur several

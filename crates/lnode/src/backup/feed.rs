@@ -317,16 +317,20 @@ impl Feeder {
             let mut changed = None;
             let mut expected = 0;
             if let Some(predictor) = &mut predictor {
-                let tried = proved.is_some();
+                let is_read = proved.is_some();
                 let predicted = proved.map(|proved| proved.predicted);
                 let predicted = predicted.or_else(|| predictor.predict(at, cutter));
                 if let Some(predicted) = predicted.filter(|next| incoming.may_hold(next.bytes as usize + max)) {
-                    let mac = (!tried).then(|| incoming.mac(predictor.mac(), predicted.bytes as usize, max)).flatten();
+                    let is_next = predicted.is_tried && !is_read;
+                    let mac = is_next.then(|| incoming.mac(predictor.mac(), predicted.bytes as usize, max)).flatten();
                     if mac.is_some_and(|mac| predicted.is_proved(mac, incoming.data(), chunker)) {
                         incoming.pass(predicted.bytes as usize);
                         predictor.was_right();
                         self.repeat(&predicted)?;
                         continue;
+                    }
+                    if predicted.is_tried {
+                        predictor.was_wrong();
                     }
                     expected = u64::from(predicted.chunks);
                     changed = predictor.changed(&predicted, chunker).map(|changed| (changed, predictor.mac()));
@@ -340,13 +344,13 @@ impl Feeder {
             }
             // Nothing behind the place where prediction continues: that may be under way elsewhere.
             incoming.fill(self.read.block.max(max).min(stop.saturating_add(max)));
-            let mut moved = 0;
+            let (mut moved, mut has_all_runs) = (0, false);
             let chunks =
                 incoming.cut(self.spare.try_recv().unwrap_or_default(), max, |data, end, pieces| match &changed {
                     Some((changed, empty)) => {
                         let tools = Tools { chunker, fingerprinter: &cutting.fingerprinter };
                         let part = changed.cut(data, end, tools, empty, pieces);
-                        moved = part.moved;
+                        (moved, has_all_runs) = (part.moved, part.has_all_runs);
                         part.bytes
                     }
                     None if must_cut && stop <= data.len() => {
@@ -354,6 +358,9 @@ impl Feeder {
                     }
                     None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
                 });
+            if let Some(predictor) = predictor.as_mut().filter(|_| has_all_runs) {
+                predictor.was_right();
+            }
             if let Some(predictor) = predictor.as_mut().filter(|_| moved != 0) {
                 predictor.moved(moved, incoming.at);
                 if let Some(ahead) = &mut ahead {

@@ -12,12 +12,15 @@
 //! in the base, as in a folder that was moved. The sequencer's hints come too late for files of
 //! less than some 16 MiB.
 //!
-//! A wrong prediction costs only its MAC.
+//! A wrong prediction costs only its MAC. After some wrong ones in a row, only one segment in
+//! several is tried as a whole ([`Tries`]). The others are treated as changed: their runs are
+//! tried. If all runs of one are proved, whole segments are tried again.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use larder_chunking::{Chunker, RunMac};
+use larder_dedup::Tries;
 use larder_format::recipe::Proof;
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
@@ -64,6 +67,8 @@ pub(super) struct Predicted {
     pub(super) bytes: u64,
     /// The number of its chunks.
     pub(super) chunks: u32,
+    /// Whether its MAC is worth computing.
+    pub(super) is_tried: bool,
     number: u32,
     proof: Proof,
 }
@@ -91,6 +96,8 @@ pub(super) struct Predictor {
     is_guess: bool,
     /// Guesses of this file that were wrong.
     misses: u32,
+    /// Whether whole segments of this file are tried.
+    tries: Tries,
     /// The place of the file where the shift was last found here: earlier hints are older.
     known_to: u64,
     /// The offset in the base where the next file is guessed to begin.
@@ -103,7 +110,8 @@ const MISSES_MAX: u32 = 2;
 impl Predictor {
     pub(super) fn new(base: RecipeReader, run_mac: RunMac, hints: PositionHints) -> Self {
         let base = Some(base);
-        Self { base, run_mac, hints, files: 0, shift: None, is_guess: false, misses: 0, known_to: 0, next: 0 }
+        let tries = Tries::default();
+        Self { base, run_mac, hints, files: 0, shift: None, is_guess: false, misses: 0, tries, known_to: 0, next: 0 }
     }
 
     /// A large file begins; the base may have its predecessor in this range.
@@ -111,6 +119,7 @@ impl Predictor {
         self.files += 1;
         self.shift = Some(known.map_or(self.next, |range| range.start as i64));
         (self.is_guess, self.misses, self.known_to) = (known.is_none(), 0, 0);
+        self.tries = Tries::default();
     }
 
     /// The large file is complete, with this number of bytes.
@@ -127,9 +136,15 @@ impl Predictor {
         self.next = known.map_or(self.next.saturating_add_unsigned(bytes), |range| range.end as i64);
     }
 
-    /// A prediction was right.
+    /// A prediction was right, as a whole or by all of its runs.
     pub(super) fn was_right(&mut self) {
         self.is_guess = false;
+        self.tries.was_right();
+    }
+
+    /// A prediction that was tried was wrong.
+    pub(super) fn was_wrong(&mut self) {
+        self.tries.was_wrong();
     }
 
     /// Whether to predict only the next segment.
@@ -150,7 +165,9 @@ impl Predictor {
         }
         let found = self.read(|base| base.segment_ref(segment))?.0;
         let proof = found.proof.filter(|proof| proof.cutter == cutter as u8)?;
-        Some(Predicted { offset, bytes: found.bytes, chunks: found.chunks, number: segment, proof })
+        // Only a proof makes a guess sure.
+        let is_tried = self.is_guess || self.tries.is_next();
+        Some(Predicted { offset, bytes: found.bytes, chunks: found.chunks, is_tried, number: segment, proof })
     }
 
     /// The parts of a changed segment; `None` when they save nothing.
@@ -182,7 +199,12 @@ impl Predictor {
             && seen.file + 1 == self.files
             && seen.at >= self.known_to
         {
-            (self.shift, self.is_guess) = (Some(seen.base as i64 - seen.at as i64), false);
+            let shift = Some(seen.base as i64 - seen.at as i64);
+            if shift != self.shift {
+                // Segments were wrong at the old shift.
+                self.tries = Tries::default();
+            }
+            (self.shift, self.is_guess) = (shift, false);
         } else if self.is_guess {
             self.misses += 1;
             self.shift = self.shift.filter(|_| self.misses < MISSES_MAX);

@@ -4,7 +4,7 @@
 //! would be the bottleneck of an unchanged file. But the base's next segments are known long
 //! before, so free threads read them at their places. Whether a segment is proved is a fact about
 //! bytes at a place of the file. So it does not depend on other results. A changed segment returns
-//! with its bytes, and is not read again.
+//! with its bytes, and is not read again. One that is not to be tried is only read.
 //!
 //! Not here: files with holes and streams, which the feeder reads itself.
 
@@ -40,7 +40,7 @@ pub(super) struct ProofPrefetch {
 pub(super) struct Proved {
     /// The segment.
     pub(super) predicted: Predicted,
-    /// Whether the file has it here.
+    /// Whether the file has it here, as far as that was tried.
     pub(super) holds: bool,
     /// The bytes that the file has here instead, and somewhat more.
     pub(super) buffer: Vec<u8>,
@@ -130,11 +130,12 @@ impl Proofs {
                     filled = 0;
                     break;
                 }
-                let segment = predicted.bytes as usize;
+                let segment = if predicted.is_tried { predicted.bytes as usize } else { 0 };
                 mac.update(&buffer[filled.min(segment)..to.min(segment)]);
                 filled = to;
             }
-            let holds = filled > 0 && predicted.is_proved(mac, &buffer[..filled], cutting.chunker(cutter));
+            let may_hold = predicted.is_tried && filled > 0;
+            let holds = may_hold && predicted.is_proved(mac, &buffer[..filled], cutting.chunker(cutter));
             let _ = done.send(Proved { predicted, holds, buffer, filled });
         });
         proved
