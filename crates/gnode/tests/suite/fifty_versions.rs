@@ -149,14 +149,15 @@ impl Change {
 /// and no rewrite is a burst (F1 of the audit: 1.6 after 25 versions of 1 %, and 112 MB copied at once).
 #[test]
 fn slow_change_is_as_easy_to_read_as_fast_change() {
-    for change in [Change::Pages(20), Change::Pages(60), Change::Pages(160), Change::Insertions(100)] {
+    let pages = [10, 20, 30, 60, 160].map(Change::Pages);
+    for change in pages.into_iter().chain([Change::Insertions(100)]) {
         let (bounded, copied) = slow_history(change, Some(DefragmentOptions::default()));
         let first = bounded[0];
         assert!(first <= 1.01, "{change:?}: {bounded:?}");
         assert!(bounded.iter().all(|held| *held <= 1.2), "{change:?}: {bounded:?}");
         assert!(copied > 0, "{change:?}: {bounded:?}");
         let (left, _) = slow_history(change, None);
-        assert!(left.iter().any(|held| *held > 1.3), "it would not stay so by itself: {change:?}: {left:?}");
+        assert!(left.iter().any(|held| *held > 1.2), "it would not stay so by itself: {change:?}: {left:?}");
     }
 }
 
