@@ -3,8 +3,10 @@
 
     bench/metadata.py                                     1 % of 4 KiB blocks in each of 40 versions
     bench/metadata.py --rates 0.1 1 3 --passes            three rates, with a pass after each backup
+    bench/metadata.py --kind sqlite                       the file is one of SQLite, which is cut at its pages
 
-The file has random bytes, so new data cannot be compressed. Metadata are all objects in `meta` and `versions`. The program is that
+The file has random bytes, so new data cannot be compressed. `noise` is cut by content: a changed block is in two or three chunks. With
+the header of SQLite, it is in one. Shares are of the changed bytes, and of the growth of `data`. Metadata are all objects in `meta` and `versions`. The program is that
 of BENCH_LARDER (default: target/release/larder).
 """
 
@@ -23,15 +25,23 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0], help="changed blocks of each version, percent")
     parser.add_argument("--versions", type=int, default=40)
     parser.add_argument("--mib", type=int, default=64, help="size of the file")
+    parser.add_argument("--kind", nargs="+", choices=["noise", "sqlite"], default=["noise", "sqlite"])
     parser.add_argument("--passes", action="store_true", help="`optimize` after each backup")
     args = parser.parse_args()
-    print("| changed | versions | new bytes | metadata of later versions | share | largest share | data |")
-    print("|---:|---:|---:|---:|---:|---:|---:|")
-    for rate in args.rates:
-        measure(args, rate)
+    print("| file | changed | versions | changed bytes | metadata of later versions | of changed bytes | largest | of the growth of data | data / changed |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for kind in args.kind:
+        for rate in args.rates:
+            measure(args, kind, rate)
 
 
-def measure(args, rate):
+def header(pages):
+    """The first page of a database with pages of 4 KiB."""
+    start = b"SQLite format 3\0" + BLOCK.to_bytes(2, "big") + bytes([1, 1, 0, 64, 32, 32])
+    return (start + bytes(4) + pages.to_bytes(4, "big")).ljust(BLOCK, b"\0")
+
+
+def measure(args, kind, rate):
     larder = os.environ.get("BENCH_LARDER", "target/release/larder")
     rng = random.Random(rate)
     with tempfile.TemporaryDirectory() as folder:
@@ -46,11 +56,14 @@ def measure(args, rate):
             return sum(file.stat().st_size for file in files)
 
         content = bytearray(rng.randbytes(args.mib << 20))
+        first = 1 if kind == "sqlite" else 0
+        if kind == "sqlite":
+            content[:BLOCK] = header(len(content) // BLOCK)
         changed = round(len(content) / BLOCK * rate / 100)
         run("init", "--insecure-kdf")
         sizes = []
         for version in range(args.versions):
-            for block in rng.sample(range(len(content) // BLOCK), changed if version else 0):
+            for block in rng.sample(range(first, len(content) // BLOCK), changed if version else 0):
                 content[block * BLOCK : (block + 1) * BLOCK] = rng.randbytes(BLOCK)
             (work / "file").write_bytes(content)
             run("backup", "file")
@@ -61,7 +74,8 @@ def measure(args, rate):
         new = changed * BLOCK
         grown = [after[0] - before[0] for before, after in zip(sizes, sizes[1:])]
         mean, data = sum(grown) / len(grown), (sizes[-1][1] - sizes[0][1]) / len(grown)
-        print(f"| {rate:g} % | {args.versions} | {new:,} | {mean:,.0f} | {mean / new:.1%} | {max(grown) / new:.1%} | {data / new:.2f} |", flush=True)
+        shares = f"{mean / new:.1%} | {max(grown) / new:.1%} | {mean / data:.1%} | {data / new:.2f}"
+        print(f"| {kind} | {rate:g} % | {args.versions} | {new:,} | {mean:,.0f} | {shares} |", flush=True)
 
 
 main()

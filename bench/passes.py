@@ -3,8 +3,10 @@
 
     bench/passes.py                                 1, 3 and 8 % of 4 KiB pages in each of 12 versions of 256 MiB
     bench/passes.py --rates 1 --versions 20 --mib 128
+    bench/passes.py --layouts lifecycle --sets pages tree
 
-Each rate is measured with `optimize` and with `optimize --auto`. Pages change anywhere in a file of which a half can be compressed.
+Each rate is measured with `optimize` and with `optimize --auto`. `pages` is a file of which pages change anywhere. `tree` has files of 16
+KiB, of which the given share is written again, each whole. A half of all can be compressed.
 CPU is user and system time. The first version counts as a backup. "Held" is what the data containers of the newest version hold, by
 what it uses of them, after each pass. A key file opens the repository, so that no password is derived. The program is that of
 BENCH_LARDER (default: target/release/larder).
@@ -28,19 +30,58 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 3.0, 8.0], help="changed pages of each version, percent")
     parser.add_argument("--versions", type=int, default=12)
     parser.add_argument("--mib", type=int, default=256, help="size of the file")
+    parser.add_argument("--layouts", nargs="+", choices=["standard", "lifecycle"], default=["standard"])
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=["pages"])
     args = parser.parse_args()
-    print("| changed | pass | backups, CPU s | passes, CPU s | ratio | held, mean | held, most | repository, MB |")
-    print("|---:|---|---:|---:|---:|---:|---:|---:|")
-    for rate in args.rates:
-        for options in ([], ["--auto"]):
-            measure(args, rate, options)
+    print("| set | layout | changed | pass | backups, CPU s | passes, CPU s | ratio | held, mean | held, most | repository, MB |")
+    print("|---|---|---:|---|---:|---:|---:|---:|---:|---:|")
+    for name in args.sets:
+        for layout in args.layouts:
+            for rate in args.rates:
+                for options in ([], ["--auto"]):
+                    measure(args, name, layout, rate, options)
 
 
 def page(rng):
     return rng.randbytes(PAGE // 2) + bytes(PAGE // 2)
 
 
-def measure(args, rate, options):
+class Pages:
+    """A file of pages."""
+
+    def __init__(self, path, size, rng):
+        self.path, self.rng, self.count = path, rng, size // PAGE
+        path.write_bytes(b"".join(page(rng) for _ in range(self.count)))
+
+    def change(self, rate):
+        with open(self.path, "r+b") as file:
+            for number in self.rng.sample(range(self.count), round(self.count * rate / 100)):
+                file.seek(number * PAGE)
+                file.write(page(self.rng))
+
+
+class Tree:
+    """Files of four pages in folders of a hundred."""
+
+    def __init__(self, path, size, rng):
+        self.path, self.rng, self.count = path, rng, size // (4 * PAGE)
+        for number in range(self.count):
+            self.write(number)
+
+    def write(self, number):
+        file = self.path / str(number // 100) / str(number)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"".join(page(self.rng) for _ in range(4)))
+
+    def change(self, rate):
+        for number in self.rng.sample(range(self.count), round(self.count * rate / 100)):
+            self.write(number)
+
+
+SETS = {"pages": Pages, "tree": Tree}
+
+
+def measure(args, name, layout, rate, options):
     rng = random.Random(rate)
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
@@ -64,20 +105,18 @@ def measure(args, rate, options):
         run("init", LARDER_PASSWORD="x")
         run("key", "add", "--file", str(work / "key"), LARDER_PASSWORD="x")
         env["LARDER_KEY_FILE"] = str(work / "key")
-        pages = (args.mib << 20) // PAGE
-        content = bytearray().join(page(rng) for _ in range(pages))
+        source = SETS[name](work / "source", args.mib << 20, rng)
         backups, passes, all_held = 0, 0, []
         for version in range(args.versions):
-            for number in rng.sample(range(pages), round(pages * rate / 100) if version else 0):
-                content[number * PAGE : (number + 1) * PAGE] = page(rng)
-            (work / "file").write_bytes(content)
-            backups += run("backup", "file")[1]
+            if version:
+                source.change(rate)
+            backups += run("backup", "--layout", layout, "source")[1]
             passes += run("optimize", *options)[1]
             all_held.append(held())
         data = sum(file.stat().st_size for file in (work / "repository").rglob("*") if file.is_file())
         mean = sum(all_held) / len(all_held)
         print(
-            f"| {rate:g} % | {' '.join(['optimize', *options])} | {backups:.2f} | {passes:.2f} | {passes / backups:.2f} "
+            f"| {name} | {layout} | {rate:g} % | {' '.join(['optimize', *options])} | {backups:.2f} | {passes:.2f} | {passes / backups:.2f} "
             f"| {mean:.2f} | {max(all_held):.2f} | {data / 1e6:.0f} |",
             flush=True,
         )

@@ -3,10 +3,12 @@
 
     bench/proofs.py                                   all sets, 1, 5 and 15 % of the pages, both layouts, 5 versions of 64 MiB
     bench/proofs.py --sets sqlite --rates 5 --versions 8
+    bench/proofs.py --cpu --mib 256 --versions 7      CPU seconds of a later backup, with runs and without
 
 Sets: `sqlite` is a database of SQLite in which rows are updated; `postgres` has pages of 8 KiB with headers like PostgreSQL's; `image` is
 a raw image of 4 KiB blocks. Unchanged bytes are those of pages that equal the version before. Proved bytes are `predicted_bytes` of the
-summary. The program is that of BENCH_LARDER (default: target/release/larder).
+summary. With --cpu, the ways take turns at each version, and the median of all later backups counts; `never` is `--merge-after never`.
+The program is that of BENCH_LARDER (default: target/release/larder), and with --cpu also that of BENCH_LARDER_OTHER, if it is set.
 """
 
 import argparse
@@ -14,7 +16,9 @@ import json
 import os
 import pathlib
 import random
+import resource
 import sqlite3
+import statistics
 import subprocess
 import tempfile
 
@@ -77,11 +81,15 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 5.0, 15.0], help="changed pages of each version, percent")
     parser.add_argument("--versions", type=int, default=5)
     parser.add_argument("--mib", type=int, default=64, help="size of the file")
+    parser.add_argument("--layouts", nargs="+", choices=["standard", "lifecycle"], default=["standard", "lifecycle"])
+    parser.add_argument("--cpu", action="store_true", help="CPU seconds of later backups, in the layout `standard`")
     args = parser.parse_args()
+    if args.cpu:
+        return compare(args)
     later = [f"v{number}" for number in range(2, args.versions + 1)]
     print("| set | layout | changed | " + " | ".join(later) + " |\n|---|---|---:|" + "---:|" * len(later))
     for name in args.sets:
-        for layout in ("standard", "lifecycle"):
+        for layout in args.layouts:
             for rate in args.rates:
                 measure(args, name, layout, rate)
 
@@ -109,6 +117,37 @@ def measure(args, name, layout, rate):
                 shares.append(summary["predicted_bytes"] / unchanged)
             before = content
         print(f"| {name} | {layout} | {rate:g} % | " + " | ".join(f"{share:.0%}" for share in shares) + " |", flush=True)
+
+
+def compare(args):
+    programs = {"": LARDER} | ({"other, ": other} if (other := os.environ.get("BENCH_LARDER_OTHER")) else {})
+    ways = {(name, merge): [program, *merge] for name, program in programs.items() for merge in ((), ("--merge-after", "never"))}
+    names = [f"{name}{'never' if merge else 'runs'}" for name, merge in ways]
+    print("| set | changed | " + " | ".join(names) + " |\n|---|---:|" + "---:|" * len(names))
+    for name in args.sets:
+        for rate in args.rates:
+            with tempfile.TemporaryDirectory() as folder:
+                work = pathlib.Path(folder)
+                source = SETS[name](work / "file", args.mib << 20, random.Random(rate))
+                spent = {way: [] for way in ways}
+                for version in range(args.versions):
+                    if version:
+                        source.change(rate)
+                    for number, (way, (program, *merge)) in enumerate(ways.items()):
+                        env = dict(os.environ, LARDER_PASSWORD="x", HOME=str(work / f"home{number}"), LARDER_REPOSITORY=str(work / f"repository{number}"))
+
+                        def run(*line):
+                            subprocess.run([program, *line], env=env, check=True, cwd=folder, capture_output=True)
+
+                        if not version:
+                            (work / f"home{number}").mkdir()
+                            run("init", "--insecure-kdf")
+                        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                        run("backup", *merge, "file")
+                        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                        spent[way].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+                medians = (statistics.median(times[1:]) for times in spent.values())
+                print(f"| {name} | {rate:g} % | " + " | ".join(f"{cpu:.3f}" for cpu in medians) + " |", flush=True)
 
 
 main()

@@ -71,12 +71,20 @@ def cell(value, digits=2, scale=1.0):
     return "-" if value is None else f"{value / scale:,.{digits}f}"
 
 
+def apart(row, digits, scale=1.0):
+    """User and system time: the median of the system's, and the rest of the median of all."""
+    if row.get("sys") is None:
+        return "-"
+    return f"{cell(row['cpu'] - row['sys'], digits, scale)} + {cell(row['sys'], digits, scale)}"
+
+
 def main_table(tools):
     """One row a tool: what it cost, absolutely and as a multiple of Larder's."""
     ours = tools.get(OURS)
     lines = [
-        "| tool | wall s | CPU s | MB/s | CPU s/GB | peak MB | tree MB | flush s | repo MB | objects | requests | wall x | CPU x | repo x | noise |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| tool | wall s | CPU s | user + sys | MB/s | CPU s/GB | user + sys | peak MB | tree MB | flush s | repo MB | objects | requests "
+        "| wall x | CPU x | repo x | noise |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for tool, row in tools.items():
         size = row["bytes"]
@@ -84,8 +92,10 @@ def main_table(tools):
         cells = [
             cell(row["wall"], 3 if row["wall"] < 10 else 1),
             cell(row["cpu"], 3 if row["cpu"] < 10 else 1),
+            apart(row, 3 if row["cpu"] < 10 else 1),
             cell(size / row["wall"], 0, 1e6) if size else "-",
             cell(row["cpu"] / size * 1e9) if size else "-",
+            apart(row, 2, size / 1e9) if size else "-",
             cell(row["rss"], 0, 1e6),
             cell(row["rss_tree"], 0, 1e6),
             cell(row["flush"], 2),
