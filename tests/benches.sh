@@ -27,9 +27,11 @@ try() {
 names=("$@")
 try data 0 bench/data.py --scale small --set db --versions 2
 try run 4 bench/run.py --set db --scale small --tools larder --repeat 1 --versions 2 --restore --forget --passes --work "$work/run" --out "$work"
-try metadata 2 bench/metadata.py --versions 3 --mib 4
-try passes 3 bench/passes.py --rates 3 --versions 3 --mib 8
+try metadata 3 bench/metadata.py --versions 3 --mib 4
+try passes 5 bench/passes.py --rates 3 --versions 3 --mib 8 --sets pages tree
+try passes-lifecycle 3 bench/passes.py --rates 3 --versions 3 --mib 8 --layouts lifecycle
 try proofs 7 bench/proofs.py --rates 5 --versions 3 --mib 4
+try proofs-cpu 2 bench/proofs.py --cpu --rates 5 --versions 2 --mib 4 --sets image
 try starting 3 bench/starting.py --runs 2 --mib 4
 try unchanged 4 bench/unchanged.sh 1000 "$work"
 try images 2 bench/images.py --runs 1 --pieces 1 --changes 20
@@ -42,6 +44,15 @@ try peers 4 bench/fleet/peers.py "$work/made" --images 2 --mib 64 --tools larder
 try rate 2 bench/fleet/rate.py --mib 128
 try scaling 12 bench/fleet/scaling.py --workers 1,2 --images 2 --mib 1
 try model 40 bench/fleet/model.py
+cargo build --quiet -p larder-bench-slimstore -p larder-bench-mfdedup
+slimstore() { "$bin/larder-bench-slimstore" --out "$work/slimstore" "$@"; }
+mfdedup() { "$bin/larder-bench-mfdedup" --out "$work/mfdedup" --scale 0.01 --versions 4 "$@"; }
+# The heads of tables count as rows.
+try slimstore 200 slimstore --scale 0.02 --versions 8 all
+try mfdedup 20 mfdedup all
+try real 3 mfdedup real
+minio=$(command -v minio || echo "${GOBIN:-$HOME/.cache/larder-ci/bin}/minio")
+[ ! -x "$minio" ] || try pass 17 slimstore --scale 0.005 pass --larder "$larder" --minio "$minio" --work "$work"
 try generate 0 bench/volume/generate.py "$work/generated" --size 16
 try volume 2 bench/volume/run.py --data "$work/generated" --work "$work/volume" --systems larder,raw --repeat 1 --copies
 echo "every benchmark runs"
