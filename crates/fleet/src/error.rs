@@ -72,6 +72,19 @@ pub enum FleetError {
         /// The reason, and what to do: one line.
         why: String,
     },
+    /// The batch is over, or nothing keeps it any more.
+    #[error("{}", if *is_closed { OVER } else { GONE })]
+    BatchOver {
+        /// Whether the process that planned it has closed its lease. Otherwise a pass took it for
+        /// dead.
+        is_closed: bool,
+    },
+    /// This process left a batch that others go on with.
+    #[error("it is not decided yet: workers go on, and `larder fleet retry {batch}` reports")]
+    Undecided {
+        /// The batch.
+        batch: JobId,
+    },
     /// The server that gives tasks away.
     #[error(transparent)]
     Nats(#[from] NatsError),
@@ -101,6 +114,9 @@ pub enum FleetError {
     Repository(#[from] RepositoryError),
 }
 
+const OVER: &str = "the batch is over for all; this worker came too late";
+const GONE: &str = "a pass took the batch for dead and removed it; run the batch again";
+
 impl From<StoreError> for FleetError {
     fn from(error: StoreError) -> Self {
         Self::Repository(error.into())
@@ -115,9 +131,10 @@ impl FleetError {
             | Self::Reread { .. }
             | Self::Changed { .. }
             | Self::TooManyChunks
+            | Self::Undecided { .. }
             | Self::Elsewhere { .. } => ErrorKind::Resource,
             Self::Lifecycle { .. } | Self::NotForUs { .. } => ErrorKind::Precondition,
-            Self::BaseGone | Self::StoreAborted | Self::Taken { .. } => ErrorKind::LostRace,
+            Self::BaseGone | Self::StoreAborted | Self::BatchOver { .. } | Self::Taken { .. } => ErrorKind::LostRace,
             Self::Nats(error) => error.kind(),
             Self::NoPlace => ErrorKind::Bug,
             Self::ScratchFull(_) => ErrorKind::Full,

@@ -26,6 +26,8 @@ fn every_error_has_its_kind() {
         FleetError::Reread { .. } => FleetError::Reread { source: io::Error::other("x") }, ErrorKind::Resource;
         FleetError::Lifecycle { .. } => FleetError::Lifecycle { series: String::new() }, ErrorKind::Precondition;
         FleetError::BaseGone => FleetError::BaseGone, ErrorKind::LostRace;
+        FleetError::BatchOver { .. } => FleetError::BatchOver { is_closed: true }, ErrorKind::LostRace;
+        FleetError::Undecided { .. } => FleetError::Undecided { batch: JobId([1; 16]) }, ErrorKind::Resource;
         FleetError::StoreAborted => FleetError::StoreAborted, ErrorKind::LostRace;
         FleetError::TooManyChunks => FleetError::TooManyChunks, ErrorKind::Resource;
         FleetError::Taken { .. } => FleetError::Taken { task }, ErrorKind::LostRace;

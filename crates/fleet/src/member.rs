@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use larder_format::fleet::{Stage, TaskId};
+use larder_store::rules::Rule;
 
 use crate::error::FleetError;
 use crate::exchange::Decided;
@@ -15,6 +16,7 @@ use crate::report::Sources;
 use crate::session::{Ended, Session};
 use crate::shared::Batch;
 use crate::situation::{Known, ROUNDS, Registers, Situation};
+use crate::supervise;
 use crate::tasks::{self, LastRound};
 
 /// What a step did.
@@ -116,6 +118,9 @@ impl<'b> Member<'b> {
                 let host_of = |task: &TaskId| self.batch.image(task.number).host;
                 let host = due.iter().map(host_of).find(|host| self.sessions.contains_key(host));
                 let Some(host) = host else { return Ok(Step::Idle) };
+                if stage == Stage::Finish && self.batch.worker.is_some() && self.batch.keeps(Rule::BatchAsked) {
+                    supervise::expect_open(self.batch)?;
+                }
                 let known = Known { plan: &self.batch.plan, registers: &self.registers };
                 let session = self.sessions.get_mut(&host).ok_or(FleetError::NoPlace)?;
                 let decided = match stage {
@@ -250,6 +255,10 @@ fn affordable(tasks: Vec<&Decided>, memory: usize) -> Vec<&Decided> {
 }
 
 impl Batch<'_> {
+    fn keeps(&self, rule: Rule) -> bool {
+        self.context.repository.keeps(rule)
+    }
+
     pub(crate) fn expect_not_cancelled(&self) -> Result<(), FleetError> {
         match self.context.cancel.is_cancelled() {
             true => Err(larder_lnode::BackupError::Interrupted.into()),

@@ -10,6 +10,10 @@ const OUTPUT_MIN: u64 = 512 << 10;
 /// The least that is read of an output at once.
 const PIECE_MIN: u64 = 64 << 10;
 
+/// The least of each of several outputs that are merged: a block. Beyond this, memory grows with
+/// the hosts.
+const MERGED_MIN: u64 = 16 << 10;
+
 /// How the memory of a batch is divided. All are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
@@ -27,11 +31,19 @@ pub(crate) struct Budget {
     pub(crate) recipes: usize,
     /// For an output that is written.
     pub(crate) output: u64,
-    /// For what is read at once of each output of another process.
+    /// For what is read at once of one output of another process.
     pub(crate) piece: u64,
+    /// The same for all of those that are merged.
+    pub(crate) merged: u64,
 }
 
 impl Budget {
+    /// For what is read at once of each of these outputs, which are merged. With each of them comes
+    /// the index of an object, some kilobytes.
+    pub(crate) fn piece_of(&self, sources: usize) -> u64 {
+        (self.merged / sources.max(1) as u64).clamp(MERGED_MIN, self.piece)
+    }
+
     /// Divides the memory of a batch among the parts of one stage. The containers on their way to
     /// the store and the blocks of a scan come on top: they are those of a backup.
     pub(crate) fn of(memory: usize, hosts: usize) -> Self {
@@ -45,6 +57,7 @@ impl Budget {
             recipes: memory / 4 / hosts.max(1),
             output: (memory as u64 / 2).clamp(OUTPUT_MIN, OUTPUT_MAX),
             piece: (memory as u64 / 16).clamp(PIECE_MIN, OUTPUT_MAX),
+            merged: memory as u64 / 4,
         }
     }
 }
@@ -60,6 +73,16 @@ pub fn high_water() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outputs_that_are_merged_fit_the_memory() {
+        for (memory, hosts) in [(64 << 20, 4), (64 << 20, 64), (8 << 20, 64), (8 << 20, 128)] {
+            let budget = Budget::of(memory, 1);
+            let piece = budget.piece_of(hosts);
+            assert!(piece * hosts as u64 <= memory as u64 / 4, "{memory}, {hosts}: {piece}");
+            assert!(piece >= MERGED_MIN && piece <= budget.piece);
+        }
+    }
 
     #[test]
     fn parts_of_one_stage_fit_the_memory() {

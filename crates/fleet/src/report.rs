@@ -124,6 +124,14 @@ pub struct ImageFailure {
     pub error: Option<FleetError>,
 }
 
+impl ImageReport {
+    /// Whether nothing is decided about it, and others go on.
+    pub fn is_undecided(&self) -> bool {
+        let error = self.result.as_ref().err().and_then(|failure| failure.error.as_ref());
+        matches!(error, Some(FleetError::Undecided { .. }))
+    }
+}
+
 /// What became of a batch.
 #[derive(Debug)]
 pub struct BatchReport {

@@ -251,7 +251,7 @@ impl<'b> Session<'b> {
     /// A process that does everything needs no register to know what it did.
     fn alone(&self, task: TaskId, attempt: Option<AttemptId>, why: String) -> Option<Decided> {
         let record = TaskRecord { attempt, ..self.batch.aborted(why) };
-        self.batch.worker.is_none().then_some(Decided { task, record, digests: None })
+        self.batch.worker.is_none().then(|| Decided::by_others(task, record))
     }
 
     /// The task of an image failed: the image leaves the batch. An error of the whole batch is

@@ -92,10 +92,11 @@ pub fn batches(repository: &Repository, executor: &Executor) -> Result<Vec<JobId
     Ok(batches)
 }
 
-/// The state of a batch; `None` without a plan.
+/// The state of a batch; `None` without a plan, or if it was removed meanwhile. A register that
+/// does not open counts as that of a task that was aborted.
 ///
 /// # Errors
-/// The store does not answer, or an object of the batch does not open.
+/// The store does not answer, or the plan does not open.
 pub fn status(
     repository: &Repository,
     executor: &Executor,
@@ -118,10 +119,19 @@ pub fn status(
             return Ok(None);
         }
         let name = names::fleet_plan(batch);
-        let bytes = repository.store().get_up_to(&name, PLAN_MAX).await?;
+        let is_gone = |error: &RepositoryError| {
+            matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)
+        };
+        let bytes = match repository.store().get_up_to(&name, PLAN_MAX).await {
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+            bytes => bytes?,
+        };
         let damaged = |source| RepositoryError::Damaged { name, source };
         let plan = FleetPlan::decode(repository.keys(), batch, &bytes).map_err(damaged)?;
-        let read = board::unknown(repository, batch, &Registers::new()).await?;
+        let read = match board::unknown(repository, batch, &Registers::new()).await {
+            Err(error) if is_gone(&error) => return Ok(None),
+            read => read?,
+        };
         let registers: Registers = read.into_iter().map(|decided| (decided.task, decided)).collect();
         let id = |task: TaskId| match task.stage {
             // The number of a scan says which attempt at its host it is of.

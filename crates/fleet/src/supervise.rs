@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use larder_format::fleet::{Stage, TaskId};
-use larder_format::ids::{AttemptId, JobId};
+use larder_format::fleet::{FleetPlan, Stage, TaskId};
+use larder_format::ids::AttemptId;
 use larder_format::lease::Pin;
+use larder_job::JobContext;
 use larder_store::forget_marks::OwnedVersion;
 use larder_store::rules::Rule;
 use larder_store::survey::Fenced;
@@ -18,8 +19,11 @@ use crate::queue::StoreQueue;
 use crate::shared::Batch;
 use crate::situation::{Known, Situation};
 
+/// Renewals of the lease of a batch that its process leaves out before another one renews it.
+const RENEWALS_LEFT_OUT: u32 = 3;
+
 /// Ends tasks of workers that are silent for longer than this. Returns the registers that it
-/// created.
+/// created. Looks after the lease of the batch, once for each own sign of life.
 pub(crate) fn supervise(
     batch: &Batch<'_>,
     known: Known<'_>,
@@ -30,6 +34,9 @@ pub(crate) fn supervise(
     let Some(round) = due.first().map(|task| batch.plan.round_of_task(*task)) else { return Ok(Vec::new()) };
     queue.is_at(round);
     let times = queue.times()?;
+    if queue.is_new(&times) {
+        keep_lease(batch, times.now_ms())?;
+    }
     let mut ended = Vec::new();
     for task in due {
         let (host, worker, of) = match task.stage {
@@ -37,6 +44,8 @@ pub(crate) fn supervise(
             Stage::Scan | Stage::Send => {
                 let claim = queue.claimed_by(&times, task)?;
                 match claim {
+                    // A worker is busy with another batch, or with other images of this one.
+                    None if queue.is_awaited(&times, task.number, after)? => continue,
                     Some(claim) => (task.number, Some(claim.worker), Some(claim.host)),
                     // Nobody began: how long the one of an earlier round has been silent counts.
                     None if round > 0 && times.of_round() <= queue.claim_after() => continue,
@@ -69,6 +78,31 @@ pub(crate) fn supervise(
     Ok(ended)
 }
 
+/// The lease of the batch must be open. If its process leaves out several renewals, it is renewed
+/// here, so that no pass removes what the others work with.
+fn keep_lease(batch: &Batch<'_>, now_ms: u64) -> Result<(), FleetError> {
+    let newest_ms = expect_open(batch)?;
+    let (context, (newest, made_ms)) = (batch.context, newest_ms);
+    let silence = Duration::from_millis(now_ms.saturating_sub(made_ms));
+    if made_ms > 0 && silence > context.renew_every * RENEWALS_LEFT_OUT {
+        tracing::info!(batch = %batch.id, "its process is silent; its lease is renewed for it");
+        let renewed = context.repository.renew_for(batch.id, newest, context.clock.now_ms());
+        context.executor.block_on(renewed)?;
+    }
+    Ok(())
+}
+
+/// Objects of a batch go only when its lease is closed or gone. So who finds it open after its own
+/// registers knows that these are the first ones (`BatchAsked`). Returns the newest object of the
+/// lease, and when the store made it.
+pub(crate) fn expect_open(batch: &Batch<'_>) -> Result<(u32, u64), FleetError> {
+    let state = batch.context.executor.block_on(batch.context.repository.lease_state(batch.id))?;
+    match state.newest {
+        Some(newest) if !state.is_closed => Ok(newest),
+        _ => Err(FleetError::BatchOver { is_closed: state.is_closed }),
+    }
+}
+
 /// Ends everything that is due.
 pub(crate) fn abort(batch: &Batch<'_>, known: Known<'_>, why: &str) -> Result<Vec<Decided>, FleetError> {
     let Situation::Due(due) = known.situation() else { return Ok(Vec::new()) };
@@ -79,7 +113,10 @@ pub(crate) fn abort(batch: &Batch<'_>, known: Known<'_>, why: &str) -> Result<Ve
 /// Ends a task. A version that exists is one, so the job of a version is fenced before
 /// (`FencedBeforeNamed`).
 pub(crate) fn end(batch: &Batch<'_>, task: TaskId, why: String) -> Result<Option<Decided>, FleetError> {
-    if task.stage == Stage::Finish && is_committed(batch, batch.image(task.number).job, task.number)? {
+    if task.stage == Stage::Finish
+        && batch.context.repository.keeps(Rule::FencedBeforeNamed)
+        && is_committed(batch.context, &batch.plan, task.number)?
+    {
         // Its worker was lost between the version and its register.
         return batch.done(task);
     }
@@ -87,14 +124,11 @@ pub(crate) fn end(batch: &Batch<'_>, task: TaskId, why: String) -> Result<Option
 }
 
 /// Fences the job of an image: from now on, it commits nothing. Whether it has.
-fn is_committed(batch: &Batch<'_>, job: JobId, number: u32) -> Result<bool, FleetError> {
-    let repository = &batch.context.repository;
-    if !repository.keeps(Rule::FencedBeforeNamed) {
-        return Ok(false);
-    }
-    let series = repository.keys().series_key(&batch.image(number).series);
+pub(crate) fn is_committed(context: &JobContext, plan: &FleetPlan, number: u32) -> Result<bool, FleetError> {
+    let (repository, planned) = (&context.repository, &plan.images[number as usize]);
+    let (series, job) = (repository.keys().series_key(&planned.series), planned.job);
     let version = OwnedVersion { domain: repository.keys().domain(), version: Pin { series, job } };
-    match batch.context.executor.block_on(repository.fence(version, 0))? {
+    match context.executor.block_on(repository.fence(version, 0))? {
         Fenced::Taken => Ok(true),
         Fenced::Aborted => Ok(false),
         Fenced::No => Err(FleetError::Taken { task: TaskId { stage: Stage::Finish, round: 0, number } }),

@@ -5,14 +5,17 @@
 //! partitions, and ends tasks of workers that are silent. So no process is needed to the end. The
 //! one that planned the batch also keeps its lease, and tells people what became of it.
 
+mod idle;
 mod outcome;
 mod part;
+mod presence;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_format::ErrorKind;
 use larder_format::fleet::{FLEET_RULES, FleetPlan, PLAN_MAX, SharedWork};
 use larder_format::ids::JobId;
 use larder_format::lease::Done;
@@ -25,8 +28,9 @@ use crate::check::{Answer, Left, answer};
 use crate::error::FleetError;
 use crate::queue::Nats;
 use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
-use crate::waiting::wait;
+use crate::work::idle::Idle;
 use crate::work::part::Part;
+use crate::work::presence::Presence;
 
 /// How a process takes part in batches of several processes.
 #[derive(Debug, Clone)]
@@ -35,7 +39,7 @@ pub struct WorkOptions {
     pub fleet: FleetOptions,
     /// The host whose images it reads.
     pub host: String,
-    /// How long it waits before it looks again.
+    /// How long it waits before it looks again, if there was something to do.
     pub poll: Duration,
     /// What it works on.
     pub takes: Takes,
@@ -57,7 +61,8 @@ pub struct Takes {
 pub struct Patience {
     /// Without a sign of life for so long, the claim of a worker is taken over. At least a second.
     pub claim: Duration,
-    /// Without a sign of life for so long, the tasks of a worker are ended.
+    /// Without a sign of life for so long, the tasks of a worker are ended. At least the time for
+    /// claims.
     pub task: Duration,
 }
 
@@ -92,13 +97,15 @@ pub struct Worked {
 }
 
 /// Plans a batch for several processes, takes part in it until it is over, and reports what became
-/// of it.
+/// of it. `own` are the images of this process's own inventory, which `sources` opens. The others
+/// are read by workers.
 ///
 /// # Errors
 /// The batch could not begin. Everything else is in the report.
 pub fn coordinate(
     context: &JobContext,
     images: &[FleetImage],
+    own: &[FleetImage],
     sources: &mut dyn Sources,
     options: &WorkOptions,
     patience: Patience,
@@ -116,10 +123,14 @@ pub fn coordinate(
     let (keeper, planned) = begin::begin(context, images, of.partitions, &of.program, Some(shared))?;
     let result = planned.and_then(|Planned { id, plan, .. }| {
         context.progress.expect(images.len() as u64, 0);
-        resume(context, id, plan, images, sources, options)
+        resume(context, id, plan, own, sources, options)
     });
-    let is_over = result.as_ref().is_ok_and(|report| report.ended_by.is_none());
-    keeper.end(if is_over { Ending::Closed(Done::nothing()) } else { Ending::Ended });
+    keeper.end(match &result {
+        Ok(report) if report.ended_by.is_none() => Ending::Closed(Done::nothing()),
+        // Workers go on. They renew the lease as long as they need it.
+        Ok(_) => Ending::Open,
+        Err(_) => Ending::Ended,
+    });
     result
 }
 
@@ -155,6 +166,8 @@ pub fn work(
     watch: &mut dyn FnMut(WorkEvent<'_>),
 ) -> Result<(), FleetError> {
     let mut done = HashSet::new();
+    // The process that makes a check waits for nobody, and has no news.
+    let mut idle = Idle::new(context, options.poll, options.takes.batches, options.nats.clone());
     loop {
         let open = open_batches(context)?;
         done.retain(|batch| open.contains(batch));
@@ -203,11 +216,29 @@ pub fn work(
                     continue;
                 }
             };
-            if part.is_over()? {
-                continue;
+            match part.is_over() {
+                Ok(false) => {}
+                // Also one that is removed at the moment.
+                Ok(true) | Err(FleetError::BatchOver { .. }) => continue,
+                Err(error) => {
+                    leave_alone(error, watch)?;
+                    continue;
+                }
             }
             watch(WorkEvent::Begins(batch, &part.plan));
-            let (taken, registers) = part.until_over(sources)?;
+            idle.was_busy();
+            let _presence = match once {
+                // It comes to no other.
+                true => None,
+                false => Some(Presence::begin(context, images, &options.host, done.clone(), part.looks_every())),
+            };
+            let (taken, registers) = match part.until_over(sources) {
+                Ok(ended) => ended,
+                Err(error) => {
+                    leave_alone(error, watch)?;
+                    continue;
+                }
+            };
             let worked = outcome::worked(&part.plan, &registers, taken);
             watch(WorkEvent::Ends(batch, &worked));
             match worked.ended_by {
@@ -217,16 +248,16 @@ pub fn work(
                 _ => {}
             }
         }
-        wait(context, options.poll)?;
+        idle.wait()?;
     }
 }
 
-/// Tells of a batch that is not for this program; other errors are returned.
+/// Tells of a batch that is not for this program, or that meets damage; other errors are returned.
 fn leave_alone(error: FleetError, watch: &mut dyn FnMut(WorkEvent<'_>)) -> Result<(), FleetError> {
-    match error {
-        error @ FleetError::NotForUs { .. } => watch(WorkEvent::LeavesAlone(&error)),
-        error => return Err(error),
+    if !matches!(error, FleetError::NotForUs { .. }) && error.kind() != ErrorKind::Damaged {
+        return Err(error);
     }
+    watch(WorkEvent::LeavesAlone(&error));
     Ok(())
 }
 

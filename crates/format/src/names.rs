@@ -58,6 +58,11 @@ pub fn lease(job: JobId, renewal: u32) -> String {
     format!("{JOBS}{job}/{renewal}")
 }
 
+/// `jobs/<job-id>/`: the lease of a job and its mark.
+pub fn leases_of(job: JobId) -> String {
+    format!("{JOBS}{job}/")
+}
+
 /// `jobs/<job-id>/done`: the mark with which a job closes its lease.
 pub fn lease_done(job: JobId) -> String {
     format!("{JOBS}{job}/done")

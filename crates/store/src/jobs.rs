@@ -79,6 +79,22 @@ pub struct OtherJob {
     pub lease: Lease,
 }
 
+/// What the store has of the lease of a job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaseState {
+    /// Number of its newest object, and when the store made that; `None`: it has none.
+    pub newest: Option<(u32, u64)>,
+    /// Whether its job has closed it.
+    pub is_closed: bool,
+}
+
+impl LeaseState {
+    /// Whether the job goes on, as far as its lease says.
+    pub fn is_open(&self) -> bool {
+        self.newest.is_some() && !self.is_closed
+    }
+}
+
 /// The objects of one job in a listing.
 #[derive(Debug, Default)]
 struct AnnouncedJob {
@@ -154,6 +170,30 @@ impl Repository {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Looks at the lease of a job. Never answered from a cache.
+    pub async fn lease_state(&self, job: JobId) -> Result<LeaseState, RepositoryError> {
+        let mut state = LeaseState::default();
+        for object in self.store.without_cache().list(&names::leases_of(job)).await? {
+            match names::parse_lease(&object.name) {
+                Some((_, LeaseObject::Renewal(number))) => {
+                    state.newest = state.newest.max(Some((number, object.made_ms())));
+                }
+                Some((_, LeaseObject::Done)) => state.is_closed = true,
+                None => {}
+            }
+        }
+        Ok(state)
+    }
+
+    /// Renews the lease of a job whose process is silent, because others still need what it names.
+    /// `newest` is its newest object; `now_ms` is the writer's clock, for people.
+    pub async fn renew_for(&self, job: JobId, newest: u32, now_ms: u64) -> Result<(), RepositoryError> {
+        let Some(lease) = self.read_lease(job, newest).await? else { return Ok(()) };
+        let lease = Lease { ended: None, ..lease };
+        let mut open = OpenLease { job, lease, renewal: newest.saturating_add(1), all_answered: true };
+        self.renew_lease(&mut open, now_ms).await
     }
 
     /// Says in one more renewal that the process of a job ends without a commit. Its uploads stay

@@ -148,6 +148,8 @@ pub enum Rule {
     OneWinner,
     /// The version of an image is fenced before a register says that it was not saved.
     FencedBeforeNamed,
+    /// A worker asks for the lease of its batch, after its registers and before it commits.
+    BatchAsked,
     /// The place of a chunk is told when its container is durable.
     PlacedWhenDurable,
     /// The place that another task told is compared with the table of the container.

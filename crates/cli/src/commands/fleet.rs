@@ -83,7 +83,7 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
         FleetQueue::Memory => run_batch(&context, &fleet, &mut sources, &options),
         FleetQueue::Store | FleetQueue::Nats(_) => {
             let options = WorkOptions { fleet: options, host: environment::host(), poll: POLL, takes: BATCHES, nats };
-            coordinate(&context, &fleet, &mut sources, &options, (&args.patience).into())
+            coordinate(&context, &fleet, &fleet, &mut sources, &options, (&args.patience).into())
         }
     };
     meter.stop();

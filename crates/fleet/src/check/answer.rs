@@ -53,7 +53,7 @@ pub(crate) fn answer(context: &JobContext, batch: JobId, poll: Duration) -> Resu
     let Some(range) = first_of(context, batch, &mut unreadable)? else { return Ok(Left::Nothing) };
     let me = AttemptId(random(context.repository.entropy())?);
     let claim_after = Duration::from_secs(u64::from(range.claim_seconds));
-    let mut queue = StoreQueue::join(context, batch, me, claim_after)?;
+    let mut queue = StoreQueue::join(context, batch, me, claim_after, Vec::new())?;
     let left = read_due(context, batch, &range, &mut queue, me, unreadable, poll);
     queue.leave();
     left

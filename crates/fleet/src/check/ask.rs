@@ -167,7 +167,7 @@ impl<'a> Asked<'a> {
         let count = (options.workers.get() as usize).saturating_mul(RANGES_EACH);
         let of_range = chosen.len().div_ceil(count).clamp(1, RANGE_CONTAINERS_MAX);
         // A worker that sees a range sees signs of life of this process, too.
-        let queue = StoreQueue::join(context, batch, me, claim_after)?;
+        let queue = StoreQueue::join(context, batch, me, claim_after, Vec::new())?;
         let (mut ranges, mut objects) = (Vec::new(), Vec::new());
         for (containers, number) in chosen.chunks(of_range).zip(0_u32..) {
             let key = random(repository.entropy())?;

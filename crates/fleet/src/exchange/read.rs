@@ -3,13 +3,16 @@
 //! Objects of this process are read as a whole, and compared with the digest of what it wrote:
 //! another machine of the domain could make such an object, if it can also delete. What other
 //! processes wrote is a hint, whatever it says. It is read in pieces of what the memory allows.
+//!
+//! Scans decide what a version holds, so a damaged one is an error. Everything else is about space
+//! only: the records of a task end where its first object cannot be read, and people are told.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use larder_format::DecodeError;
-use larder_format::fleet::{FleetRecord, OutputRef};
+use larder_format::fleet::{FleetRecord, OutputRef, Scans};
 use larder_format::ids::RunId;
 use larder_format::names;
 use larder_format::run::{Block, RunIndex, RunKey, prefix};
@@ -34,6 +37,10 @@ pub(crate) struct OutputCursor<'a> {
     batch: &'a Batch<'a>,
     task: &'a Decided,
     range: RangeInclusive<u64>,
+    /// Bytes to read at once.
+    piece: u64,
+    /// Whether it may end early.
+    is_hint: bool,
     refs: VecDeque<OutputRef>,
     open: Option<Open>,
     block: Option<Block>,
@@ -43,17 +50,27 @@ pub(crate) struct OutputCursor<'a> {
     next: usize,
 }
 
+/// Whether an object is damaged, gone, or of another domain.
+fn is_about_objects(error: &IndexError) -> bool {
+    error.is_damage() || matches!(error, IndexError::Repository(error) if error.is_foreign())
+}
+
 /// The records of several tasks, by rising key.
 pub(crate) type Merged<'a> = Merge<OutputCursor<'a>>;
 
 impl<'a> OutputCursor<'a> {
     /// The records of one kind whose keys begin with 8 bytes in `range`.
     pub(crate) fn new<R: FleetRecord>(batch: &'a Batch<'a>, task: &'a Decided, range: RangeInclusive<u64>) -> Self {
+        Self::with::<R>(batch, task, range, batch.budget().piece)
+    }
+
+    fn with<R: FleetRecord>(batch: &'a Batch<'a>, task: &'a Decided, range: RangeInclusive<u64>, piece: u64) -> Self {
         let is_wanted = |output: &&OutputRef| {
             output.kind == R::KIND && output.first <= *range.end() && output.last >= *range.start()
         };
         let refs = task.record.outputs.iter().filter(is_wanted).copied().collect();
-        Self { batch, task, range, refs, open: None, block: None, at: 0, next: 0 }
+        let is_hint = R::KIND != Scans::KIND;
+        Self { batch, task, range, piece, is_hint, refs, open: None, block: None, at: 0, next: 0 }
     }
 
     /// The records of several tasks.
@@ -62,7 +79,9 @@ impl<'a> OutputCursor<'a> {
         tasks: impl IntoIterator<Item = &'a Decided>,
         range: RangeInclusive<u64>,
     ) -> Merged<'a> {
-        let cursor = |task| Self::new::<R>(batch, task, range.clone());
+        let tasks: Vec<&'a Decided> = tasks.into_iter().collect();
+        let piece = batch.budget().piece_of(tasks.len());
+        let cursor = |task| Self::with::<R>(batch, task, range.clone(), piece);
         Merge::new(tasks.into_iter().map(cursor).collect(), Tombstones::Drop)
     }
 
@@ -74,7 +93,7 @@ impl<'a> OutputCursor<'a> {
         let damaged = |source| RepositoryError::Damaged { name: name.clone(), source };
         let id = RunId { job: self.batch.id, seq: output.number };
         let key = RunKey::of_fleet(repository.keys(), self.task.record.domain, &name, id).map_err(damaged)?;
-        let is_whole = self.task.digests.is_some() || output.object_bytes <= self.batch.budget().piece;
+        let is_whole = self.task.digests.is_some() || output.object_bytes <= self.piece;
         let from = if is_whole { 0 } else { output.object_bytes.saturating_sub(u64::from(output.tail_bytes)) };
         let bytes = executor.block_on(async {
             match from {
@@ -95,7 +114,7 @@ impl<'a> OutputCursor<'a> {
 
     /// Reads the piece that begins with a block.
     fn read_piece(&mut self, number: usize) -> Result<(), IndexError> {
-        let (context, piece) = (self.batch.context, self.batch.budget().piece);
+        let (context, piece) = (self.batch.context, self.piece);
         let Some(open) = &mut self.open else { return Ok(()) };
         // The last one is not needed any more.
         open.bytes = Bytes::new();
@@ -124,8 +143,18 @@ impl<'a> OutputCursor<'a> {
     }
 }
 
-impl Cursor for OutputCursor<'_> {
-    fn advance(&mut self) -> Result<bool, IndexError> {
+impl OutputCursor<'_> {
+    /// What the task left cannot be read from here on.
+    fn end_early(&mut self, error: &IndexError) {
+        let task = self.task.task;
+        tracing::warn!(%task, %error, "what a task left cannot be read; the batch goes on without it");
+        let note = format!("what task {task} left cannot be read, so that chunks may be stored twice ({error})");
+        self.batch.context.progress.note(&note);
+        (self.block, self.open) = (None, None);
+        self.refs.clear();
+    }
+
+    fn next_record(&mut self) -> Result<bool, IndexError> {
         loop {
             if let Some(block) = &self.block
                 && self.next < block.count()
@@ -147,6 +176,18 @@ impl Cursor for OutputCursor<'_> {
                     self.open = self.open(&output)?;
                 }
             }
+        }
+    }
+}
+
+impl Cursor for OutputCursor<'_> {
+    fn advance(&mut self) -> Result<bool, IndexError> {
+        match self.next_record() {
+            Err(error) if self.is_hint && is_about_objects(&error) => {
+                self.end_early(&error);
+                Ok(false)
+            }
+            advanced => advanced,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use larder_format::fleet::{FleetRecord, OutputRef, TaskId, TaskRecord};
-use larder_format::ids::{AttemptId, JobId, RunId};
+use larder_format::ids::{AttemptId, DomainId, JobId, RunId};
 use larder_format::index_manifest::Table;
 use larder_format::names;
 use larder_format::run::{RunBuilder, RunKey};
@@ -34,6 +34,37 @@ pub(crate) struct Decided {
     /// The digest of each output's bytes. `None`: another process created the register, and all of
     /// its outputs are hints.
     pub(crate) digests: Option<Vec<[u8; 32]>>,
+    /// Whether the register could be read. Otherwise the record says that the task was aborted.
+    pub(crate) is_readable: bool,
+}
+
+impl Decided {
+    /// A register that another process created, or one without outputs.
+    pub(crate) fn by_others(task: TaskId, record: TaskRecord) -> Self {
+        Self { task, record, digests: None, is_readable: true }
+    }
+
+    /// A register that cannot be read.
+    pub(crate) fn unreadable(task: TaskId, error: &RepositoryError, domain: DomainId) -> Self {
+        let why = format!("the register of task {task} cannot be read ({error})");
+        let record = TaskRecord {
+            attempt: None,
+            outputs: Vec::new(),
+            host: String::new(),
+            time_ms: 0,
+            took_ms: 0,
+            memory: 0,
+            why: Some(why),
+            read_bytes: 0,
+            stored_bytes: 0,
+            waits: None,
+            live: None,
+            worker: None,
+            store: None,
+            domain,
+        };
+        Self { is_readable: false, ..Self::by_others(task, record) }
+    }
 }
 
 /// What a register says of the work.
@@ -101,7 +132,7 @@ impl<'a> Outputs<'a> {
             domain: context.repository.keys().domain(),
         };
         self.batch.register(self.task, &record)?;
-        Ok(Decided { task: self.task, record, digests: Some(self.digests) })
+        Ok(Decided { digests: Some(self.digests), ..Decided::by_others(self.task, record) })
     }
 }
 
@@ -151,7 +182,7 @@ impl Batch<'_> {
         let attempt = Some(AttemptId(random(self.context.repository.entropy())?));
         let record = TaskRecord { attempt, why: None, ..self.aborted(String::new()) };
         match self.register(task, &record) {
-            Ok(()) => Ok(Some(Decided { task, record, digests: None })),
+            Ok(()) => Ok(Some(Decided::by_others(task, record))),
             Err(FleetError::Taken { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -162,7 +193,7 @@ impl Batch<'_> {
     pub(crate) fn abort(&self, task: TaskId, why: String) -> Result<Option<Decided>, FleetError> {
         let record = self.aborted(why);
         match self.register(task, &record) {
-            Ok(()) => Ok(Some(Decided { task, record, digests: None })),
+            Ok(()) => Ok(Some(Decided::by_others(task, record))),
             Err(FleetError::Taken { .. }) => Ok(None),
             Err(error) => Err(error),
         }

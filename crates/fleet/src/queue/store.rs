@@ -29,13 +29,28 @@ use crate::situation::Registers;
 use crate::waiting::wait;
 
 /// Signs of life in the time after which a claim may be taken over.
-const BEATS: u32 = 6;
+pub(crate) const BEATS: u32 = 6;
 
 /// Gives signs of life, as long as it lives.
-struct Heartbeat {
+pub(crate) struct Heartbeat {
     /// Ends it.
     _stop: oneshot::Sender<()>,
     _task: Task<()>,
+}
+
+impl Heartbeat {
+    /// Begins to give these.
+    pub(crate) fn begin(context: &JobContext, beats: impl Future<Output = ()> + Send + 'static) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = context.executor.spawn(async move {
+            tokio::select! {
+                biased;
+                _ = stopped => {}
+                () = beats => {}
+            }
+        });
+        Self { _stop: stop, _task: task }
+    }
 }
 
 /// What the store says of the workers of a batch.
@@ -44,7 +59,7 @@ pub(crate) struct Times {
     /// Of the own newest sign of life.
     now_ms: u64,
     /// Of the newest sign of life of each worker.
-    workers: HashMap<AttemptId, u64>,
+    workers: HashMap<AttemptId, (u32, u64)>,
     /// The claim of the highest epoch of each task.
     claims: BTreeMap<TaskId, (u32, u64)>,
     /// Of the own first one.
@@ -57,13 +72,18 @@ impl Times {
     /// For how long a worker has given no sign of life; without any, since this process joined.
     /// Zero if the store does not say times.
     pub(crate) fn silence_of(&self, worker: Option<AttemptId>) -> Duration {
-        let last = worker.and_then(|worker| self.workers.get(&worker)).copied().unwrap_or(self.joined_ms);
+        let last = worker.and_then(|worker| self.workers.get(&worker)).map_or(self.joined_ms, |(_, made_ms)| *made_ms);
         self.since(last)
     }
 
     /// For how long the present round has been due, as far as this process saw.
     pub(crate) fn of_round(&self) -> Duration {
         self.since(self.round_ms)
+    }
+
+    /// When the store made the own newest sign of life; 0: not known.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     fn since(&self, ms: u64) -> Duration {
@@ -82,39 +102,46 @@ pub(crate) struct StoreQueue {
     /// The present round, and the own sign of life of the time when it was seen first.
     round: (u32, u64),
     workers: HashMap<(TaskId, u32), Option<FleetWorker>>,
+    /// The own sign of life at the last look at the lease of the batch.
+    looked_ms: u64,
+    /// What workers said of the images that they read.
+    readers: HashMap<AttemptId, Vec<u32>>,
     _heartbeat: Heartbeat,
 }
 
 impl StoreQueue {
-    /// Begins with a sign of life.
+    /// Begins with a sign of life. `reads` are the hosts of the plan whose images it reads.
     pub(crate) fn join(
         context: &JobContext,
         batch: JobId,
         me: AttemptId,
         claim_after: Duration,
+        reads: Vec<u32>,
     ) -> Result<Self, RepositoryError> {
-        let number = Arc::new(AtomicU32::new(0));
-        context.executor.block_on(beat(context, batch, me, &number))?;
-        let (stop, stopped) = oneshot::channel::<()>();
+        let beats = Arc::new(Beats::new(batch, me, reads));
+        context.executor.block_on(beats.give(context))?;
         let (of_task, every) = (context.clone(), claim_after / BEATS);
-        let task = context.executor.spawn(async move {
-            let beats = async {
-                loop {
-                    tokio::time::sleep(every).await;
-                    if let Err(error) = beat(&of_task, batch, me, &number).await {
-                        tracing::warn!(%error, "the store did not take a sign of life of this worker");
-                    }
+        let _heartbeat = Heartbeat::begin(context, async move {
+            loop {
+                tokio::time::sleep(every).await;
+                if let Err(error) = beats.give(&of_task).await {
+                    tracing::warn!(%error, "the store did not take a sign of life of this worker");
                 }
-            };
-            tokio::select! {
-                biased;
-                _ = stopped => {}
-                () = beats => {}
             }
         });
-        let _heartbeat = Heartbeat { _stop: stop, _task: task };
         let context = context.clone();
-        Ok(Self { context, batch, me, claim_after, joined_ms: 0, round: (0, 0), workers: HashMap::new(), _heartbeat })
+        Ok(Self {
+            context,
+            batch,
+            me,
+            claim_after,
+            joined_ms: 0,
+            round: (0, 0),
+            workers: HashMap::new(),
+            looked_ms: 0,
+            readers: HashMap::new(),
+            _heartbeat,
+        })
     }
 
     /// Takes the own signs of life away, as far as the store lets this key.
@@ -149,12 +176,12 @@ impl StoreQueue {
             }
         }
         for object in beats {
-            if let Some((_, FleetObject::Beat(worker, _))) = names::parse_fleet(&object.name) {
+            if let Some((_, FleetObject::Beat(worker, number))) = names::parse_fleet(&object.name) {
                 let last = times.workers.entry(worker).or_default();
-                *last = (*last).max(object.made_ms());
+                *last = (*last).max((number, object.made_ms()));
             }
         }
-        times.now_ms = times.workers.get(&self.me).copied().unwrap_or_default();
+        times.now_ms = times.workers.get(&self.me).map_or(0, |(_, made_ms)| *made_ms);
         if self.joined_ms == 0 {
             self.joined_ms = times.now_ms;
         }
@@ -171,6 +198,13 @@ impl StoreQueue {
         if self.round.0 != round {
             self.round = (round, 0);
         }
+    }
+
+    /// Whether there is a new sign of life of this process since the last such question, or none at
+    /// all.
+    pub(crate) fn is_new(&mut self, times: &Times) -> bool {
+        let last = std::mem::replace(&mut self.looked_ms, times.now_ms);
+        times.now_ms == 0 || times.now_ms != last
     }
 
     /// The time after which a claim may be taken over.
@@ -196,6 +230,33 @@ impl StoreQueue {
         };
         self.workers.insert((task, epoch), worker.clone());
         Ok(worker)
+    }
+
+    /// Whether a worker reads the images of this host when it comes to them, and gave a sign of
+    /// life within this time.
+    pub(crate) fn is_awaited(&mut self, times: &Times, host: u32, within: Duration) -> Result<bool, RepositoryError> {
+        for (worker, (number, _)) in &times.workers {
+            if times.silence_of(Some(*worker)) > within {
+                continue;
+            }
+            let is_known = self.readers.contains_key(worker);
+            if !is_known {
+                let repository = &self.context.repository;
+                let name = names::fleet_beat(self.batch, *worker, *number);
+                let bytes = match self.context.executor.block_on(repository.store().get_up_to(&name, CLAIM_MAX)) {
+                    Ok(bytes) => bytes,
+                    // It gave the next one meanwhile, so it lives. The next look reads that.
+                    Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(true),
+                    Err(error) => return Err(error.into()),
+                };
+                let said = FleetWorker::decode_beat(repository.keys(), self.batch, *worker, *number, &bytes);
+                self.readers.insert(*worker, said.ok().and_then(|said| said.reads).unwrap_or_default());
+            }
+            if self.readers.get(worker).is_some_and(|reads| reads.contains(&host)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a task is free: nobody claims it, or its worker is silent for too long. Returns the
@@ -225,7 +286,7 @@ impl StoreQueue {
 
     fn claim(&self, task: TaskId, epoch: u32) -> Result<bool, RepositoryError> {
         let repository = &self.context.repository;
-        let (worker, salt) = (worker(&self.context, self.me), random(repository.entropy())?);
+        let (worker, salt) = (worker(&self.context, self.me, None), random(repository.entropy())?);
         let bytes = worker.encode_claim(repository.keys(), self.batch, task, epoch, salt);
         let bytes = bytes.map_err(RepositoryError::from)?;
         let name = names::fleet_claim(self.batch, task, epoch);
@@ -277,7 +338,7 @@ impl SharedQueue for StoreQueue {
     fn end(&mut self) {}
 }
 
-fn worker(context: &JobContext, me: AttemptId) -> FleetWorker {
+fn worker(context: &JobContext, me: AttemptId, reads: Option<Vec<u32>>) -> FleetWorker {
     FleetWorker {
         worker: me,
         host: context.identity.host.clone(),
@@ -285,18 +346,38 @@ fn worker(context: &JobContext, me: AttemptId) -> FleetWorker {
         program: context.identity.program.clone(),
         time_ms: context.clock.now_ms(),
         memory: high_water(),
+        reads,
     }
 }
 
-/// Gives one sign of life, and takes the last but one away: a listing that comes in between shows
-/// one of the two that stay. A key that may not delete leaves all of them.
-async fn beat(context: &JobContext, batch: JobId, me: AttemptId, number: &AtomicU32) -> Result<(), RepositoryError> {
-    let repository = &context.repository;
-    let now = number.fetch_add(1, Ordering::Relaxed);
-    let bytes = worker(context, me).encode_beat(repository.keys(), batch, now, random(repository.entropy())?)?;
-    repository.store().create(&names::fleet_beat(batch, me, now), bytes.into()).await?;
-    if let Some(last) = now.checked_sub(2) {
-        let _ = repository.store().delete(&names::fleet_beat(batch, me, last)).await;
+/// Hosts that a sign of life names at most.
+const READS_MAX: usize = 4096;
+
+/// Signs of life of one worker in one batch.
+pub(crate) struct Beats {
+    batch: JobId,
+    me: AttemptId,
+    reads: Vec<u32>,
+    next: AtomicU32,
+}
+
+impl Beats {
+    pub(crate) fn new(batch: JobId, me: AttemptId, mut reads: Vec<u32>) -> Self {
+        reads.truncate(READS_MAX);
+        Self { batch, me, reads, next: AtomicU32::new(0) }
     }
-    Ok(())
+
+    /// Gives one sign of life, and takes the last but one away: a listing that comes in between
+    /// shows one of the two that stay. A key that may not delete leaves all of them.
+    pub(crate) async fn give(&self, context: &JobContext) -> Result<(), RepositoryError> {
+        let (repository, batch, me) = (&context.repository, self.batch, self.me);
+        let now = self.next.fetch_add(1, Ordering::Relaxed);
+        let worker = worker(context, me, Some(self.reads.clone()));
+        let bytes = worker.encode_beat(repository.keys(), batch, now, random(repository.entropy())?)?;
+        repository.store().create(&names::fleet_beat(batch, me, now), bytes.into()).await?;
+        if let Some(last) = now.checked_sub(2) {
+            let _ = repository.store().delete(&names::fleet_beat(batch, me, last)).await;
+        }
+        Ok(())
+    }
 }

@@ -70,7 +70,7 @@ impl Default for Batch {
 impl Batch {
     fn put(&mut self, stage: Stage, round: u8, number: u32, record: TaskRecord) {
         let task = TaskId { stage, round, number };
-        self.0.insert(task, Decided { task, record, digests: None });
+        self.0.insert(task, Decided::by_others(task, record));
     }
 
     fn done(&mut self, stage: Stage, round: u8, numbers: &[u32]) {

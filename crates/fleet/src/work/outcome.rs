@@ -1,6 +1,6 @@
 //! What became of a batch, by its registers and versions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use larder_format::fleet::{FleetPlan, Stage, TaskId, TaskRecord};
 use larder_format::ids::JobId;
@@ -14,6 +14,7 @@ use crate::error::FleetError;
 use crate::memory::high_water;
 use crate::report::{BatchReport, FleetImage, ImageFailure, ImageReport};
 use crate::situation::{Known, ROUNDS, Registers};
+use crate::supervise;
 
 /// Why an image has no version, by the first register that says so.
 fn failure(plan: &FleetPlan, registers: &Registers, number: u32) -> Option<(Stage, String)> {
@@ -34,6 +35,30 @@ fn finished(registers: &Registers, number: u32) -> Option<&TaskRecord> {
     registers.get(&task).map(|decided| &decided.record).filter(|record| record.attempt.is_some())
 }
 
+/// Images with a version among those of which a register cannot be read, or is removed already.
+/// Their jobs are fenced, so that none has a version later.
+fn saved_all_the_same(
+    context: &JobContext,
+    plan: &FleetPlan,
+    registers: &Registers,
+    is_late: bool,
+) -> Result<HashSet<u32>, FleetError> {
+    let is_unreadable = |stage: Stage, round: u8, number: u32| {
+        registers.get(&TaskId { stage, round, number }).is_some_and(|decided| !decided.is_readable)
+    };
+    let mut saved = HashSet::new();
+    for (number, planned) in (0_u32..).zip(&plan.images) {
+        let of_image = || (0..=ROUNDS).any(|round| is_unreadable(Stage::Store, round, number));
+        let is_open = is_unreadable(Stage::Send, 0, planned.host) || is_unreadable(Stage::Finish, 0, number);
+        let is_missing = is_late && failure(plan, registers, number).is_none();
+        let is_unknown = is_missing && finished(registers, number).is_none();
+        if (is_open || of_image() || is_unknown) && supervise::is_committed(context, plan, number)? {
+            saved.insert(number);
+        }
+    }
+    Ok(saved)
+}
+
 /// The report about all images.
 pub(super) fn report(
     context: &JobContext,
@@ -42,9 +67,10 @@ pub(super) fn report(
     registers: &Registers,
     mut taken: Taken,
 ) -> Result<BatchReport, FleetError> {
+    let saved = saved_all_the_same(context, plan, registers, taken.is_late)?;
     let ids: Vec<String> = (0_u32..)
         .zip(&plan.images)
-        .filter(|(number, _)| finished(registers, *number).is_some())
+        .filter(|(number, _)| finished(registers, *number).is_some() || saved.contains(number))
         .map(|(_, image)| image.job.to_string())
         .collect();
     let mut summaries: HashMap<JobId, Summary> = HashMap::new();
@@ -67,7 +93,8 @@ pub(super) fn report(
             source: planned.source.clone(),
         };
         let finished = finished(registers, number);
-        let summary = own.summary.or_else(|| summaries.remove(&planned.job)).filter(|_| finished.is_some());
+        let is_saved = finished.is_some() || saved.contains(&number);
+        let summary = own.summary.or_else(|| summaries.remove(&planned.job)).filter(|_| is_saved);
         let remark = finished.and_then(|record| record.why.clone()).filter(|_| own.map.is_none());
         // That another process decided a task is no reason: its register has one.
         let own_failure = own.failure.filter(|failure| !matches!(failure.error, None | Some(FleetError::Taken { .. })));
@@ -75,11 +102,17 @@ pub(super) fn report(
             (Some(summary), ..) => Ok(summary),
             (None, Some(failure), _) => Err(failure),
             (None, None, Some((stage, why))) => Err(ImageFailure { stage, error: Some(FleetError::Elsewhere { why }) }),
-            (None, None, None) if finished.is_some() => {
+            (None, None, None) if is_saved => {
                 let why = "it was saved, but its snapshot was forgotten since, or cannot be read".to_owned();
                 Err(ImageFailure { stage: Stage::Finish, error: Some(FleetError::Elsewhere { why }) })
             }
-            (None, None, None) => Err(ImageFailure { stage: Stage::Finish, error: None }),
+            (None, None, None) => {
+                let error = match taken.is_late {
+                    true => FleetError::BatchOver { is_closed: true },
+                    false => FleetError::Undecided { batch },
+                };
+                Err(ImageFailure { stage: Stage::Finish, error: Some(error) })
+            }
         };
         let stores = (0..=ROUNDS).map(|round| TaskId { stage: Stage::Store, round, number });
         let reread_bytes =

@@ -10,6 +10,7 @@ use larder_format::ids::{AttemptId, JobId};
 use larder_index::IndexSnapshot;
 use larder_job::JobContext;
 use larder_store::repository::random;
+use larder_store::{RepositoryError, StoreErrorKind};
 
 use super::WorkOptions;
 use crate::batch::sharable;
@@ -17,7 +18,7 @@ use crate::begin::hosts_at_once;
 use crate::board;
 use crate::error::FleetError;
 use crate::member::{Member, Step};
-use crate::queue::{HostsOf, Nats, NatsQueue, SharedQueue, StoreQueue};
+use crate::queue::{BEATS, HostsOf, Nats, NatsQueue, SharedQueue, StoreQueue};
 use crate::report::{FleetImage, FleetOptions, OpenedImage, Sources};
 use crate::session::ImageState;
 use crate::shared::{Batch, KnownIndex};
@@ -43,9 +44,34 @@ pub(super) struct Part<'a> {
     offers: bool,
 }
 
+/// The number of each image of a plan in an inventory.
+pub(super) fn numbers(plan: &FleetPlan, images: &[FleetImage]) -> Vec<Option<usize>> {
+    let of_plan =
+        |name: &str, series: &str| images.iter().position(|image| image.name == name && image.series == series);
+    plan.images.iter().map(|image| of_plan(&image.name, &image.series)).collect()
+}
+
+/// The hosts of a plan whose images are read where these are in the inventory. `own` is the name of
+/// the host there.
+pub(super) fn reads(plan: &FleetPlan, numbers: &[Option<usize>], own: &str) -> HashSet<u32> {
+    let mut reads = HashSet::new();
+    for (number, host) in (0_u32..).zip(&plan.hosts) {
+        let of_host = || plan.images.iter().zip(numbers).filter(|(image, _)| image.host == number);
+        // Images of any host are left to those who have them.
+        let has_all = || of_host().all(|(_, number)| number.is_some());
+        let is_ours = if host.is_any == Some(true) { has_all() } else { host.name == own };
+        if is_ours {
+            reads.insert(number);
+        }
+    }
+    reads
+}
+
 /// What a process did.
 pub(super) struct Taken {
     pub(super) images: BTreeMap<u32, ImageState>,
+    /// The batch was over for all when this process still had work.
+    pub(super) is_late: bool,
     pub(super) ended_by: Option<FleetError>,
 }
 
@@ -67,19 +93,11 @@ impl<'a> Part<'a> {
                 plan.program
             )));
         }
-        let is_it = |image: &FleetImage, name: &str, series: &str| image.name == name && image.series == series;
-        let of_plan = |name: &str, series: &str| images.iter().position(|image| is_it(image, name, series));
-        let numbers: Vec<_> = plan.images.iter().map(|image| of_plan(&image.name, &image.series)).collect();
-        let mut reads = HashSet::new();
-        for (number, host) in (0_u32..).zip(&plan.hosts) {
-            let of_host = || plan.images.iter().zip(&numbers).filter(|(image, _)| image.host == number);
-            // Images of any host are left to those who have them.
-            let has_all = || of_host().all(|(_, number)| number.is_some());
-            let is_ours = if host.is_any == Some(true) { has_all() } else { host.name == options.host };
-            if is_ours && !images.is_empty() {
-                reads.insert(number);
-            }
-        }
+        let numbers = numbers(&plan, images);
+        let reads = match images {
+            [] => HashSet::new(),
+            _ => reads(&plan, &numbers, &options.host),
+        };
         let fleet = options.fleet.clone();
         let fleet = FleetOptions { tags, force, verify_every: NonZeroU32::new(verify_every), time_ms: None, ..fleet };
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
@@ -107,9 +125,17 @@ impl<'a> Part<'a> {
         Self { offers: true, ..self }
     }
 
+    /// How often to look whether other batches wait for this process.
+    pub(super) fn looks_every(&self) -> Duration {
+        self.claim_after / BEATS
+    }
+
     fn registers(&self) -> Result<Registers, FleetError> {
         let context = self.context;
-        let read = context.executor.block_on(board::unknown(&context.repository, self.id, &Registers::new()))?;
+        let read = match context.executor.block_on(board::unknown(&context.repository, self.id, &Registers::new())) {
+            Err(error) if is_gone(&error) => return Err(FleetError::BatchOver { is_closed: true }),
+            read => read?,
+        };
         Ok(read.into_iter().map(|decided| (decided.task, decided)).collect())
     }
 
@@ -133,7 +159,9 @@ impl<'a> Part<'a> {
     pub(super) fn until_over(&self, sources: &mut dyn Sources) -> Result<(Taken, Registers), FleetError> {
         let me = AttemptId(random(self.context.repository.entropy())?);
         let batch = self.batch(me)?;
-        let store = StoreQueue::join(self.context, self.id, me, self.claim_after)?;
+        let mut reads: Vec<u32> = self.reads.iter().copied().collect();
+        reads.sort_unstable();
+        let store = StoreQueue::join(self.context, self.id, me, self.claim_after, reads)?;
         let mut queue: Box<dyn SharedQueue> = match &self.nats {
             None => Box::new(store),
             Some(nats) => {
@@ -145,15 +173,21 @@ impl<'a> Part<'a> {
         let mut member = Member::new(&batch, &mut sources);
         member.reads = Some(self.reads.clone());
         let ended_by = self.take_part(&batch, &mut member, &mut *queue).err();
+        let (is_late, ended_by) = match ended_by {
+            Some(FleetError::BatchOver { is_closed: true }) => (true, None),
+            Some(error @ FleetError::BatchOver { .. }) => (true, Some(error)),
+            other => (false, other),
+        };
         match &ended_by {
-            Some(error) => self.leave(&batch, &member, error),
+            _ if is_late => {}
+            Some(error) => self.leave(&batch, &mut member, error),
             None => queue.end(),
         }
         queue.tell();
         let registers = std::mem::take(&mut member.registers);
-        let ended = member.end(ended_by.is_none());
+        let ended = member.end(ended_by.is_none() && !is_late);
         let images = ended.into_iter().flat_map(|ended| ended.images).collect();
-        Ok((Taken { images, ended_by }, registers))
+        Ok((Taken { images, is_late, ended_by }, registers))
     }
 
     fn take_part(
@@ -168,7 +202,14 @@ impl<'a> Part<'a> {
         loop {
             let context = self.context;
             let unknown = board::unknown(&context.repository, self.id, &member.registers);
-            let unknown = context.executor.block_on(unknown)?;
+            let unknown = match context.executor.block_on(unknown) {
+                // It was listed, and is removed.
+                Err(error) if is_gone(&error) => {
+                    supervise::expect_open(batch)?;
+                    continue;
+                }
+                unknown => unknown?,
+            };
             if !unknown.is_empty() {
                 next = first;
             }
@@ -201,7 +242,7 @@ impl<'a> Part<'a> {
     }
 
     /// This process leaves the batch: nobody shall wait for it.
-    fn leave(&self, batch: &Batch<'_>, member: &Member<'_>, error: &FleetError) {
+    fn leave(&self, batch: &Batch<'_>, member: &mut Member<'_>, error: &FleetError) {
         let known = member.known();
         if known.situation() == Situation::Over {
             return;
@@ -219,9 +260,12 @@ impl<'a> Part<'a> {
         }
         for task in left {
             let why = format!("the worker left the batch: {error}");
-            if let Err(error) = supervise::end(batch, task, why) {
-                tracing::warn!(%task, %error, "a task that is left cannot be ended; others do it");
-                return;
+            match supervise::end(batch, task, why) {
+                Ok(decided) => decided.into_iter().for_each(|decided| member.note(decided)),
+                Err(error) => {
+                    tracing::warn!(%task, %error, "a task that is left cannot be ended; others do it");
+                    return;
+                }
             }
         }
     }
@@ -241,6 +285,10 @@ impl<'a> Part<'a> {
             registers = self.registers()?;
         }
     }
+}
+
+fn is_gone(error: &RepositoryError) -> bool {
+    matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)
 }
 
 /// The images of this process, by the numbers of the plan.

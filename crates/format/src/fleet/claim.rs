@@ -52,6 +52,9 @@ pub struct FleetWorker {
     /// The most memory that the process had so far, in bytes; 0: not known. For people.
     #[n(5)]
     pub memory: u64,
+    /// Hosts of the plan whose images it reads when it comes to them. `None`: it does not say.
+    #[n(6)]
+    pub reads: Option<Vec<u32>>,
 }
 
 impl FleetWorker {

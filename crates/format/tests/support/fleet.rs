@@ -73,6 +73,7 @@ pub fn fleet() -> Vec<(String, Vec<u8>)> {
         program: "larder".to_owned(),
         time_ms: 2,
         memory: 3,
+        reads: Some(vec![0]),
     };
     let output = OutputRef {
         number: 0,

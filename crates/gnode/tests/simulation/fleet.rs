@@ -220,18 +220,20 @@ async fn plans(node: &Node, scene: &Scene) -> Result<(), Stop> {
     let (disks, rounds) = (scene.disks.clone(), scene.rounds);
     let report = Executor::stepped()
         .run(&node.repository, move |io| {
-            coordinate(&context.on(&io.executor), &images(rounds), &mut All(disks), &options, patience)
+            let images = images(rounds);
+            coordinate(&context.on(&io.executor), &images, &images, &mut All(disks), &options, patience)
         })
         .await?;
     let BatchReport { batch, images, ended_by, .. } = report;
     let mut said = scene.said.lock();
     if ended_by.is_some() {
         scene.ledger.count("batches left by their planners");
-        return Ok(());
+    } else {
+        said.reports += 1;
+        said.whole += u64::from(images.iter().all(|image| image.result.is_ok()));
     }
-    said.reports += 1;
-    said.whole += u64::from(images.iter().all(|image| image.result.is_ok()));
-    for image in images {
+    // Also one that leaves early says of some images what became of them.
+    for image in images.into_iter().filter(|image| !image.is_undecided()) {
         let name = image.image.name.clone();
         match image.result {
             Ok(summary) => drop(said.saved.insert(summary.id, name)),

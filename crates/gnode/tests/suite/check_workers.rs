@@ -345,6 +345,7 @@ fn ranges_that_dead_workers_claimed_are_read() {
                 program: "test".to_owned(),
                 time_ms: 1,
                 memory: 0,
+                reads: None,
             };
             let bytes = dead.encode_claim(keys, batch, task, 0, [7; 32]).unwrap();
             let made = context.executor.block_on(store.create(&names::fleet_claim(batch, task, 0), bytes.into()));

@@ -92,7 +92,7 @@ impl Sources for Disks<'_> {
     }
 }
 
-fn batch_with(
+pub(crate) fn batch_with(
     context: &JobContext,
     scene: &Scene,
     images: &[Given],

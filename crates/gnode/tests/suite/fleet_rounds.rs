@@ -147,7 +147,7 @@ fn workers_go_through_the_rounds_and_one_is_lost() {
             ended.unwrap_err();
         });
         let fleet = fleet_images(&images);
-        coordinate(&scene.context(), &fleet, &mut Disks(&[]), &as_host(&scene, "elsewhere"), patience).unwrap()
+        coordinate(&scene.context(), &fleet, &[], &mut Disks(&[]), &as_host(&scene, "elsewhere"), patience).unwrap()
     });
     let saved: Vec<_> =
         report.images.iter().filter(|image| image.result.is_ok()).map(|image| &*image.image.name).collect();
@@ -163,7 +163,7 @@ fn workers_go_through_the_rounds_and_one_is_lost() {
     std::thread::scope(|scope| {
         scope.spawn(|| worker(&scene, &scene.context(), "two", &images).unwrap());
         let options = as_host(&scene, "elsewhere");
-        let report = coordinate(&scene.context(), &again, &mut Disks(&[]), &options, Patience::default()).unwrap();
+        let report = coordinate(&scene.context(), &again, &[], &mut Disks(&[]), &options, Patience::default()).unwrap();
         assert!(report.images.iter().all(|image| image.result.is_ok()), "{:?}", report.images);
     });
     is_saved(&scene, &images);

@@ -75,7 +75,8 @@ fn batch(scene: &Scene, images: &[Given], hosts: &[&str], patience: Patience) ->
             .collect();
         let fleet = fleet_images(images);
         let report =
-            coordinate(&scene.context(), &fleet, &mut Disks(images), &as_host(scene, "elsewhere"), patience).unwrap();
+            coordinate(&scene.context(), &fleet, &fleet, &mut Disks(images), &as_host(scene, "elsewhere"), patience)
+                .unwrap();
         let end =
             |(worker, cancel, is_begun): (std::thread::ScopedJoinHandle<'_, Vec<String>>, Cancel, Arc<AtomicBool>)| {
                 if !is_begun.load(Ordering::SeqCst) {
@@ -141,7 +142,7 @@ fn images_that_no_worker_can_save_are_named_and_saved_by_the_next_batch() {
         let one = scope.spawn(|| worker(&scene, &scene.context(), "one", &listed));
         let fleet = fleet_images(&images);
         let options = as_host(&scene, "elsewhere");
-        let report = coordinate(&scene.context(), &fleet, &mut Disks(&[]), &options, patience).unwrap();
+        let report = coordinate(&scene.context(), &fleet, &[], &mut Disks(&[]), &options, patience).unwrap();
         assert_eq!(one.join().unwrap().unwrap(), ["a", "c"]);
         report
     });
@@ -166,7 +167,7 @@ fn images_that_no_worker_can_save_are_named_and_saved_by_the_next_batch() {
             scope.spawn(move || worker(scene, &scene.context(), host, images).unwrap());
         }
         let options = as_host(&scene, "elsewhere");
-        let report = coordinate(&scene.context(), &again, &mut Disks(&[]), &options, Patience::default()).unwrap();
+        let report = coordinate(&scene.context(), &again, &[], &mut Disks(&[]), &options, Patience::default()).unwrap();
         assert_eq!(why(&report, "gone").0, Stage::Scan);
         assert_eq!(report.images.iter().filter(|image| image.result.is_ok()).count(), 3);
     });
@@ -193,7 +194,7 @@ fn a_worker_that_cannot_go_on_says_so_and_the_others_do() {
         });
         let patience = Patience { claim: Duration::from_secs(2), task: Duration::from_secs(5) };
         let fleet = fleet_images(&images);
-        coordinate(&scene.context(), &fleet, &mut Disks(&[]), &as_host(&scene, "elsewhere"), patience).unwrap()
+        coordinate(&scene.context(), &fleet, &[], &mut Disks(&[]), &as_host(&scene, "elsewhere"), patience).unwrap()
     });
     let (stage, text) = why(&report, "b");
     let is_said = text.starts_with("the worker left the batch: cannot use the folder for temporary files");
@@ -207,7 +208,8 @@ fn two_may_look_after_one_batch_and_two_batches_may_run_at_once() {
     let scene = Scene::new();
     let images = three();
     let options = as_host(&scene, "elsewhere");
-    let run = || coordinate(&scene.context(), &fleet_images(&images), &mut Disks(&[]), &options, Patience::default());
+    let run =
+        || coordinate(&scene.context(), &fleet_images(&images), &[], &mut Disks(&[]), &options, Patience::default());
     std::thread::scope(|scope| {
         let first = scope.spawn(run);
         let second = scope.spawn(run);
@@ -274,4 +276,86 @@ fn plans_of_other_programs_and_of_other_domains_are_left_alone() {
     scene.runtime.handle().block_on(repository.store().create(&names::fleet_plan(id), foreign)).unwrap();
     let error = read_plan(&context, id).unwrap_err();
     assert!(error.to_string().contains("use a key of its domain"), "{error}");
+}
+
+/// An object that does not open has the name of a register. The others see a task that was aborted. So the batch ends for all of
+/// them, and no image is named as not saved that has a version.
+#[test]
+fn a_register_that_cannot_be_read_costs_its_task_alone() {
+    use Stage::{Finish, Join, Place, Resolve, Send, Store};
+    let mut named = 0;
+    for (stage, round, number) in
+        [(Send, 0, 0), (Join, 0, 1), (Store, 0, 1), (Place, 0, 0), (Resolve, 0, 0), (Finish, 0, 0)]
+    {
+        let scene = Scene::new();
+        let images = three();
+        let spoil = |batch: JobId| {
+            let name = names::fleet_done(batch, larder_format::fleet::TaskId { stage, round, number });
+            let store = scene.repository(scene.memory.store());
+            let _ = scene.runtime.handle().block_on(store.store().create(&name, vec![7; 100].into()));
+        };
+        let options = as_host(&scene, "elsewhere");
+        let report = std::thread::scope(|scope| {
+            let planner = scope.spawn(|| {
+                coordinate(
+                    &scene.context(),
+                    &fleet_images(&images),
+                    &[],
+                    &mut Disks(&[]),
+                    &options,
+                    Patience::default(),
+                )
+            });
+            let context = scene.context();
+            let batch = loop {
+                if let Some(batch) = find(&context, "").unwrap().first() {
+                    break *batch;
+                }
+            };
+            spoil(batch);
+            let workers = ["one", "two"].map(|host| scope.spawn(|| worker(&scene, &scene.context(), host, &images)));
+            let report = planner.join().unwrap().unwrap();
+            workers.into_iter().for_each(|worker| drop(worker.join().unwrap().unwrap()));
+            report
+        });
+        let newest = crate::fleet::newest(&scene);
+        for (image, said) in images.iter().zip(&report.images) {
+            let is_there = newest.get(image.name) == Some(&image.bytes);
+            assert_eq!(said.result.is_ok(), is_there, "{stage}: {} {:?}", image.name, said.result);
+            if let Err(failure) = &said.result {
+                let why = failure.error.as_ref().unwrap().to_string();
+                assert!(why.contains("cannot be read"), "{stage}: {why}");
+                named += 1;
+            }
+        }
+        scene.pass().unwrap();
+        newest.keys().for_each(|name| assert!(crate::fleet::newest(&scene).contains_key(name), "{stage}"));
+    }
+    // Two of the first host, and one that another process would have stored.
+    assert!((3..=4).contains(&named), "{named}");
+}
+
+/// Nobody may work on a batch whose register does not open, and others go on.
+#[test]
+fn a_worker_goes_on_beside_a_batch_that_is_damaged() {
+    let scene = Scene::new();
+    let images = three();
+    let context = scene.context();
+    let (old, _) = batch(&scene, &images, &["one", "two"], Patience::default());
+    let repository = &context.repository;
+    // Its lease is open, and its index cannot be read.
+    let plan = read_plan(&context, old.batch).unwrap().unwrap();
+    let id = JobId::new(5, random(repository.entropy()).unwrap());
+    let lease = context.lease(larder_format::lease::JobKind::Read, larder_fleet::STORE_SERIES);
+    let keeper = larder_job::LeaseKeeper::open(&context, id, lease).unwrap();
+    let bytes = plan.encode(repository.keys(), id, random(repository.entropy()).unwrap()).unwrap();
+    let handle = scene.runtime.handle();
+    handle.block_on(repository.store().create(&names::fleet_plan(id), bytes.into())).unwrap();
+    for host in 0..plan.hosts.len() as u32 {
+        let task = larder_format::fleet::TaskId { stage: Stage::Send, round: 0, number: host };
+        handle.block_on(repository.store().create(&names::fleet_done(id, task), vec![0; 10].into())).unwrap();
+    }
+    let (report, _) = batch(&scene, &images, &["one", "two"], Patience::default());
+    assert!(report.images.iter().all(|image| image.result.is_ok()), "{:?}", report.images);
+    keeper.end(larder_job::Ending::Open);
 }

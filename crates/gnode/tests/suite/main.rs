@@ -20,6 +20,7 @@ mod estimates;
 mod exact_across_series;
 mod fifty_versions;
 mod fleet;
+mod fleet_faults;
 mod fleet_rounds;
 mod fleet_workers;
 mod forged_generations;

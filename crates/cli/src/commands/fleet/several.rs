@@ -261,7 +261,7 @@ pub(super) fn run_retry(app: &App, args: &FleetRetryArgs) -> Result<Exit, Failur
         app.out.remark(&format!("{} again", sizes::count(again.len() as u64, "image")));
         meter = Meter::start(MeterKind::Backup, &app.out);
         let patience = Patience::from(&args.patience);
-        report = coordinate(&context, &again, &mut Elsewhere, &options, patience).map_err(failed)?;
+        report = coordinate(&context, &again, &[], &mut Elsewhere, &options, patience).map_err(failed)?;
     }
     meter.stop();
     show::report(app, &report, meter.elapsed())?;

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError, Subscriber};
 use larder_index::Executor;
 use larder_store::Repository;
 use parking_lot::Mutex;
 
+use super::subjects;
 use crate::nats_error::NatsError;
 
 /// How long a request waits for its answer.
@@ -174,7 +175,7 @@ impl Nats {
     }
 
     /// Bounds the time of a request. The client waits for ever for messages that a server lost.
-    pub(super) async fn within<T>(&self, request: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let answer = tokio::time::timeout(2 * ANSWER, request).await;
         answer.unwrap_or_else(|_| Err(format!("no answer within {} s", 2 * ANSWER.as_secs())))
     }
@@ -182,6 +183,11 @@ impl Nats {
     /// What the server refused since this was asked last.
     pub(super) fn refusal(&self) -> Option<String> {
         self.refused.lock().take()
+    }
+
+    /// The news of all batches of the repository.
+    pub(crate) async fn news_of_all(&self) -> Result<Subscriber, String> {
+        self.client.subscribe(subjects::all_news(&self.prefix)).await.map_err(|error| chain(&error))
     }
 
     /// For people.

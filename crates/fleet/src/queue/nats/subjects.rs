@@ -49,6 +49,11 @@ impl Subjects {
     }
 }
 
+/// Somebody decided a task of any batch, or offers one.
+pub(super) fn all_news(prefix: &str) -> String {
+    format!("{prefix}.news.>")
+}
+
 /// The task of a message; `None`: it is of somebody else.
 pub(super) fn task_of(subject: &str) -> Option<TaskId> {
     let mut words = subject.rsplit('.');
@@ -70,6 +75,7 @@ mod tests {
         let subjects = Subjects::new("larder.00aa", JobId([1; 16]));
         let subject = subjects.task(ANY, task);
         assert_eq!(task_of(&subject), Some(task));
+        assert!(subjects.news().starts_with(all_news("larder.00aa").trim_end_matches('>')));
         let of_any = subjects.tasks_of(ANY);
         assert!(subject.starts_with(of_any.trim_end_matches('>')) && of_any.ends_with(".any.>"), "{of_any}");
         for wrong in

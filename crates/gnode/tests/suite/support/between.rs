@@ -32,6 +32,10 @@ struct State {
     /// Objects below this are what it happens before, instead.
     below: OnceLock<&'static str>,
     armed: AtomicBool,
+    /// All operations wait.
+    is_still: AtomicBool,
+    /// Before the first object with this in its name is created, they begin to.
+    still_before: OnceLock<&'static str>,
     hook: Hook,
 }
 
@@ -57,6 +61,8 @@ impl Between {
             at: AtomicU64::new(0),
             below: OnceLock::new(),
             armed: AtomicBool::new(false),
+            is_still: AtomicBool::new(false),
+            still_before: OnceLock::new(),
             hook: Box::new(move || Box::pin(hook())),
         };
         Arc::new(Self { inner, state: Arc::new(state) })
@@ -74,6 +80,20 @@ impl Between {
         self.state.armed.store(true, Ordering::SeqCst);
     }
 
+    /// A process over this store stands still from now on.
+    pub fn stand_still(&self) {
+        self.state.is_still.store(true, Ordering::SeqCst);
+    }
+
+    /// The same from before an object with this in its name is created.
+    pub fn stand_still_before(&self, text: &'static str) {
+        self.state.still_before.set(text).unwrap();
+    }
+
+    pub fn go_on(&self) {
+        self.state.is_still.store(false, Ordering::SeqCst);
+    }
+
     pub fn count(&self) -> u64 {
         self.state.count.load(Ordering::SeqCst)
     }
@@ -86,6 +106,18 @@ impl Between {
 impl State {
     async fn meet(&self, created: Option<&Path>) {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
+        if let (Some(text), Some(path)) = (self.still_before.get(), created)
+            && path.as_ref().contains(text)
+            && !self.armed.swap(true, Ordering::SeqCst)
+        {
+            self.is_still.store(true, Ordering::SeqCst);
+        }
+        while self.is_still.load(Ordering::SeqCst) {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        if self.still_before.get().is_some() {
+            return;
+        }
         let is_now = match self.below.get() {
             Some(folder) => created.is_some_and(|path| path.as_ref().starts_with(folder)),
             None => number == self.at.load(Ordering::SeqCst),
