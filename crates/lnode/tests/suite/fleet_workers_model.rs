@@ -3,7 +3,7 @@
 //! Two workers want to do the host. A claim keeps them apart only while its worker gives signs of
 //! life, and any silence may come at any moment: both may be at work. Who creates the register of
 //! the questions goes on, the other ends. Anybody may take the worker for lost, and ends its tasks.
-//! Any worker may die, or stand still and go on later.
+//! Any worker may die, or stand still and go on later: also when the batch is over, and its registers are removed.
 //!
 //! The promises: one process at most stores and commits for the image; an image that is named as not
 //! saved has no version, and one that is named as saved has one.
@@ -18,6 +18,8 @@ enum Rule {
     SessionNamed,
     /// The version is fenced before a register says that there is none.
     FencedBeforeNamed,
+    /// The lease of the batch is asked for between the registers and the version.
+    BatchAsked,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +30,8 @@ enum Phase {
     /// Its questions are sent, as far as it knows.
     Sent,
     Stored,
+    /// The batch was open.
+    Asked,
     Committed,
     Ended,
 }
@@ -49,6 +53,8 @@ struct State {
     store: Register,
     version: Register,
     finish: Register,
+    /// The lease is closed, and the image was named as saved, or as not.
+    named: Option<bool>,
     /// Who stored chunks for the image.
     stored_by: [bool; 2],
 }
@@ -61,6 +67,10 @@ enum Act {
     TakeOver(usize),
     /// Somebody takes the host for lost, in the stage that is due.
     End,
+    /// All is decided: the process that planned reports, and closes the lease.
+    Close,
+    /// Registers are removed, as the lease is closed.
+    Clean,
 }
 
 struct Workers {
@@ -99,18 +109,20 @@ impl Workers {
                 false => Phase::Sent,
             },
             Phase::Sent => {
-                state.stored_by[me] = true;
+                // When the batch is over, it only costs space.
+                state.stored_by[me] |= state.named.is_none();
                 match self.create(&mut state.store, Register::Done(me)) {
                     true => Phase::Stored,
                     false => Phase::Ended,
                 }
             }
             // The version is one name, and its creation always conditional: that is the protocol of backups.
-            Phase::Stored if state.version == Register::Absent => {
+            Phase::Stored if state.named.is_none() || !self.holds(Rule::BatchAsked) => Phase::Asked,
+            Phase::Asked if state.version == Register::Absent => {
                 state.version = Register::Done(me);
                 Phase::Committed
             }
-            Phase::Stored => Phase::Ended,
+            Phase::Stored | Phase::Asked => Phase::Ended,
             Phase::Committed => {
                 self.create(&mut state.finish, Register::Done(me));
                 Phase::Ended
@@ -148,12 +160,13 @@ impl Model for Workers {
             store: Register::Absent,
             version: Register::Absent,
             finish: Register::Absent,
+            named: None,
             stored_by: [false; 2],
         }]
     }
 
     fn actions(&self, _state: &State, acts: &mut Vec<Act>) {
-        acts.push(Act::End);
+        acts.extend([Act::End, Act::Close, Act::Clean]);
         acts.extend((0..2).flat_map(|worker| [Act::Step(worker), Act::Die(worker), Act::TakeOver(worker)]));
     }
 
@@ -172,7 +185,19 @@ impl Model for Workers {
                 state.claimed_by = Some(worker);
                 state.workers[worker] = Phase::Claimed;
             }
-            Act::End => self.end(&mut state),
+            Act::End if state.named.is_none() => self.end(&mut state),
+            Act::Close if state.named.is_none() => {
+                let is_lost = [state.send, state.store].contains(&Register::Aborted);
+                state.named = match state.finish {
+                    _ if is_lost => Some(false),
+                    Register::Absent => None,
+                    finish => Some(finish != Register::Aborted),
+                };
+            }
+            Act::Clean if state.named.is_some() => {
+                (state.send, state.store, state.finish) = (Register::Absent, Register::Absent, Register::Absent);
+                state.claimed_by = None;
+            }
             _ => return None,
         }
         (state != *last).then_some(state)
@@ -184,6 +209,9 @@ impl Model for Workers {
             Property::always(TRUE, |_: &Self, state: &State| {
                 let is_named_as_lost = [state.send, state.store, state.finish].contains(&Register::Aborted);
                 let has_version = matches!(state.version, Register::Done(_));
+                if let Some(is_saved) = state.named {
+                    return is_saved == has_version;
+                }
                 let is_named_as_saved = matches!(state.finish, Register::Done(_));
                 !(is_named_as_lost && has_version) && (!is_named_as_saved || has_version)
             }),
@@ -233,6 +261,11 @@ fn a_register_that_is_replaced_is_no_fence() {
 #[test]
 fn a_worker_that_goes_on_although_another_one_was_faster() {
     breaks(Rule::SessionNamed, ONE_STORES);
+}
+
+#[test]
+fn a_worker_that_goes_on_when_the_registers_of_its_batch_are_removed() {
+    breaks(Rule::BatchAsked, TRUE);
 }
 
 #[test]
