@@ -226,7 +226,8 @@ pub(crate) struct FleetPatienceArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) claim_timeout: Duration,
 
-    /// With several hosts: images of a worker that is silent for this long leave the batch
+    /// With several hosts: images of a worker that is silent for this long leave the batch. At
+    /// least the claim timeout
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "10m")]
     pub(crate) task_timeout: Duration,
 }

@@ -53,6 +53,7 @@ pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
 }
 
 fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
+    let patience = several::patience(&args.patience)?;
     let listed = inventory::read(&args.inventory)
         .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
     let mut images = Images::of(app, &args.reading, args.verify_every, &listed)?;
@@ -83,7 +84,7 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
         FleetQueue::Memory => run_batch(&context, &fleet, &mut sources, &options),
         FleetQueue::Store | FleetQueue::Nats(_) => {
             let options = WorkOptions { fleet: options, host: environment::host(), poll: POLL, takes: BATCHES, nats };
-            coordinate(&context, &fleet, &fleet, &mut sources, &options, (&args.patience).into())
+            coordinate(&context, &fleet, &fleet, &mut sources, &options, patience)
         }
     };
     meter.stop();

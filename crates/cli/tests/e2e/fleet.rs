@@ -333,6 +333,8 @@ fn workers_of_several_hosts_finish_a_batch() {
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
+    let shown = play.larder(["fleet", "status", &batch]).ok().text();
+    assert!(shown.contains("waits for host "), "{shown}");
     let aborted =
         play.larder(["fleet", "abort", &batch, "--json"]).ok().messages("fleet_aborted").pop().expect("it ends");
     schema::check("fleet_aborted", &aborted);
@@ -479,4 +481,104 @@ fn a_batch_that_is_interrupted_is_over() {
     assert_eq!((number(&cleaned, "batches"), number(&cleaned, "open_batches")), (1, 0));
     let (images, _, _) = fleet(&play, &["--no-pass"], 0);
     assert!(dumped(&play, &images[0]) == bytes);
+}
+
+/// The process of a retry has no images: workers read them, also those of its own machine and those that are shared. A map that was
+/// wrong in the batch before gives the exit code 3 all the same.
+#[test]
+fn a_retry_leaves_shared_images_and_those_of_its_own_machine_to_workers() {
+    let play = Play::with_repository();
+    let mut disks = [1, 2, 3].map(|own| data::random(own, 300 * KIB));
+    let first = "[[image]]\nsource = \"d.raw\"\n";
+    play.write("d.raw", &disks[0]);
+    play.write("first.toml", first);
+    play.larder(["fleet", "run", "first.toml", "--no-pass"]).ok();
+    disks[0][100 * KIB..100 * KIB + 100].fill(7);
+    play.write("d.raw", &disks[0]);
+    play.write("d.map", "0 1\n");
+    let others = "[[image]]\nsource = \"own.raw\"\n[[image]]\nsource = \"all.raw\"\nshared = true\n";
+    play.write("images.toml", format!("{first}map = \"d.map\"\nsince = \"latest\"\n{others}"));
+    let patience = ["--claim-timeout", "2s", "--task-timeout", "1s"];
+    let line = ["fleet", "run", "images.toml", "--queue", "store"];
+    play.larder([&line[..], &patience].concat()).code(2).says("--task-timeout");
+    let (images, summary, _) = fleet(&play, &["--queue", "store", "--no-pass"], 3);
+    assert!(images[0]["map"] == "wrong" && images[1]["stage"] == "scan" && images[2]["stage"] == "scan", "{images:?}");
+    play.write("own.raw", &disks[1]);
+    play.write("all.raw", &disks[2]);
+    let batch = summary["batch"].as_str().expect("an id").to_owned();
+    let mut worker = play.command(["fleet", "work", "images.toml", "--once"]);
+    let worker = worker.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let ran = play.larder(["fleet", "retry", &batch, "--no-pass", "--json"]);
+    let worked = Ran::from(worker.wait_with_output().expect("it ends"));
+    let images = ran.messages("fleet_image");
+    let saved = images.iter().rev().take(2).rev().zip(&disks[1..]);
+    saved.for_each(|(image, disk)| assert!(dumped(&play, image) == *disk, "{image}"));
+    worked.code(0);
+    ran.code(3);
+}
+
+/// Ctrl-C ends the process that planned. Workers go on, so no image is named as lost, and `fleet retry` reports.
+#[test]
+fn a_planner_that_is_interrupted_names_nothing_as_lost() {
+    let play = Play::with_repository();
+    let disks = [1, 2].map(|own| data::random(own, 200 * KIB));
+    let mut inventory = String::new();
+    for (host, disk) in ["a", "b"].into_iter().zip(&disks) {
+        play.write(format!("{host}.raw"), disk);
+        inventory += &format!("[[image]]\nsource = \"{host}.raw\"\nhost = \"{host}\"\n");
+    }
+    play.write("images.toml", inventory);
+    let start = |line: &[&str]| {
+        let mut command = play.command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let work = |host: &str| start(&["fleet", "work", "images.toml", "--once", "--host", host]);
+    let planner = start(&["fleet", "run", "images.toml", "--queue", "store", "--no-pass", "--json"]);
+    let one = work("a");
+    until(&play, "/done/send/0/0");
+    signal(&planner, "-INT");
+    let ran = Ran::from(planner.wait_with_output().expect("it ends")).code(130);
+    let images = ran.messages("fleet_image");
+    images.iter().for_each(|image| schema::check("fleet_image", image));
+    assert!(images.len() == 2 && images.iter().all(|image| image["undecided"] == true), "{images:?}");
+    assert!(
+        images.iter().all(|image| image.get("error").is_none()) && !ran.stderr.contains("not saved"),
+        "{}",
+        ran.stderr
+    );
+    let summary = ran.messages("fleet_summary").pop().expect("a summary");
+    schema::check("fleet_summary", &summary);
+    assert_eq!((number(&summary, "images_failed"), number(&summary, "images_undecided")), (0, 2));
+    let batch = summary["batch"].as_str().expect("an id").to_owned();
+    // A pass leaves it alone, because its workers go on.
+    play.larder(["optimize"]).ok();
+    for worker in [work("b"), one] {
+        Ran::from(worker.wait_with_output().expect("it ends")).code(0);
+    }
+    let ran = play.larder(["fleet", "retry", &batch, "--no-pass", "--json"]).ok();
+    for (image, disk) in ran.messages("fleet_image").iter().zip(&disks) {
+        assert!(dumped(&play, image) == *disk, "{image}");
+    }
+}
+
+/// A batch that is damaged has a line of its own, and the others are shown.
+#[test]
+fn a_batch_that_cannot_be_read_leaves_the_others_in_the_list() {
+    let play = Play::with_repository();
+    play.write("a.raw", data::random(1, 20 * KIB));
+    play.write("images.toml", "[[image]]\nsource = \"a.raw\"\n");
+    let batches = [(); 3].map(|()| fleet(&play, &["--no-pass"], 0).1["batch"].as_str().expect("an id").to_owned());
+    let object = |batch: &str, name: &str| play.path(format!("repository/fleet/{batch}/{name}"));
+    std::fs::write(object(&batches[0], "plan"), b"no plan").expect("written");
+    std::fs::write(object(&batches[1], "done/finish/0/0"), b"no register").expect("written");
+    let shown = play.larder(["fleet", "status"]).ok().text();
+    assert!(shown.contains(&format!("batch {} cannot be read", batches[0])), "{shown}");
+    assert!(batches[1..].iter().all(|batch| shown.contains(&format!("batch {batch}, "))), "{shown}");
+    assert!(shown.contains("the register of task finish/0/0 cannot be read"), "{shown}");
+    let said = play.larder(["fleet", "status", "--json"]).ok().json();
+    let said = said.as_array().expect("batches");
+    let kinds: Vec<_> = said.iter().map(|batch| batch["message_type"].as_str().expect("a kind")).collect();
+    assert_eq!(kinds, ["fleet_status", "fleet_status", "fleet_unreadable"]);
+    said.iter().zip(kinds).for_each(|(batch, kind)| schema::check(kind, batch));
+    play.larder(["fleet", "status", &batches[0]]).code(13);
 }

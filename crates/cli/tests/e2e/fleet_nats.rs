@@ -466,3 +466,40 @@ fn a_nats_server_behind_tls_needs_its_authority() {
     with(&["--nats-cacert", "missing.pem"]).says("cannot use the NATS authorities in missing.pem").code(1);
     are_saved(&play, &with(&["--nats-cacert", "ours/ca-cert.pem"]).ok(), &[disk]);
 }
+
+/// A worker without a batch looks at the repository now and then only. The news of a batch wake it before its hosts are lost.
+#[test]
+fn a_worker_without_a_batch_is_woken_by_the_next_one() {
+    let play = Play::with_repository();
+    let Some(server) = Server::start(&play, &["-js"]) else { return };
+    let address = server.address();
+    let disk = data::random(1, 100 * KIB);
+    play.write("a.raw", &disk);
+    play.write("images.toml", "[[image]]\nsource = \"a.raw\"\nhost = \"a\"\n");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let metrics = format!("127.0.0.1:{port}");
+    let worker = work(&play, "a", &address, &["--metrics", &metrics]);
+    // It has looked once, and waits.
+    let has_looked = || {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+        let mut text = String::new();
+        let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
+        asked.and_then(|()| stream.read_to_string(&mut text)).expect("it answers");
+        text.lines().any(|line| {
+            let lists = line.strip_prefix("larder_fleet_worker_requests_total{kind=\"list\"} ");
+            lists.and_then(|count| count.parse::<f64>().ok()).is_some_and(|count| count > 0.0)
+        })
+    };
+    (0..2000)
+        .find(|_| {
+            has_looked() || {
+                thread::sleep(Duration::from_millis(10));
+                false
+            }
+        })
+        .expect("it looks");
+    let patience = ["--claim-timeout", "1s", "--task-timeout", "7s", "--no-pass", "--json"];
+    let ran = run(&play, &[&["fleet", "run", "images.toml", "--queue", &address][..], &patience].concat()).code(0);
+    are_saved(&play, &ran, &[disk]);
+    ended(worker).code(0);
+}

@@ -29,9 +29,12 @@ use crate::output::{Meter, MeterKind, safe};
 use crate::sizes;
 use crate::small_process::{self, Peak};
 
-impl From<&FleetPatienceArgs> for Patience {
-    fn from(args: &FleetPatienceArgs) -> Self {
-        Self { claim: args.claim_timeout, task: args.task_timeout }
+/// Nobody's tasks may be ended before another worker can take them over.
+pub(super) fn patience(args: &FleetPatienceArgs) -> Result<Patience, Failure> {
+    let FleetPatienceArgs { claim_timeout: claim, task_timeout: task } = *args;
+    match task < claim {
+        true => Err(Failure::usage("--task-timeout must not be less than --claim-timeout")),
+        false => Ok(Patience { claim, task }),
     }
 }
 
@@ -241,6 +244,7 @@ pub(super) fn run_abort(app: &App, args: &FleetBatchArgs) -> Result<Exit, Failur
 }
 
 pub(super) fn run_retry(app: &App, args: &FleetRetryArgs) -> Result<Exit, Failure> {
+    let patience = patience(&args.patience)?;
     let opened = app.open()?;
     let repository = &opened.repository;
     repository.require(Roles::BACKUP, "a batch")?;
@@ -255,17 +259,22 @@ pub(super) fn run_retry(app: &App, args: &FleetRetryArgs) -> Result<Exit, Failur
     let failed = |error: FleetError| Failure::of(error.kind(), &error);
     let mut report = resume(&context, batch, plan.clone(), &[], &mut Elsewhere, &options).map_err(failed)?;
     let again: Vec<FleetImage> = to_retry(&report, &plan);
+    let mut has_wrong_map = false;
     if report.ended_by.is_none() && !again.is_empty() {
         meter.stop();
         show::report(app, &report, meter.elapsed())?;
         app.out.remark(&format!("{} again", sizes::count(again.len() as u64, "image")));
         meter = Meter::start(MeterKind::Backup, &app.out);
-        let patience = Patience::from(&args.patience);
+        has_wrong_map = show::has_wrong_map(&report);
         report = coordinate(&context, &again, &[], &mut Elsewhere, &options, patience).map_err(failed)?;
     }
     meter.stop();
     show::report(app, &report, meter.elapsed())?;
-    after(app, repository, &report, context.cancel.is_cancelled(), args.no_pass)
+    // What was wrong in the first of two batches is not forgotten.
+    Ok(match after(app, repository, &report, context.cancel.is_cancelled(), args.no_pass)? {
+        Exit::Done if has_wrong_map => Exit::Partly,
+        exit => exit,
+    })
 }
 
 fn context(app: &App, repository: &Repository, meter: &Meter) -> JobContext {

@@ -80,7 +80,8 @@ pub(super) fn report(app: &App, report: &BatchReport, took: Duration) -> Result<
     };
     let (logical, read, added) = (sum(|of| of.logical_bytes), sum(|of| of.read_bytes), sum(|of| of.added_bytes));
     let reread: u64 = report.images.iter().map(|image| image.reread_bytes).sum();
-    let failed = report.images.len() - saved.len();
+    let undecided = report.images.iter().filter(|image| image.is_undecided()).count();
+    let failed = report.images.len() - saved.len() - undecided;
     if app.out.is_json() {
         app.out.json(&json!({
             "message_type": "fleet_summary",
@@ -88,6 +89,7 @@ pub(super) fn report(app: &App, report: &BatchReport, took: Duration) -> Result<
             "images": report.images.len(),
             "images_saved": saved.len(),
             "images_failed": failed,
+            "images_undecided": undecided,
             "total_bytes_processed": logical,
             "read_bytes": read,
             "reread_bytes": reread,
@@ -98,8 +100,9 @@ pub(super) fn report(app: &App, report: &BatchReport, took: Duration) -> Result<
             "total_duration": took.as_secs_f64(),
         }))?;
     } else {
+        let open = if undecided > 0 { format!(", {undecided} not decided yet") } else { String::new() };
         app.out.info(format!(
-            "batch {}: {} of {} saved",
+            "batch {}: {} of {} saved{open}",
             report.batch.short(),
             saved.len(),
             sizes::count(report.images.len() as u64, "image")
@@ -115,7 +118,8 @@ pub(super) fn report(app: &App, report: &BatchReport, took: Duration) -> Result<
         ))?;
     }
     if let Some(error) = &report.ended_by {
-        app.out.warn(&format!("the batch ended early: {}", chain(error)));
+        let ended = if undecided > 0 { "this process left the batch" } else { "the batch ended early" };
+        app.out.warn(&format!("{ended}: {}", chain(error)));
     }
     Ok(())
 }
@@ -153,6 +157,20 @@ fn one(app: &App, image: &ImageReport) -> Result<(), Failure> {
                 sizes::show(of.read_bytes),
                 sizes::show(of.added_bytes)
             ))?;
+        }
+        Err(failure) if image.is_undecided() => {
+            if app.out.is_json() {
+                app.out.json(&json!({
+                    "message_type": "fleet_image",
+                    "name": image.image.name,
+                    "host": image.image.host,
+                    "series": image.image.series,
+                    "source": image.image.source,
+                    "undecided": true,
+                }))?;
+            }
+            let why = failure.error.as_ref().map(|error| chain(error)).unwrap_or_default();
+            app.out.warn(&format!("image {name} of host {}: {why}", safe(&image.image.host)));
         }
         Err(failure) => {
             let why = failure.error.as_ref().map_or_else(|| "the batch ended before".to_owned(), |error| chain(error));
@@ -222,27 +240,27 @@ pub(super) fn status(app: &App, args: &FleetStatusArgs) -> Result<Exit, Failure>
     if !args.watch {
         let all = wanted(app, &opened.repository, args.batch.as_ref())?;
         if app.out.is_json() {
-            return app.out.json(&all.iter().map(status_json).collect::<Vec<_>>()).map(|()| Exit::Done);
+            return app.out.json(&all.iter().map(Seen::json).collect::<Vec<_>>()).map(|()| Exit::Done);
         }
         if all.is_empty() {
             app.out.info("no batch has left anything")?;
         }
-        all.iter().try_for_each(|status| print(app, status))?;
+        all.iter().try_for_each(|seen| seen.print(app))?;
         return Ok(Exit::Done);
     }
     let cancel = app.interrupts.job_begins();
     while !cancel.is_cancelled() {
         let all = wanted(app, &opened.repository, args.batch.as_ref())?;
         if app.out.is_json() {
-            app.out.json_now(&Value::from(all.iter().map(status_json).collect::<Vec<_>>()))?;
+            app.out.json_now(&Value::from(all.iter().map(Seen::json).collect::<Vec<_>>()))?;
         } else {
             if app.out.stdout_is_terminal() {
                 app.out.raw(HOME)?;
             }
-            all.iter().try_for_each(|status| print(app, status))?;
+            all.iter().try_for_each(|seen| seen.print(app))?;
             app.out.flush()?;
         }
-        if all.iter().all(|status| status.due.is_none()) {
+        if all.iter().all(Seen::is_over) {
             break;
         }
         std::thread::sleep(POLL);
@@ -250,8 +268,42 @@ pub(super) fn status(app: &App, args: &FleetStatusArgs) -> Result<Exit, Failure>
     Ok(Exit::Done)
 }
 
-/// The state of the batches that are meant.
-fn wanted(app: &App, repository: &Repository, id: Option<&OsString>) -> Result<Vec<BatchStatus>, Failure> {
+/// A batch that is shown.
+enum Seen {
+    Batch(Box<BatchStatus>),
+    /// It is damaged, or of another domain: why it cannot be read.
+    Unreadable(JobId, String),
+}
+
+impl Seen {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Batch(status) => status.due.is_none(),
+            Self::Unreadable(..) => true,
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Batch(status) => status_json(status),
+            Self::Unreadable(batch, why) => json!({
+                "message_type": "fleet_unreadable",
+                "batch": batch.to_string(),
+                "error": why,
+            }),
+        }
+    }
+
+    fn print(&self, app: &App) -> Result<(), Failure> {
+        match self {
+            Self::Batch(status) => print(app, status),
+            Self::Unreadable(batch, why) => app.out.line(format!("batch {batch} cannot be read: {}", safe(why))),
+        }
+    }
+}
+
+/// The state of the batches that are meant. Those that cannot be read leave the others.
+fn wanted(app: &App, repository: &Repository, id: Option<&OsString>) -> Result<Vec<Seen>, Failure> {
     let executor = app.runtime().handle().into();
     let mut all = batches(repository, &executor)?;
     if let Some(text) = id {
@@ -265,7 +317,13 @@ fn wanted(app: &App, repository: &Repository, id: Option<&OsString>) -> Result<V
     }
     let mut found = Vec::new();
     for batch in all {
-        found.extend(status_of(repository, &executor, batch)?);
+        match status_of(repository, &executor, batch) {
+            Ok(status) => found.extend(status.map(|status| Seen::Batch(Box::new(status)))),
+            Err(error) if id.is_none() && (error.is_of_object() || error.is_foreign()) => {
+                found.push(Seen::Unreadable(batch, chain(&error)));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(found)
 }
@@ -281,6 +339,7 @@ fn status_json(status: &BatchStatus) -> Value {
             "seconds": of.took_ms as f64 / 1000.0,
             "memory_bytes": of.memory,
             "read_bytes": of.read_bytes,
+            "read_bytes_per_second": rate(of),
             "stored_bytes": of.stored_bytes,
             "output_bytes": of.output_bytes,
         })
@@ -297,6 +356,7 @@ fn status_json(status: &BatchStatus) -> Value {
         "due": status.due.map(|due| due.stage.word()),
         "due_round": status.due.map(|due| due.round + 1),
         "due_tasks": status.due_tasks.len(),
+        "waits_for": waited_for(status),
         "retries": status.retries,
         "workers": status.workers.iter().map(worker_json).collect::<Vec<_>>(),
         "stages": status.stages.iter().map(stage).collect::<Vec<_>>(),
@@ -313,6 +373,32 @@ fn worker_json(worker: &WorkerStatus) -> Value {
         "tasks": worker.tasks,
     })
 }
+
+/// Names of those whose tasks are due: hosts, images, or partitions that any worker joins.
+fn waited_for(status: &BatchStatus) -> Vec<String> {
+    let BatchStatus { plan, due, due_tasks, .. } = status;
+    let Some(StageId { stage, .. }) = due else { return Vec::new() };
+    let name = |task: &u32| {
+        let (host, image) = (plan.hosts.get(*task as usize), plan.images.get(*task as usize));
+        match stage {
+            Stage::Scan | Stage::Send | Stage::Place => host.map(|host| format!("host {}", host.name)),
+            Stage::Store | Stage::Finish => image.map(|image| {
+                let host = plan.hosts.get(image.host as usize).map_or("", |host| &host.name);
+                format!("image {} of host {host}", image.name)
+            }),
+            Stage::Join | Stage::Resolve | Stage::Check => Some(format!("partition {task}")),
+        }
+    };
+    due_tasks.iter().filter_map(name).collect()
+}
+
+/// Bytes of images that a task of a stage read in a second.
+fn rate(of: &StageStatus) -> f64 {
+    if of.took_ms == 0 { 0.0 } else { of.read_bytes as f64 * 1000.0 / of.took_ms as f64 }
+}
+
+/// Names that are shown of those that a batch waits for.
+const NAMES_MAX: usize = 8;
 
 /// Which round of a plan, if it has several.
 fn of_round(plan: &FleetPlan, round: u32) -> String {
@@ -335,12 +421,25 @@ fn print(app: &App, status: &BatchStatus) -> Result<(), Failure> {
     let (images, hosts) =
         (sizes::count(plan.images.len() as u64, "image"), sizes::count(plan.hosts.len() as u64, "host"));
     app.out.line(format!("batch {batch}, {}, {images}, {hosts}, {state}", time::rfc3339(plan.time_ms)))?;
+    if *is_open {
+        let names = waited_for(status);
+        let more = names.len().saturating_sub(NAMES_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown: Vec<_> = names.iter().take(NAMES_MAX).map(|name| safe(name)).collect();
+        if !shown.is_empty() {
+            app.out.line(format!("  waits for {}{more}", shown.join(", ")))?;
+        }
+    }
     for (StageId { round, stage, waited }, of) in stages {
         let again = if *waited > 0 { format!(" (again: {waited})") } else { String::new() };
         let again = format!("{}{again}", of_round(plan, *round));
         let took = time::show_duration(Duration::from_millis(of.took_ms));
+        let rate = match rate(of) {
+            0.0 => String::new(),
+            rate => format!(" ({}/s)", sizes::show(rate as u64)),
+        };
         app.out.line(format!(
-            "  {stage}{again}: {} done, {} failed, {took}, {} read, {} new, {} for other tasks, {} memory",
+            "  {stage}{again}: {} done, {} failed, {took}, {} read{rate}, {} new, {} for other tasks, {} memory",
             of.done,
             of.aborted.len(),
             sizes::show(of.read_bytes),
