@@ -15,7 +15,7 @@ PATH=$PATH:$HOME/.cache/larder-ci/bin
 dir=$(mktemp -d)
 jobs=()
 end() {
-    kill -9 "${jobs[@]}" 2>/dev/null || true
+    { kill -9 "${jobs[@]}" && wait; } 2>/dev/null || true
     rm -rf "$dir"
 }
 trap end EXIT
@@ -81,7 +81,7 @@ import json, sys
 def peak(name, kind):
     return next(line["memory_bytes"] for line in map(json.loads, open(f"{name}.json")) if line["message_type"] == kind) >> 10
 workers = [peak(name, "fleet_work") for name in ("first", "second")]
-print(f"batch {sys.argv[1]}, queue {sys.argv[2]}: workers {workers[0]}, {workers[1]}; planner {peak('planner', 'fleet_summary')}")
+print(f"batch {sys.argv[1]}, queue {sys.argv[2]}: workers {workers[0]}, {workers[1]}; worst register {peak('planner', 'fleet_summary')}")
 PYTHON
         python3 - "$day" <<'PYTHON'
 import os, random, sys
