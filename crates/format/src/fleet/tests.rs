@@ -172,6 +172,7 @@ fn version_2_bytes_never_change() {
     assert!(FleetWorker::decode_beat(&keys(), BATCH, AttemptId([6; 8]), 3, &beat).is_err());
     let reads = FleetWorker { reads: Some(vec![0, 300]), ..worker() };
     let sealed = reads.encode_beat(&keys(), BATCH, 3, [9; 32]).expect("fits");
+    let sealed = golden("fleet_beat_reads_v2", &sealed);
     assert_eq!(FleetWorker::decode_beat(&keys(), BATCH, AttemptId([5; 8]), 3, &sealed), Ok(reads));
     let sealed = range().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
     assert_eq!(CheckRange::decode(&keys(), BATCH, READ, &golden("fleet_range_v2", &sealed)), Ok(range()));
