@@ -90,19 +90,26 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     meter.stop();
     let report = report.map_err(|error| Failure::of(error.kind(), &error))?;
     show::report(app, &report, meter.elapsed())?;
-    after(app, repository, &report, context.cancel.is_cancelled(), args.no_pass)
+    let is_shared = args.queue != FleetQueue::Memory;
+    after(app, repository, &report, context.cancel.is_cancelled(), is_shared, args.no_pass)
 }
 
-/// After a batch: its exit code, and a pass.
+/// After a batch: its exit code, and a pass. Where workers may still save an image, there is none:
+/// it would remove what `fleet retry` needs.
 fn after(
     app: &App,
     repository: &Repository,
     report: &BatchReport,
     is_cancelled: bool,
+    is_shared: bool,
     no_pass: bool,
 ) -> Result<Exit, Failure> {
     let exit = exit_of(report, is_cancelled);
     if no_pass || exit == Exit::Interrupted || report.ended_by.is_some() {
+        return Ok(exit);
+    }
+    if is_shared && report.images.iter().any(|image| image.result.is_err()) {
+        app.out.remark("note: no pass was made, because it would remove what `larder fleet retry` needs");
         return Ok(exit);
     }
     Ok(match pass(app, repository)? {

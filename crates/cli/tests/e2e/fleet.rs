@@ -501,7 +501,7 @@ fn a_retry_leaves_shared_images_and_those_of_its_own_machine_to_workers() {
     let patience = ["--claim-timeout", "2s", "--task-timeout", "1s"];
     let line = ["fleet", "run", "images.toml", "--queue", "store"];
     play.larder([&line[..], &patience].concat()).code(2).says("--task-timeout");
-    let (images, summary, _) = fleet(&play, &["--queue", "store", "--no-pass"], 3);
+    let (images, summary, _) = fleet(&play, &["--queue", "store"], 3);
     assert!(images[0]["map"] == "wrong" && images[1]["stage"] == "scan" && images[2]["stage"] == "scan", "{images:?}");
     play.write("own.raw", &disks[1]);
     play.write("all.raw", &disks[2]);

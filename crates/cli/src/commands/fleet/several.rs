@@ -271,7 +271,7 @@ pub(super) fn run_retry(app: &App, args: &FleetRetryArgs) -> Result<Exit, Failur
     meter.stop();
     show::report(app, &report, meter.elapsed())?;
     // What was wrong in the first of two batches is not forgotten.
-    Ok(match after(app, repository, &report, context.cancel.is_cancelled(), args.no_pass)? {
+    Ok(match after(app, repository, &report, context.cancel.is_cancelled(), true, args.no_pass)? {
         Exit::Done if has_wrong_map => Exit::Partly,
         exit => exit,
     })
