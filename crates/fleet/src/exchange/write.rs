@@ -47,22 +47,7 @@ impl Decided {
     /// A register that cannot be read.
     pub(crate) fn unreadable(task: TaskId, error: &RepositoryError, domain: DomainId) -> Self {
         let why = format!("the register of task {task} cannot be read ({error})");
-        let record = TaskRecord {
-            attempt: None,
-            outputs: Vec::new(),
-            host: String::new(),
-            time_ms: 0,
-            took_ms: 0,
-            memory: 0,
-            why: Some(why),
-            read_bytes: 0,
-            stored_bytes: 0,
-            waits: None,
-            live: None,
-            worker: None,
-            store: None,
-            domain,
-        };
+        let record = TaskRecord::aborted(why, domain);
         Self { is_readable: false, ..Self::by_others(task, record) }
     }
 }
@@ -159,20 +144,11 @@ impl Batch<'_> {
     pub(crate) fn aborted(&self, why: String) -> TaskRecord {
         let context = self.context;
         TaskRecord {
-            attempt: None,
-            outputs: Vec::new(),
             host: context.identity.host.clone(),
             time_ms: context.clock.now_ms(),
-            took_ms: 0,
             memory: high_water(),
-            why: Some(why),
-            read_bytes: 0,
-            stored_bytes: 0,
-            waits: None,
-            live: None,
             worker: self.worker,
-            store: None,
-            domain: context.repository.keys().domain(),
+            ..TaskRecord::aborted(why, context.repository.keys().domain())
         }
     }
 

@@ -58,7 +58,7 @@ impl Heartbeat {
 pub(crate) struct Times {
     /// Of the own newest sign of life.
     now_ms: u64,
-    /// Of the newest sign of life of each worker.
+    /// The number of the newest sign of life of each worker, and when the store made it.
     workers: HashMap<AttemptId, (u32, u64)>,
     /// The claim of the highest epoch of each task.
     claims: BTreeMap<TaskId, (u32, u64)>,

@@ -31,19 +31,8 @@ fn plan() -> FleetPlan {
 fn record(is_done: bool) -> TaskRecord {
     TaskRecord {
         attempt: is_done.then_some(AttemptId([3; 8])),
-        outputs: Vec::new(),
-        host: String::new(),
-        time_ms: 0,
-        took_ms: 0,
-        memory: 0,
         why: None,
-        read_bytes: 0,
-        stored_bytes: 0,
-        waits: None,
-        live: None,
-        worker: None,
-        store: None,
-        domain: DomainId::DEFAULT,
+        ..TaskRecord::aborted(String::new(), DomainId::DEFAULT)
     }
 }
 

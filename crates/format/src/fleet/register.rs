@@ -125,6 +125,28 @@ pub struct TaskRecord {
 }
 
 impl TaskRecord {
+    /// The register of a task that was aborted, by nobody in particular.
+    pub fn aborted(why: String, domain: DomainId) -> Self {
+        Self {
+            attempt: None,
+            outputs: Vec::new(),
+            host: String::new(),
+            time_ms: 0,
+            took_ms: 0,
+            memory: 0,
+            why: Some(why),
+            read_bytes: 0,
+            stored_bytes: 0,
+            waits: None,
+            live: None,
+            worker: None,
+            store: None,
+            domain,
+        }
+    }
+}
+
+impl TaskRecord {
     /// Seals the register of a task, in the domain of the key. `random` must be fresh random bytes.
     pub fn encode(
         &self,

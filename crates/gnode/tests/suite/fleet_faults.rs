@@ -144,20 +144,10 @@ fn open_batch(scene: &Scene, context: &JobContext) -> (JobId, LeaseKeeper) {
     assert!(plan.rules() == 1 && FLEET_RULES >= 1);
     let task = TaskId { stage: Stage::Send, round: 0, number: 0 };
     let record = TaskRecord {
-        attempt: None,
-        outputs: Vec::new(),
         host: "one".to_owned(),
         time_ms: 1,
         took_ms: 1,
-        memory: 0,
-        why: Some("it left".to_owned()),
-        read_bytes: 0,
-        stored_bytes: 0,
-        waits: None,
-        live: None,
-        worker: None,
-        store: None,
-        domain: repository.keys().domain(),
+        ..TaskRecord::aborted("it left".to_owned(), repository.keys().domain())
     };
     let plan = plan.encode(repository.keys(), id, salt()).unwrap();
     let record = record.encode(repository.keys(), id, task, salt()).unwrap();

@@ -11,7 +11,7 @@ use larder_format::fleet::{FleetPlan, Stage};
 use larder_format::ids::JobId;
 use larder_lnode::MapOutcome;
 use larder_store::Repository;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::POLL;
 use crate::app::App;
@@ -124,6 +124,14 @@ pub(super) fn report(app: &App, report: &BatchReport, took: Duration) -> Result<
     Ok(())
 }
 
+/// What every message about an image begins with.
+fn named(image: &ImageReport) -> Map<String, Value> {
+    let FleetImage { name, host, series, source, .. } = &image.image;
+    let fields =
+        [("message_type", "fleet_image"), ("name", name), ("host", host), ("series", series), ("source", source)];
+    fields.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect()
+}
+
 fn one(app: &App, image: &ImageReport) -> Result<(), Failure> {
     let name = safe(&image.image.name);
     let map = image.map.as_ref().map(|map| match map.outcome {
@@ -134,12 +142,8 @@ fn one(app: &App, image: &ImageReport) -> Result<(), Failure> {
     match &image.result {
         Ok(version) if app.out.is_json() => {
             let mut object = summary::statistics(&version.statistics);
+            object.append(&mut named(image));
             let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
-            put("message_type", json!("fleet_image"));
-            put("name", json!(image.image.name));
-            put("host", json!(image.image.host));
-            put("series", json!(image.image.series));
-            put("source", json!(image.image.source));
             put("snapshot_id", json!(version.id.to_string()));
             put("parent", json!(version.base.map(|id| id.to_string())));
             put("shares_with", json!(version.more_bases.len()));
@@ -160,14 +164,9 @@ fn one(app: &App, image: &ImageReport) -> Result<(), Failure> {
         }
         Err(failure) if image.is_undecided() => {
             if app.out.is_json() {
-                app.out.json(&json!({
-                    "message_type": "fleet_image",
-                    "name": image.image.name,
-                    "host": image.image.host,
-                    "series": image.image.series,
-                    "source": image.image.source,
-                    "undecided": true,
-                }))?;
+                let mut object = named(image);
+                object.insert("undecided".to_owned(), json!(true));
+                app.out.json(&Value::Object(object))?;
             }
             let why = failure.error.as_ref().map(|error| chain(error)).unwrap_or_default();
             app.out.warn(&format!("image {name} of host {}: {why}", safe(&image.image.host)));
@@ -175,15 +174,10 @@ fn one(app: &App, image: &ImageReport) -> Result<(), Failure> {
         Err(failure) => {
             let why = failure.error.as_ref().map_or_else(|| "the batch ended before".to_owned(), |error| chain(error));
             if app.out.is_json() {
-                app.out.json(&json!({
-                    "message_type": "fleet_image",
-                    "name": image.image.name,
-                    "host": image.image.host,
-                    "series": image.image.series,
-                    "source": image.image.source,
-                    "stage": failure.stage.word(),
-                    "error": why,
-                }))?;
+                let mut object = named(image);
+                object.insert("stage".to_owned(), json!(failure.stage.word()));
+                object.insert("error".to_owned(), json!(why));
+                app.out.json(&Value::Object(object))?;
             }
             app.out.warn(&format!(
                 "image {name} of host {} was not saved (stage {}): {why}",
