@@ -12,6 +12,7 @@ mod mistake;
 mod notify;
 mod numbers;
 mod preflight;
+mod replaced;
 mod report;
 mod runner;
 mod steps;
@@ -125,7 +126,7 @@ fn write_metrics(app: &App, args: &RunArgs, config: &Config, journal: &Journal) 
         let (lines, repositories) = (journal.read()?, numbers::read_all(journal.folder())?);
         Ok(metrics::render(&lines, &repositories, SystemClock.now_ms()))
     };
-    let written = render().and_then(|text| metrics::write(file, &text));
+    let written = render().and_then(|text| replaced::write(file, &text, 0o644));
     if let Err(error) = written {
         app.out.warn(&format!("the metrics file {} cannot be written: {error}", file.display()));
     }

@@ -2,9 +2,6 @@
 //! node_exporter. It always has the whole state, also of profiles that did not run now.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use larder_profile::journal::{Line, RUN};
 
@@ -152,27 +149,6 @@ fn ends_of(
     of_verb.map(|key| (labels(&[("repository", key.1)]), lines.get(key).map_or(0.0, |line| end(line)))).collect()
 }
 
-/// Writes the file in one step. Others may read it: it has names and numbers only.
-pub(super) fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    // The collector takes files whose names end with .prom.
-    name.push(format!(".{}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    // Others may write to the folder: a link that they put there is not followed.
-    drop(std::fs::remove_file(&new));
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&new);
-    let written = made
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.set_permissions(PermissionsExt::from_mode(0o644))
-        })
-        .and_then(|()| std::fs::rename(&new, path));
-    if written.is_err() {
-        drop(std::fs::remove_file(&new));
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,17 +216,5 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == sample), "{sample} is not in\n{text}");
         }
-    }
-
-    #[test]
-    fn the_file_is_replaced_in_one_step() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("larder.prom");
-        write(&path, "one\n").expect("written");
-        write(&path, "two\n").expect("written");
-        assert_eq!(std::fs::read_to_string(&path).expect("a file"), "two\n");
-        assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o644);
-        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
-        write(&folder.path().join("none/larder.prom"), "x").expect_err("no folder");
     }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use larder_job::{Clock, SystemClock};
 use larder_profile::config::Repository;
 
+use super::replaced;
 use super::runner::Runner;
 use crate::commands::repository_numbers::Numbers;
 use crate::failure::Failure;
@@ -57,14 +57,7 @@ fn read(path: &Path) -> Option<Numbers> {
 }
 
 fn keep(path: &Path, numbers: &Numbers) -> io::Result<()> {
-    let new = PathBuf::from(format!("{}.{}.new", path.display(), std::process::id()));
-    let made = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new);
-    let kept =
-        made.and_then(|file| Ok(serde_json::to_writer(file, numbers)?)).and_then(|()| std::fs::rename(&new, path));
-    if kept.is_err() {
-        drop(std::fs::remove_file(&new));
-    }
-    kept
+    replaced::write(path, &serde_json::to_string(numbers)?, 0o600)
 }
 
 #[cfg(test)]
