@@ -29,7 +29,7 @@ def registers(folder):
 
 
 def one(larder, victim, after, seed, shared):
-    """Kills the victim after so many registers. Returns whether there were so many, and a line about it."""
+    """Kills the victim after this number of registers. Returns whether there were as many, and a line about it."""
     folder = tempfile.mkdtemp()
     repository = os.path.join(folder, "repository")
     try:

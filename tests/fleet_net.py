@@ -10,6 +10,7 @@ saves the next day of all images, undisturbed. Needs root, `ip`, `minio` and `na
 
 import argparse
 import concurrent.futures
+import functools
 import os
 import random
 import shutil
@@ -172,34 +173,10 @@ def worker_is_stopped(make, text, clean):
     return scene.judge(scene.others("hv1"), before_retry=continues, can_retry=not clean)
 
 
-@scenario
-def a_worker_is_stopped_before_it_sends(make):
-    return worker_is_stopped(make, "/claim/send/0/0", clean=False)
-
-
-@scenario
-def a_worker_is_stopped_before_it_sends_and_continues_after_clean(make):
-    return worker_is_stopped(make, "/claim/send/0/0", clean=True)
-
-
-@scenario
-def a_worker_is_stopped_before_it_stores(make):
-    return worker_is_stopped(make, "/done/join/", clean=False)
-
-
-@scenario
-def a_worker_is_stopped_before_it_stores_and_continues_after_clean(make):
-    return worker_is_stopped(make, "/done/join/", clean=True)
-
-
-@scenario
-def a_worker_is_stopped_before_it_finishes(make):
-    return worker_is_stopped(make, "/done/place/", clean=False)
-
-
-@scenario
-def a_worker_is_stopped_before_it_finishes_and_continues_after_clean(make):
-    return worker_is_stopped(make, "/done/place/", clean=True)
+for action, text in {"sends": "/claim/send/0/0", "stores": "/done/join/", "finishes": "/done/place/"}.items():
+    for clean in (False, True):
+        name = f"a_worker_is_stopped_before_it_{action}" + ("_and_continues_after_clean" if clean else "")
+        SCENARIOS[name] = functools.partial(worker_is_stopped, text=text, clean=clean)
 
 
 @scenario

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 
+import fleet_on_failing_store
 import fleet_scene
 from faulty_s3 import Server
 
@@ -173,41 +174,12 @@ class Scene:
 
 @scenario()
 def fleet_batches_on_a_store_that_fails(scene):
-    """Workers of two hosts and a planner share nothing but a store that is busy, loses answers and cuts them off. On the first day, a
-    worker is killed too. This takes longest, so it begins first."""
-    access = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-    hosts = [fleet_scene.Host(name, **access) for name in ("a", "b")]
-    planner = fleet_scene.Host("planner", **access)
-    fleet = fleet_scene.Fleet(LARDER, scene.folder, scene.repository, hosts, planner, images=2, shared=1, size=400_000)
+    """This takes longest, so it begins first."""
     scene.init()
-    rules = [
-        {"do": "lost", "p": 0.08, "verb": ["PUT", "DELETE"]}, {"do": "late", "s": 0.5, "p": 0.03, "verb": ["PUT"]},
-        {"do": "cut", "p": 0.05, "verb": ["GET", "LIST"]}, {"do": "reset", "p": 0.02},
-        {"do": "status", "code": 503, "error": "SlowDown", "p": 0.1},
-    ]
     try:
-        for day in range(2):
-            scene.bucket.control(rules)
-            workers = [fleet.work(host, "--timeout", "60s") for host in hosts]
-            fleet.plan("--queue", "store", "--timeout", "60s", claim=5, task=60)
-            if day == 0:
-                fleet_scene.until(scene.bucket.keys, "/done/send/0/0", fleet=fleet)
-                workers[0].kill(again=True)
-            code, messages = fleet.ended()
-            hits = {rule["do"]: rule.get("hits", 0) for rule in scene.bucket.rules}
-            if not all(hits.values()):
-                raise Failed(f"too little happened: {hits}")
-            scene.bucket.heal()
-            # One that was not killed has time enough.
-            fleet.judge(code, messages, expect=[name for name in fleet.images if day == 1 or name.startswith("b")])
-            fleet.close(lambda: [key for key in scene.bucket.keys() if "/fleet/" in key])
-            fleet.change()
-        fleet.restore_all()
+        fleet_on_failing_store.play(LARDER, scene.folder, scene.repository, scene.bucket)
     except fleet_scene.Failed as failure:
         raise Failed(str(failure)) from None
-    finally:
-        for worker in fleet.workers:
-            worker.end()
 
 
 # Listings that are none.
