@@ -49,7 +49,8 @@ def one(larder, victim, after, seed, shared):
 
 
 def play(fleet, victim, after, workers, folder, repository):
-    planner = fleet.plan("--queue", "store", task=6)
+    # On a busy machine, a worker that lives is silent for seconds.
+    planner = fleet.plan("--queue", "store", task=15)
     while len(found := registers(folder)) < after and planner.poll() is None:
         time.sleep(0.001)
     if len(found) < after:

@@ -123,14 +123,14 @@ def the_link_of_the_store_is_cut(make):
 
 @scenario
 def the_link_of_the_store_is_cut_for_long(make):
-    """For longer than the time for tasks: who comes back first may take the others for dead."""
+    """For longer than the time for tasks: who comes back first does not take the others for dead."""
     scene = make()
-    scene.begin(claim=2, task=5)
+    scene.begin(claim=2, task=10)
     scene.until("/done/send/")
     scene.net.cut("store")
-    time.sleep(20)
+    time.sleep(25)
     scene.net.mend("store")
-    return scene.judge()
+    return scene.judge(expect=scene.fleet.images)
 
 
 @scenario
@@ -160,7 +160,8 @@ def workers_are_killed(make):
 def worker_is_stopped(make, text, clean):
     """Past the times for claims and for tasks, and past the end of the batch. `clean`: its objects are gone before it continues."""
     scene = make()
-    scene.begin(claim=2, task=6)
+    # On a busy machine, a worker that lives is silent for seconds.
+    scene.begin(claim=2, task=15)
     scene.until(text)
     scene.workers["hv1"].signal(signal.SIGSTOP)
 

@@ -10,7 +10,7 @@ def play(larder, folder, repository, bucket):
     planner = Host("planner", **access)
     fleet = Fleet(larder, folder, repository, hosts, planner, images=2, shared=1, size=400_000)
     rules = [
-        {"do": "lost", "p": 0.08, "verb": ["PUT", "DELETE"]}, {"do": "late", "s": 0.5, "p": 0.03, "verb": ["PUT"]},
+        {"do": "lost", "p": 0.08, "verb": ["PUT", "DELETE"]}, {"do": "late", "s": 0.5, "p": 0.12, "verb": ["PUT"]},
         {"do": "cut", "p": 0.05, "verb": ["GET", "LIST"]}, {"do": "reset", "p": 0.02},
         {"do": "status", "code": 503, "error": "SlowDown", "p": 0.1},
     ]

@@ -15,7 +15,9 @@ if ! (command -v prometheus && command -v promtool && command -v prometheus-node
         exit 0
     fi
     mkdir -p "$cached"
-    (cd "$work" && apt-get download -qq prometheus prometheus-node-exporter 2> /dev/null) || fail "Prometheus cannot be had"
+    # Lists of packages may be missing or old.
+    get() { (cd "$work" && apt-get download -qq prometheus prometheus-node-exporter 2> "$work/apt.log"); }
+    get || { apt-get update -qq && get; } || fail "Prometheus cannot be had: $(cat "$work/apt.log")"
     for package in "$work"/*.deb; do dpkg -x "$package" "$cached"; done
 fi
 
@@ -79,7 +81,7 @@ daemon block -r nas serve-block "latest:$work/source/file"
 daemon volume volume serve "$work/store"
 
 cat > "$work/prometheus.yml" <<CONFIG
-global: {scrape_interval: 1s, evaluation_interval: 1s}
+global: {scrape_interval: 3s, scrape_timeout: 3s, evaluation_interval: 1s}
 rule_files: [$work/alerts.yml]
 scrape_configs:
   - {job_name: node, static_configs: [{targets: ["127.0.0.1:$exporter"]}]}

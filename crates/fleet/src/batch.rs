@@ -8,7 +8,7 @@ use larder_format::fleet::Stage;
 use larder_job::{Ending, JobContext};
 use larder_store::catalog::Version;
 
-use crate::begin::{self, Planned};
+use crate::begin::{self, Begun, Planned};
 use crate::error::FleetError;
 use crate::member::{Member, Step};
 use crate::memory::high_water;
@@ -29,8 +29,8 @@ pub fn run(
     sources: &mut dyn Sources,
     options: &FleetOptions,
 ) -> Result<BatchReport, FleetError> {
-    let (keeper, begun) = begin::begin(context, images, options.partitions, &options.program, None)?;
-    let result = begun.and_then(|planned| {
+    let Begun { keeper, planned, .. } = begin::begin(context, images, options.partitions, &options.program, None)?;
+    let result = planned.and_then(|planned| {
         let Planned { id, plan, newest, index } = planned;
         let newest = sharable(newest);
         let hosts_here = begin::hosts_at_once(&plan.hosts);

@@ -28,15 +28,24 @@ pub(crate) struct Planned {
     pub(crate) index: IndexSnapshot,
 }
 
+/// A batch that is announced.
+pub(crate) struct Begun {
+    /// The caller ends it, whatever became of the plan.
+    pub(crate) keeper: LeaseKeeper,
+    /// Others may find a plan, also where its creation was not answered.
+    pub(crate) may_have_plan: bool,
+    pub(crate) planned: Result<Planned, FleetError>,
+}
+
 /// Announces a batch and plans it. The lease keeps what the index may find, until the lease of each
-/// image names it. The caller ends it, whatever became of the plan.
+/// image names it.
 pub(crate) fn begin(
     context: &JobContext,
     images: &[FleetImage],
     partitions: Option<NonZeroU32>,
     program: &str,
     shared: Option<SharedWork>,
-) -> Result<(LeaseKeeper, Result<Planned, FleetError>), FleetError> {
+) -> Result<Begun, FleetError> {
     let repository = &context.repository;
     context.executor.block_on(repository.expect_open_domain())?;
     let time_ms = context.clock.now_ms();
@@ -48,6 +57,7 @@ pub(crate) fn begin(
     let pins = newest.iter().take(PINS_MAX).map(|version| Pin { series: version.series, job: version.id() });
     let lease = Lease { pins: pins.collect(), ..context.lease(JobKind::Read, STORE_SERIES) };
     let keeper = LeaseKeeper::open(context, id, lease)?;
+    let mut may_have_plan = false;
     let planned = (|| {
         let index = context.executor.block_on(IndexSnapshot::newest(repository))?.snapshot;
         let program = program.to_owned();
@@ -67,10 +77,11 @@ pub(crate) fn begin(
         )?;
         let salt = random(repository.entropy())?;
         let bytes = plan.encode(repository.keys(), id, salt).map_err(RepositoryError::from)?;
+        may_have_plan = true;
         context.executor.block_on(repository.store().create(&names::fleet_plan(id), bytes.into()))?;
         Ok(Planned { id, plan, newest, index })
     })();
-    Ok((keeper, planned))
+    Ok(Begun { keeper, may_have_plan, planned })
 }
 
 /// The hosts of the round that has the most.

@@ -23,7 +23,7 @@ use larder_format::names;
 use larder_job::{Ending, JobContext};
 use larder_store::{RepositoryError, StoreErrorKind};
 
-use crate::begin::{self, Planned};
+use crate::begin::{self, Begun, Planned};
 use crate::check::{Answer, Left, answer};
 use crate::error::FleetError;
 use crate::queue::Nats;
@@ -120,16 +120,18 @@ pub fn coordinate(
         force: of.force,
         verify_every: of.verify_every.map_or(0, NonZeroU32::get),
     };
-    let (keeper, planned) = begin::begin(context, images, of.partitions, &of.program, Some(shared))?;
+    let begun = begin::begin(context, images, of.partitions, &of.program, Some(shared))?;
+    let Begun { keeper, may_have_plan, planned } = begun;
     let result = planned.and_then(|Planned { id, plan, .. }| {
         context.progress.expect(images.len() as u64, 0);
         resume(context, id, plan, own, sources, options)
     });
     keeper.end(match &result {
         Ok(report) if report.ended_by.is_none() => Ending::Closed(Done::nothing()),
-        // Workers go on. They renew the lease as long as they need it.
-        Ok(_) => Ending::Open,
-        Err(_) => Ending::Ended,
+        // Workers go on, also where only this process cannot. They renew the lease as long as they
+        // need it.
+        _ if may_have_plan => Ending::Open,
+        _ => Ending::Ended,
     });
     result
 }

@@ -6,6 +6,9 @@
 //! of the own newest one, in one listing. So no clock of a host matters, and a process that was
 //! stopped takes nobody for dead.
 //!
+//! A process that could give no signs of life itself begins to count when it can again: whatever
+//! kept it from the store may have kept the others from it.
+//!
 //! Claims keep work from being done twice, and nothing else. Registers decide.
 
 use std::collections::{BTreeMap, HashMap};
@@ -66,11 +69,13 @@ pub(crate) struct Times {
     joined_ms: u64,
     /// Of the own newest one when this process saw that the present round is due.
     round_ms: u64,
+    /// Since when this process has given its signs of life without a gap; 0: since it joined.
+    steady_ms: u64,
 }
 
 impl Times {
     /// For how long a worker has given no sign of life; without any, since this process joined.
-    /// Zero if the store does not say times.
+    /// Gaps in the own ones count for nothing. Zero if the store does not say times.
     pub(crate) fn silence_of(&self, worker: Option<AttemptId>) -> Duration {
         let last = worker.and_then(|worker| self.workers.get(&worker)).map_or(self.joined_ms, |(_, made_ms)| *made_ms);
         self.since(last)
@@ -87,7 +92,10 @@ impl Times {
     }
 
     fn since(&self, ms: u64) -> Duration {
-        if ms == 0 { Duration::ZERO } else { Duration::from_millis(self.now_ms.saturating_sub(ms)) }
+        match ms {
+            0 => Duration::ZERO,
+            ms => Duration::from_millis(self.now_ms.saturating_sub(ms.max(self.steady_ms))),
+        }
     }
 }
 
@@ -106,6 +114,10 @@ pub(crate) struct StoreQueue {
     looked_ms: u64,
     /// What workers said of the images that they read.
     readers: HashMap<AttemptId, Vec<u32>>,
+    /// The number of the own first sign of life after the newest gap.
+    resumed: Arc<AtomicU32>,
+    /// That number, as of the last look, and when the store made the own newest one then.
+    steady: (u32, u64),
     _heartbeat: Heartbeat,
 }
 
@@ -121,11 +133,21 @@ impl StoreQueue {
         let beats = Arc::new(Beats::new(batch, me, reads));
         context.executor.block_on(beats.give(context))?;
         let (of_task, every) = (context.clone(), claim_after / BEATS);
+        let resumed = Arc::new(AtomicU32::new(0));
+        let first_after_gap = resumed.clone();
         let _heartbeat = Heartbeat::begin(context, async move {
+            let mut last = tokio::time::Instant::now();
             loop {
                 tokio::time::sleep(every).await;
-                if let Err(error) = beats.give(&of_task).await {
-                    tracing::warn!(%error, "the store did not take a sign of life of this worker");
+                match beats.give(&of_task).await {
+                    Ok(number) => {
+                        if last.elapsed() > claim_after {
+                            tracing::info!("signs of life reach the store again");
+                            first_after_gap.store(number, Ordering::Relaxed);
+                        }
+                        last = tokio::time::Instant::now();
+                    }
+                    Err(error) => tracing::warn!(%error, "the store did not take a sign of life of this worker"),
                 }
             }
         });
@@ -140,6 +162,8 @@ impl StoreQueue {
             workers: HashMap::new(),
             looked_ms: 0,
             readers: HashMap::new(),
+            resumed,
+            steady: (0, 0),
             _heartbeat,
         })
     }
@@ -181,7 +205,14 @@ impl StoreQueue {
                 *last = (*last).max((number, object.made_ms()));
             }
         }
-        times.now_ms = times.workers.get(&self.me).map_or(0, |(_, made_ms)| *made_ms);
+        let (newest, now_ms) = times.workers.get(&self.me).copied().unwrap_or_default();
+        times.now_ms = now_ms;
+        // Before the listing, the newest one may be older than the gap.
+        let resumed = self.resumed.load(Ordering::Relaxed);
+        if resumed != self.steady.0 && newest >= resumed {
+            self.steady = (resumed, now_ms);
+        }
+        times.steady_ms = self.steady.1;
         if self.joined_ms == 0 {
             self.joined_ms = times.now_ms;
         }
@@ -368,8 +399,9 @@ impl Beats {
     }
 
     /// Gives one sign of life, and takes the last but one away: a listing that comes in between
-    /// shows one of the two that stay. A key that may not delete leaves all of them.
-    pub(crate) async fn give(&self, context: &JobContext) -> Result<(), RepositoryError> {
+    /// shows one of the two that stay. A key that may not delete leaves all of them. Returns its
+    /// number.
+    pub(crate) async fn give(&self, context: &JobContext) -> Result<u32, RepositoryError> {
         let (repository, batch, me) = (&context.repository, self.batch, self.me);
         let now = self.next.fetch_add(1, Ordering::Relaxed);
         let worker = worker(context, me, Some(self.reads.clone()));
@@ -378,6 +410,6 @@ impl Beats {
         if let Some(last) = now.checked_sub(2) {
             let _ = repository.store().delete(&names::fleet_beat(batch, me, last)).await;
         }
-        Ok(())
+        Ok(now)
     }
 }

@@ -14,6 +14,7 @@ use larder_format::names::{self, FleetObject};
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_store::repository::random;
 use larder_testkit::data;
+use larder_testkit::{Failure, Fault, OpKind, Times, When};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
@@ -114,6 +115,33 @@ fn a_worker_that_stood_still_beyond_the_end_of_its_batch_commits_nothing() {
         });
         assert_eq!(newest(&scene).len(), 0, "{text}: images that were named as not saved");
     }
+}
+
+/// Nobody reaches the store for twice as long as images wait for silent workers. Who is back first ends nothing of the others.
+#[test]
+fn an_outage_of_the_store_ends_nobodys_tasks() {
+    let scene = Scene::new();
+    let images = only(&three(), "one");
+    let still = |_| Between::new(scene.memory.store(), || async {});
+    let [of_planner, of_worker] = [(); 2].map(still);
+    let contexts = [&of_planner, &of_worker].map(|store| scene.context_at(store.clone()));
+    // The worker has not told anybody what it found when the outage begins.
+    of_worker.stand_still_before("/done/send/");
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| worker(&scene, &contexts[1], "one", &images));
+        let planned = scope.spawn(|| plan(&scene, &contexts[0], &images, SOON));
+        until("a claim", || !names_with(&scene, "/claim/").is_empty());
+        until("scans", || of_worker.has_stood_still());
+        of_planner.stand_still();
+        std::thread::sleep(SOON.task * 2);
+        of_planner.go_on();
+        std::thread::sleep(SOON.task / 2);
+        of_worker.go_on();
+        let report = planned.join().unwrap().unwrap();
+        assert!(report.images.iter().all(|image| image.result.is_ok()), "{:?}", report.images);
+        assert_eq!(worker.join().unwrap().unwrap().len(), images.len());
+    });
+    is_saved(&scene, &images);
 }
 
 /// A batch with an open lease. Its first host has left it, and nobody has begun the second.
@@ -237,6 +265,26 @@ fn workers_keep_the_lease_of_a_batch_whose_planner_is_lost() {
         let report = resume(&context, report.batch, plan, &[], &mut Disks(&[]), &as_host(&scene, "x")).unwrap();
         assert!(report.images.iter().all(|image| image.result.is_ok()), "{:?}", report.images);
     });
+    is_saved(&scene, &images);
+}
+
+/// The process that planned may not create signs of life, and ends with an error. The batch is open to workers, which finish it.
+#[test]
+fn a_batch_whose_planner_fails_after_its_plan_is_open_to_workers() {
+    let scene = Scene::new();
+    let images = only(&three(), "one");
+    let (planner, faults) = scene.faulty(&scene.memory);
+    faults.add(When::kind(OpKind::Put).path("/beat/"), Fault::FailBefore(Failure::Denied), Times::Always);
+    let error = plan(&scene, &planner, &images, SOON).unwrap_err();
+    assert!(error.to_string().contains("denied") || error.to_string().contains("permitted"), "{error}");
+    let context = scene.context();
+    let found = scene.runtime.handle().block_on(context.repository.fleet_batches()).unwrap();
+    assert_eq!((found.open.len(), found.over.len()), (1, 0));
+    // Its lease says nothing of an end, so passes give it the time of a lost process.
+    let id = *found.open.first().unwrap();
+    let state = scene.runtime.handle().block_on(context.repository.lease_state(id)).unwrap();
+    assert_eq!((state.newest.map(|(renewal, _)| renewal), state.is_closed), (Some(0), false));
+    assert_eq!(worker(&scene, &context, "one", &images).unwrap().len(), images.len());
     is_saved(&scene, &images);
 }
 

@@ -90,6 +90,11 @@ impl Between {
         self.state.still_before.set(text).unwrap();
     }
 
+    /// Whether it came to that object.
+    pub fn has_stood_still(&self) -> bool {
+        self.state.still_before.get().is_some() && self.state.armed.load(Ordering::SeqCst)
+    }
+
     pub fn go_on(&self) {
         self.state.is_still.store(false, Ordering::SeqCst);
     }
