@@ -136,19 +136,19 @@ impl StoreQueue {
         let resumed = Arc::new(AtomicU32::new(0));
         let first_after_gap = resumed.clone();
         let _heartbeat = Heartbeat::begin(context, async move {
-            let mut last = tokio::time::Instant::now();
+            let mut was_missing = false;
             loop {
                 tokio::time::sleep(every).await;
-                match beats.give(&of_task).await {
-                    Ok(number) => {
-                        if last.elapsed() > claim_after {
-                            tracing::info!("signs of life reach the store again");
-                            first_after_gap.store(number, Ordering::Relaxed);
-                        }
-                        last = tokio::time::Instant::now();
-                    }
-                    Err(error) => tracing::warn!(%error, "the store did not take a sign of life of this worker"),
+                // One that lands later than that is a gap as well.
+                let given = tokio::time::timeout(claim_after, beats.give(&of_task)).await;
+                let is_missing = !matches!(given, Ok(Ok(_)));
+                match given {
+                    Ok(Ok(number)) if was_missing => first_after_gap.store(number, Ordering::Relaxed),
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => tracing::warn!(%error, "the store did not take a sign of life of this worker"),
+                    Err(_) => tracing::warn!("the store has not answered a sign of life of this worker"),
                 }
+                was_missing = is_missing;
             }
         });
         let context = context.clone();
