@@ -144,6 +144,7 @@ fn runs_in_the_future_are_named() {
 #[test]
 fn systemd_accepts_the_units() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        eprintln!("skipped: systemd-analyze is not installed");
         return;
     }
     let it = scheduled();
@@ -156,5 +157,15 @@ fn systemd_accepts_the_units() {
     for line in ran.text().lines().filter_map(|line| line.strip_prefix("OnCalendar=")) {
         let output = Command::new("systemd-analyze").args(["calendar", line]).output().expect("it runs");
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // Units of users can have few protections.
+    if rustix::process::geteuid().is_root() {
+        let units = it.play.path("units").display().to_string();
+        it.larder(&["schedule", "install", "--with", "systemd", "--directory", &units]).ok();
+        let mut rated = Command::new("systemd-analyze");
+        rated.args(["security", "--offline=yes", "--no-pager", "--threshold=35"]);
+        let output = rated.arg(it.play.path("units/larder-run-home.service")).output().expect("it runs");
+        // An exposure of 0 is none, and 100 is all.
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 }

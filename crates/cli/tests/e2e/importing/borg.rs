@@ -119,6 +119,21 @@ fn archives_come_over_with_their_history() {
     play.larder(["check", "--read-data"]).ok();
 }
 
+/// Goal: a repository without encryption comes over as well, with the same contents.
+#[test]
+fn an_authenticated_repository_comes_over() {
+    let play = Play::with_repository();
+    all_kinds(&play, "source");
+    let borg = Borg::with(&play, "authenticated");
+    borg.create("one", "2020-02-03T04:05:06", "");
+    let summary = borg.import(&["--compare"]).ok().messages("summary").remove(0);
+    assert_eq!(summary["imported"], 1, "{summary:#}");
+    play.larder(["restore", "latest", "--target", "back"]).ok();
+    let differences = tool(&play, &["rsync", "-rlpoHni", "--checksum", "-D", "source/", "back/source/"]);
+    assert_eq!(String::from_utf8_lossy(&differences), "");
+    play.larder(["check", "--read-data"]).ok();
+}
+
 /// Goal: errors of Borg are told as what they are, and no snapshot is made of half an archive.
 #[test]
 fn what_borg_cannot_read_is_told() {
