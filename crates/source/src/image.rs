@@ -33,7 +33,7 @@ use larder_format::ids::JobId;
 use thiserror::Error;
 
 pub use limited::{LimitedImage, Pace, ReadLimit};
-pub use map::{ChangedMap, read_map};
+pub use map::{ChangedMap, read_map, read_map_from};
 pub use nbd::NbdImage;
 pub use raw::RawImage;
 pub use stops::Stops;

@@ -239,10 +239,9 @@ fn a_message_of_a_killed_worker_comes_again() {
     play.larder(["check", "--read-data"]).ok();
 }
 
-/// The server is killed while an image is scanned, and comes back without anything that it knew. A worker is killed as well. Each
-/// image that is named as saved restores, and a retry saves the others.
-#[test]
-fn a_batch_outlives_its_nats_server_and_a_worker() {
+/// The server is killed while an image is scanned, and comes back, with its files or without. A worker is killed as well. Each image
+/// that is named as saved restores, and a retry saves the others.
+fn outlives_its_server_and_a_worker(keeps_files: bool) {
     let play = Play::with_repository();
     let Some(mut server) = Server::start(&play, &["-js"]) else { return };
     let disks = inventory(&play);
@@ -254,7 +253,9 @@ fn a_batch_outlives_its_nats_server_and_a_worker() {
     signal(&killed, "-KILL");
     killed.wait().expect("it ends");
     server.kill();
-    std::fs::remove_dir_all(&server.folder).expect("its files go");
+    if !keeps_files {
+        std::fs::remove_dir_all(&server.folder).expect("its files go");
+    }
     // It refuses to begin without its server: the person who starts it should know.
     let refused = ended(work(&play, "a", &address, &[]));
     assert!(refused.code != 0 && refused.stderr.contains("cannot reach the NATS server"), "{}", refused.stderr);
@@ -281,6 +282,17 @@ fn a_batch_outlives_its_nats_server_and_a_worker() {
     }
     assert_eq!(snapshots(&play), disks.len());
     play.larder(["check", "--read-data"]).ok();
+}
+
+#[test]
+fn a_batch_outlives_its_nats_server_and_a_worker() {
+    outlives_its_server_and_a_worker(false);
+}
+
+/// Its stream has messages of tasks that were decided meanwhile, and those that the killed worker held.
+#[test]
+fn a_batch_outlives_its_nats_server_that_keeps_its_files_and_a_worker() {
+    outlives_its_server_and_a_worker(true);
 }
 
 /// The server is of no use any more when a worker has its tasks: the repository has all that is needed. Returns how often this was said.

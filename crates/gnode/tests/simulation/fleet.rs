@@ -431,6 +431,12 @@ fn workers_of_a_batch_lose_nothing_whatever_happens() {
     }
 }
 
+#[test]
+#[ignore = "hours; LARDER_FLEET_SEEDS says how many seeds"]
+fn soak_of_batches() {
+    println!("{:?}", run_some(seeds("LARDER_FLEET_SEEDS", 100_000), |seed| run(seed, &[])));
+}
+
 /// `kill -9` of a worker, and of the process that planned, right after each object that it creates for a batch. The batch ends, or
 /// the next one does, and what is said of it is so. All objects take seven minutes, so one of sixteen is tried;
 /// `LARDER_FLEET_KILLS=1` tries each.

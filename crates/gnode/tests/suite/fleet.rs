@@ -101,7 +101,7 @@ pub(crate) fn batch_with(
     batch_within(context, scene, images, partitions, 4 << 20)
 }
 
-fn batch_within(
+pub(crate) fn batch_within(
     context: &JobContext,
     scene: &Scene,
     images: &[Given],

@@ -21,6 +21,7 @@ mod exact_across_series;
 mod fifty_versions;
 mod fleet;
 mod fleet_faults;
+mod fleet_properties;
 mod fleet_rounds;
 mod fleet_workers;
 mod forged_generations;

@@ -56,8 +56,13 @@ impl ChangedMap {
 /// Reads a map of changes.
 pub fn read_map(path: &Path) -> Result<ChangedMap, ImageError> {
     let failed = |source| ImageError::Io { path: path.to_owned(), source };
-    let mut file = BufReader::new(File::open(path).map_err(failed)?);
-    parse(&mut file).map_err(|wrong| match wrong {
+    read_map_from(path, &mut BufReader::new(File::open(path).map_err(failed)?))
+}
+
+/// The same from any reader. `path` is for messages.
+pub fn read_map_from(path: &Path, file: &mut impl BufRead) -> Result<ChangedMap, ImageError> {
+    let failed = |source| ImageError::Io { path: path.to_owned(), source };
+    parse(file).map_err(|wrong| match wrong {
         Wrong::Io(source) => failed(source),
         Wrong::Text(why) => ImageError::Map { path: path.to_owned(), why },
     })

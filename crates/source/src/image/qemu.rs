@@ -23,6 +23,7 @@ mod disk;
 mod session;
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,8 +34,19 @@ use self::disk::disk;
 use self::session::{Kept, Session};
 use super::nbd::NbdImage;
 use super::qmp::Qmp;
+use super::stops::Stops;
 use super::tracked::{Bitmap, Ending, Opening, Tracked};
 use super::{Image, ImageError};
+
+/// Asks the QEMU at the other end of a connection for the size of a disk. `what` names it in
+/// messages.
+///
+/// # Errors
+/// It does not answer, or has no such disk.
+pub fn size_of_disk(stream: UnixStream, what: &str, device: &str) -> Result<u64, ImageError> {
+    let mut qmp = Qmp::over(stream, what.to_owned(), &Stops::default())?;
+    Ok(disk(&mut qmp, device)?.size)
+}
 
 /// Opens a disk of a running QEMU as it is now. `device` names it: a node, or a device that uses
 /// one. QEMU has to be able to write to the folder.

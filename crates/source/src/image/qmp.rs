@@ -70,7 +70,8 @@ impl Qmp {
         Self::over(stream, what, stops)
     }
 
-    fn over(stream: UnixStream, what: String, stops: &Stops) -> Result<Self, ImageError> {
+    /// Agrees on the protocol.
+    pub(super) fn over(stream: UnixStream, what: String, stops: &Stops) -> Result<Self, ImageError> {
         let mut qmp =
             Self { stream: BufReader::new(stream), line: Vec::new(), number: 0, what, answer_max: ANSWER_MAX };
         if qmp.line(Instant::now(), |qmp| stops.check(&qmp.what))?.greeting.is_none() {

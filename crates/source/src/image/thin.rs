@@ -108,6 +108,8 @@ fn number(element: &str, attribute: &str) -> Result<u64, Wrong> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const WHOLE: &str = r#"<?xml version="1.0"?>
@@ -136,6 +138,45 @@ mod tests {
         let thin = parse(&mut WHOLE.as_bytes()).expect("a map");
         assert_eq!(thin.block, block);
         assert_eq!(thin.ranges, [8 * block..11 * block, 20 * block..21 * block]);
+    }
+
+    proptest! {
+        /// Every block that differs is in the ranges, and no other one. Damage gives rising
+        /// ranges, or an error.
+        #[test]
+        fn blocks_that_differ_are_found(
+            sectors in 1_u64..300,
+            runs in prop::collection::vec((0_usize..4, 1_u64..50, 0_u64..3, any::<bool>()), 0..40),
+            damage in any::<(prop::sample::Index, u8)>(),
+        ) {
+            let block = sectors * 512;
+            let (mut text, mut at, mut expected) = (String::new(), 0, Vec::new());
+            for (kind, length, gap, details) in runs {
+                let name = ["same", "different", "left_only", "right_only"][kind];
+                at += gap;
+                let inside = format!("begin=\"{at}\" length=\"{length}\"");
+                text += &match details {
+                    true => format!("<{name} {inside}><range {inside} data_begin=\"9\"/></{name}>\n"),
+                    false => format!("<{name} {inside}/>\n"),
+                };
+                if kind > 0 {
+                    expected.extend(at..at + length);
+                }
+                at += length;
+            }
+            let text = format!("<superblock data_block_size=\"{sectors}\">\n<diff>{text}</diff></superblock>\n");
+            let thin = parse(&mut text.as_bytes()).expect("a map");
+            let found: Vec<u64> =
+                thin.ranges.iter().flat_map(|range| range.start / block..range.end / block).collect();
+            prop_assert_eq!(&found, &expected);
+            prop_assert!(thin.ranges.iter().all(|range| range.start % block == 0 && range.end % block == 0));
+            let mut bytes = text.into_bytes();
+            let place = damage.0.index(bytes.len());
+            bytes[place] = damage.1;
+            if let Ok(thin) = parse(&mut &*bytes) {
+                prop_assert!(thin.ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+        }
     }
 
     /// Goal: a file that was cut off, or that is something else, does not make changes vanish.
