@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod front;
+pub mod names;
 pub mod node;
 pub mod page;
 pub mod plot;

@@ -44,8 +44,6 @@ const MEMORY: usize = 96 << 20;
 /// What readers of recipes keep at hand.
 const META_MEMORY: NonZeroUsize = NonZeroUsize::new(32 << 20).unwrap();
 const THREADS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
-/// Versions in a row before chunks are merged, as the program has it.
-const MERGE_AFTER: Option<usize> = Some(5);
 
 /// A second later at every look.
 #[derive(Debug)]
@@ -148,8 +146,7 @@ impl Node {
         stream: &Arc<[u8]>,
         change: impl FnOnce(&mut BackupOptions),
     ) -> anyhow::Result<()> {
-        let mut options =
-            BackupOptions { compression: Compression::Off, merge_after: MERGE_AFTER, ..BackupOptions::new(series) };
+        let mut options = BackupOptions { compression: Compression::Off, ..BackupOptions::new(series) };
         change(&mut options);
         let reader = Box::new(Cursor::new(stream.clone()));
         let input = Input::Stream { path: PATH.into(), reader, size: Some(stream.len() as u64) };

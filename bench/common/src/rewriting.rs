@@ -26,11 +26,21 @@ pub fn sparse<C: Hash + Ord + Copy>(
     held: impl Fn(&C) -> u64,
     version_bytes: u64,
 ) -> HashSet<C> {
-    let is_sparse = |(container, used): &(&C, &u64)| **used * 100 < held(container) * SPARSE_PERCENT;
+    sparse_within(used, held, SPARSE_PERCENT, version_bytes * LIMIT_PERCENT / 100)
+}
+
+/// The same with other limits: containers of which less than a share (percent) is used, until what is used of them is this number of bytes.
+pub fn sparse_within<C: Hash + Ord + Copy>(
+    used: &HashMap<C, u64>,
+    held: impl Fn(&C) -> u64,
+    percent: u64,
+    bytes: u64,
+) -> HashSet<C> {
+    let is_sparse = |(container, used): &(&C, &u64)| **used * 100 < held(container) * percent;
     let mut sparse: Vec<(C, u64)> =
         used.iter().filter(is_sparse).map(|(container, used)| (*container, *used)).collect();
     sparse.sort_by_key(|(container, used)| (used * 10_000 / held(container).max(1), *container));
-    let mut left = version_bytes * LIMIT_PERCENT / 100;
+    let mut left = bytes;
     let within = sparse.into_iter().map_while(|(container, used)| {
         left = left.checked_sub(used)?;
         Some(container)
@@ -46,6 +56,18 @@ pub fn capped<C: Hash + Ord + Copy>(used: &HashMap<C, u64>, container_bytes: u64
     used.iter().skip(cap).map(|(container, _)| *container).collect()
 }
 
+/// The same with a number of bytes that may be stored again, in place of a number of containers.
+pub fn capped_within<C: Hash + Ord + Copy>(used: &HashMap<C, u64>, bytes: u64) -> HashSet<C> {
+    let mut used: Vec<(C, u64)> = used.iter().map(|(container, bytes)| (*container, *bytes)).collect();
+    used.sort_by_key(|(container, bytes)| (*bytes, *container));
+    let mut left = bytes;
+    let within = used.into_iter().map_while(|(container, bytes)| {
+        left = left.checked_sub(bytes)?;
+        Some(container)
+    });
+    within.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +79,9 @@ mod tests {
         assert_eq!(sparse(&used, |_| 100, 1000), HashSet::from([4, 5]));
         assert_eq!(sparse(&used, |_| 100, 399), HashSet::new());
         assert_eq!(sparse(&used, |_| 10, 10_000), HashSet::new());
+        // With more room, and all but the full one for sparse.
+        assert_eq!(sparse_within(&used, |_| 100, 100, 1000), HashSet::from([2, 3, 4, 5]));
+        assert_eq!(sparse_within(&used, |_| 100, 100, 44), HashSet::from([4]));
     }
 
     #[test]
@@ -64,5 +89,6 @@ mod tests {
         let used: HashMap<u32, u64> = (0..30).map(|container| (container, u64::from(container))).collect();
         assert_eq!(capped(&used, 4 << 20), (0..10).collect());
         assert_eq!(capped(&used, 8 << 20), (0..20).collect());
+        assert_eq!(capped_within(&used, 10), (0..5).collect());
     }
 }

@@ -106,6 +106,8 @@ enum Experiment {
     Fig8,
     /// Figure 9: space and layout by version, with compaction, passes and collection; beside HAR and Capping
     Fig9(Offline),
+    /// Figure 9 at 1, 3 and 16 % of change; HAR and Capping also with as many copied bytes as Larder
+    Rates(Offline),
     /// Figure 10: jobs side by side beside restic, the real programs
     Fig10(Programs),
     /// Figure 8 on a real S3 server: restores by requests ahead, the real program (needs MinIO and curl)
@@ -129,6 +131,7 @@ fn main() -> anyhow::Result<()> {
         Experiment::Fig7 => experiments::fig7(&settings),
         Experiment::Fig8 => experiments::fig8(&settings),
         Experiment::Fig9(offline) => experiments::fig9(&settings, offline),
+        Experiment::Rates(offline) => experiments::rates(&settings, offline),
         Experiment::Fig10(programs) => experiments::fig10(&settings, &programs),
         Experiment::S3(programs) => experiments::s3(&settings, &programs),
         Experiment::Pass(programs) => experiments::pass(&settings, &programs),

@@ -1,7 +1,6 @@
 //! The reference: every chunk ever stored, in memory. Finds everything, and is what nobody can afford at scale.
 
-use std::collections::HashMap;
-
+use larder_bench_common::names::NameMap;
 use larder_dedup::Segmenter;
 use larder_format::{ChunkRef, Fingerprint};
 
@@ -10,13 +9,13 @@ use crate::clock::Traffic;
 
 /// See the module header.
 pub(crate) struct Exact {
-    index: HashMap<Fingerprint, ChunkRef>,
+    index: NameMap<Fingerprint, ChunkRef>,
     segmenter: Segmenter,
 }
 
 impl Exact {
     pub(crate) fn new() -> Self {
-        Self { index: HashMap::new(), segmenter: Segmenter::new() }
+        Self { index: NameMap::default(), segmenter: Segmenter::new() }
     }
 }
 

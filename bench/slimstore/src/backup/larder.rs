@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use larder_chunking::{Chunker, ChunkerParams, Fingerprint, RunMac, StreamEnd};
-use larder_dedup::{Cut, GroupFilter, History, HistoryCutter, OwnChunks, Skips, Tools};
-use larder_format::segment::ChunkRecord;
+use larder_dedup::{Cut, GroupFilter, History, HistoryCutter, OwnChunks, Skips, Tools, Tries};
+use larder_format::segment::{ChunkRecord, Superchunk};
 
 use super::base::{Base, Proof};
 use super::recipe::{Across, Merging, Proving, RecipeWriter, empty_mac, tail_of};
@@ -30,7 +30,12 @@ pub(crate) struct With {
 }
 
 impl With {
-    /// The same with merging as Larder does it.
+    /// The same with merging as Larder does it by default: at once, into short runs.
+    pub(crate) const fn merging_at_once(self) -> Self {
+        Self { merging: Some(Merging { after: 0, across: Across::ShortRuns }), ..self }
+    }
+
+    /// The same with merging of chunks that are so many versions old.
     pub(crate) const fn merging_after(self, after: u32) -> Self {
         Self { merging: Some(Merging { after, across: Across::Containers }), ..self }
     }
@@ -117,8 +122,17 @@ impl Larder {
             output.begin_version();
             let max = chunker.params().max;
             self.start(Proving { merging: with.merging, segments: with.proofs, max }, output);
-            let mut job = Job { tools, with, cutter: HistoryCutter::new(), cuts: Vec::new(), spent: &spent };
+            let mut job = Job {
+                tools,
+                with,
+                cutter: HistoryCutter::new(),
+                cuts: Vec::new(),
+                tries: Tries::default(),
+                broken: None,
+                spent: &spent,
+            };
             for file in files {
+                job.tries = Tries::default();
                 self.file(&mut job, file, output);
             }
             self.skips = job.cutter.skips();
@@ -196,57 +210,61 @@ impl Larder {
 
     /// Tries to settle a whole segment or superchunk that is expected here. Gives its bytes, or 0 and how far to go on
     /// otherwise before it is worth asking again.
-    fn prove(&mut self, job: &Job<'_>, data: &[u8], output: &mut Output) -> (usize, usize) {
+    fn prove(&mut self, job: &mut Job<'_>, data: &[u8], output: &mut Output) -> (usize, usize) {
         let With { merging, proofs, .. } = job.with;
         let Some(filter) = self.filter.as_mut().filter(|_| proofs || merging.is_some()) else {
             return (0, usize::MAX);
         };
         let expected = job.spent.measure(Stage::Lookup, || {
             // Asking for what follows moves the cursor into the next segment when it is at the end of one.
-            let Ok(following) = filter.following(usize::MAX);
-            let following = following.to_vec();
-            filter.position().map(|(group, offset)| (group, offset, following))
+            let left = coming(filter, usize::MAX).len();
+            filter.position().map(|(group, _)| (group, left))
         });
-        let Some((group, offset, following)) = expected else { return (0, usize::MAX) };
-        let base = filter.loader();
-        if offset == 0
-            && let Some(proof) = &base.segments[group as usize].proof
-            && job.is_proved(proof, data, &self.empty)
-        {
-            let bytes = proof.bytes;
-            filter.skip(following.len());
-            job.spent.measure(Stage::Lookup, || {
-                if self.recipe.is_at_start() {
-                    following.iter().for_each(|record| output.reuse(record.chunk));
-                    self.recipe.share(group);
-                } else {
-                    self.take(&following, data, output);
-                }
-            });
-            self.note(bytes, following.len());
-            return (bytes, 0);
+        let Some((group, left)) = expected else { return (0, usize::MAX) };
+        let segment = &filter.loader().segments[group as usize];
+        let here = segment.chunks - left;
+        if let Some(proof) = segment.proof.clone().filter(|_| here == 0 && job.tries.is_next()) {
+            if job.is_proved(&proof, data, &self.empty) {
+                job.tries.was_right();
+                let following = coming(filter, usize::MAX).to_vec();
+                filter.skip(following.len());
+                job.spent.measure(Stage::Lookup, || {
+                    if self.recipe.is_at_start() {
+                        following.iter().for_each(|record| output.reuse(record.chunk));
+                        self.recipe.share(group);
+                    } else {
+                        self.take(&following, data, output);
+                    }
+                });
+                self.note(proof.bytes, following.len());
+                return (proof.bytes, 0);
+            }
+            job.tries.was_wrong();
         }
-        let rest: usize = following.iter().map(|record| record.chunk.size as usize).sum();
-        let Some(superchunks) = base.superchunks.get(&group) else { return (0, rest) };
-        let here = base.segments[group as usize].chunks - following.len();
-        let bytes_until =
-            |record: usize| following[..record - here].iter().map(|r| r.chunk.size as usize).sum::<usize>();
-        let mut coming = superchunks.iter().filter(|superchunk| superchunk.first >= here);
-        let Some(superchunk) = coming.next() else { return (0, rest) };
-        if superchunk.first > here {
-            return (0, bytes_until(superchunk.first));
+        let superchunks = filter.loader().superchunks.get(&group).map_or(&[][..], Vec::as_slice);
+        let superchunks = superchunks[superchunks.partition_point(|superchunk| superchunk.first < here)..].to_vec();
+        let following = coming(filter, usize::MAX);
+        let Some(first) = superchunks.first() else { return (0, bytes_of(following)) };
+        if first.first > here {
+            return (0, bytes_of(&following[..first.first - here]));
         }
-        let records = &following[..superchunk.records];
-        let bytes = bytes_until(superchunk.first + superchunk.records);
-        let proof = Proof { bytes, mac: superchunk.mac, tail: tail_of(records, job.tools.chunker.params().max) };
-        if job.is_proved(&proof, data, &self.empty) {
-            filter.skip(records.len());
-            job.spent.measure(Stage::Lookup, || self.take(records, data, output));
-            self.note(bytes, records.len());
-            return (bytes, 0);
+        let equal = job.equal_runs((group, here), &superchunks, following, data, &self.empty);
+        let Some(last) = equal.checked_sub(1).map(|last| &superchunks[last]) else {
+            // A broken one is cut chunk by chunk, and not tried again.
+            let most = superchunks.get(1).map_or(following.len(), |next| next.first - here);
+            return (0, bytes_of(&following[..most]));
+        };
+        let records = following[..last.first + last.records - here].to_vec();
+        filter.skip(records.len());
+        let (mut record, mut bytes) = (0, 0);
+        for superchunk in &superchunks[..equal] {
+            let records = &records[record..record + superchunk.records];
+            self.recipe.keep(records.len(), superchunk.mac);
+            job.spent.measure(Stage::Lookup, || self.take(records, &data[bytes..], output));
+            self.note(bytes_of(records), records.len());
+            (record, bytes) = (record + records.len(), bytes + bytes_of(records));
         }
-        // A broken one is cut chunk by chunk, and not tried again.
-        (0, coming.next().map_or(rest, |next| bytes_until(next.first)))
+        (bytes, 0)
     }
 
     fn note(&mut self, bytes: usize, chunks: usize) {
@@ -320,12 +338,26 @@ impl Detector for Larder {
     }
 }
 
+/// The next records of the base's segment, at most so many.
+fn coming(filter: &mut GroupFilter<Base>, most: usize) -> &[ChunkRecord] {
+    let Ok(following) = filter.following(most);
+    following
+}
+
+fn bytes_of(records: &[ChunkRecord]) -> usize {
+    records.iter().map(|record| record.chunk.size as usize).sum()
+}
+
 /// What one backup works with.
 struct Job<'a> {
     tools: Tools<'a>,
     with: With,
     cutter: HistoryCutter,
     cuts: Vec<Cut>,
+    /// Whether proofs of whole segments of this file are tried, as the program does it.
+    tries: Tries,
+    /// A superchunk that was tried and is broken: its segment, and its first record.
+    broken: Option<(u32, usize)>,
     spent: &'a Spent,
 }
 
@@ -335,18 +367,54 @@ impl Job<'_> {
         if proof.bytes > data.len() {
             return false;
         }
-        let mut mac = empty.clone();
-        mac.update(&data[..proof.bytes]);
-        if mac.finish() != proof.mac {
-            return false;
+        is_equal(&data[..proof.bytes], proof.mac, empty) && self.is_cut_as_before(&proof.tail, proof.bytes, data)
+    }
+
+    /// The number of superchunks, one behind the other, that `data` begins with and that are cut as they were. The first of them begins at
+    /// `place`, with `following`. Of equal ones only the last chunks may be cut otherwise.
+    fn equal_runs(
+        &mut self,
+        place: (u32, usize),
+        superchunks: &[Superchunk],
+        following: &[ChunkRecord],
+        data: &[u8],
+        empty: &RunMac,
+    ) -> usize {
+        let (group, here) = place;
+        let mut ends: Vec<(usize, usize)> = Vec::new();
+        for superchunk in superchunks {
+            let (record, at) = ends.last().copied().unwrap_or_default();
+            if superchunk.first - here != record || self.broken == Some((group, superchunk.first)) {
+                break;
+            }
+            let past_end = at + bytes_of(&following[record..record + superchunk.records]);
+            if !data.get(at..past_end).is_some_and(|run| is_equal(run, superchunk.mac, empty)) {
+                self.broken = Some((group, superchunk.first));
+                break;
+            }
+            ends.push((record + superchunk.records, past_end));
         }
-        let mut at = proof.bytes - proof.tail.iter().map(|length| *length as usize).sum::<usize>();
-        proof.tail.iter().all(|length| {
+        let max = self.tools.chunker.params().max;
+        let confirmed = |(records, bytes): &(usize, usize)| {
+            self.is_cut_as_before(&tail_of(&following[..*records], max), *bytes, data)
+        };
+        ends.iter().rposition(confirmed).map_or(0, |last| last + 1)
+    }
+
+    fn is_cut_as_before(&self, tail: &[u32], bytes: usize, data: &[u8]) -> bool {
+        let mut at = bytes - tail.iter().map(|length| *length as usize).sum::<usize>();
+        tail.iter().all(|length| {
             let confirmed = self.tools.chunker.confirms(&data[at..], *length as usize);
             at += *length as usize;
             confirmed
         })
     }
+}
+
+fn is_equal(data: &[u8], expected: [u8; 16], empty: &RunMac) -> bool {
+    let mut mac = empty.clone();
+    mac.update(data);
+    mac.finish() == expected
 }
 
 #[derive(Debug, Clone, Copy)]

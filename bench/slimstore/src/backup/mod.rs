@@ -36,6 +36,9 @@ pub(crate) trait Detector {
     /// A job starts: caches are empty.
     fn begin(&mut self, output: &Output);
 
+    /// The version that begins next, of this number of bytes, may store this number of bytes again. Only for those with such a limit.
+    fn allow(&mut self, _copies: u64, _version: u64) {}
+
     /// The next pieces of the stream: each is found or stored, in order. A detector may hold pieces back.
     fn detect(&mut self, pieces: &[Piece], output: &mut Output);
 
@@ -175,6 +178,7 @@ mod tests {
             With { skipping: true, ..With::default() },
             With::default().merging_after(1),
             With { skipping: true, proofs: true, ..With::default() }.merging_after(2),
+            With { proofs: true, ..With::default() }.merging_at_once(),
             With::default().merging_together(1),
         ];
         for algorithm in [Algorithm::Rabin, Algorithm::FastCdc, Algorithm::MinCdc] {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use larder_bench_common::names::NameMap;
 use larder_chunking::{Fingerprinter, RunMac, RunMacKey};
 use larder_dedup::{Segmenter, samples_of};
 use larder_format::Fingerprint;
@@ -17,6 +18,10 @@ use crate::SEED;
 const META_CONTAINER: usize = 8 << 20;
 /// A run with fewer records is no superchunk.
 const RUN_RECORDS_MIN: usize = 4;
+/// The same, the most records, and one record in so many that ends a run, as the program merges by default (`larder-writer`).
+const SHORT_RECORDS_MIN: usize = 2;
+const SHORT_RECORDS_MAX: usize = 4;
+const SHORT_ONE_IN: u8 = 16;
 
 /// How chunks are merged into superchunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,15 +36,17 @@ pub(crate) struct Merging {
 pub(crate) enum Across {
     /// The records lie back to back in one container and were born together; at most 1 MiB.
     Nothing,
-    /// As Larder does it: any records in a row; at most 128 KiB.
+    /// Any records in a row; at most 128 KiB.
     Containers,
+    /// As Larder does it by default: the same, but four records at most. Runs of the base stay as they are.
+    ShortRuns,
 }
 
 impl Across {
     fn bytes_max(self) -> u64 {
         match self {
             Self::Nothing => 1 << 20,
-            Self::Containers => 128 << 10,
+            Self::Containers | Self::ShortRuns => 128 << 10,
         }
     }
 }
@@ -86,9 +93,9 @@ pub(super) struct RecipeWriter {
     fingerprinter: Fingerprinter,
     pub(super) base: Arc<Vec<Stored>>,
     /// The base's segments by name: one that is written again is shared.
-    base_names: HashMap<Fingerprint, usize>,
+    base_names: NameMap<Fingerprint, usize>,
     written: Vec<Stored>,
-    written_names: HashMap<Fingerprint, usize>,
+    written_names: NameMap<Fingerprint, usize>,
     pub(super) container_bytes: HashMap<u32, usize>,
     container: u32,
     version: u32,
@@ -98,6 +105,8 @@ pub(super) struct RecipeWriter {
     run: Option<Run>,
     runs: Vec<Superchunk>,
     next: usize,
+    /// A superchunk of the base whose records come next, and how many of them have not come yet.
+    kept: Option<(Superchunk, usize)>,
 }
 
 struct Run {
@@ -114,9 +123,9 @@ impl RecipeWriter {
             segmenter: Segmenter::new(),
             fingerprinter: Fingerprinter::new(&SEED),
             base: Arc::default(),
-            base_names: HashMap::new(),
+            base_names: NameMap::default(),
             written: Vec::new(),
-            written_names: HashMap::new(),
+            written_names: NameMap::default(),
             container_bytes: HashMap::new(),
             container: 0,
             version: 0,
@@ -126,6 +135,7 @@ impl RecipeWriter {
             run: None,
             runs: Vec::new(),
             next: 0,
+            kept: None,
         }
     }
 
@@ -153,6 +163,14 @@ impl RecipeWriter {
         }
     }
 
+    /// The next records are those of a superchunk with this MAC. By default Larder keeps it; the other ways merge again.
+    pub(super) fn keep(&mut self, records: usize, mac: [u8; 16]) {
+        if self.proving.merging.is_some_and(|merging| merging.across == Across::ShortRuns) {
+            self.end_run();
+            self.kept = Some((Superchunk { first: self.next, records, mac }, records));
+        }
+    }
+
     /// Takes a whole segment of the base over.
     pub(super) fn share(&mut self, number: u32) {
         self.written.push(self.base[number as usize].clone());
@@ -170,12 +188,20 @@ impl RecipeWriter {
     fn merge(&mut self, record: &ChunkRecord, content: &[u8], Merging { after, across }: Merging) {
         let number = self.next;
         self.next += 1;
+        if let Some((superchunk, left)) = &mut self.kept {
+            *left -= 1;
+            if *left == 0 {
+                self.runs.push(*superchunk);
+                self.kept = None;
+            }
+            return;
+        }
         if version_of(record) + after > self.version {
             return self.end_run();
         }
         let bytes = content.len() as u64;
         let goes_on = |run: &Run| {
-            let follows = across == Across::Containers || run.last.continues(record);
+            let follows = across != Across::Nothing || run.last.continues(record);
             follows && run.bytes + bytes <= across.bytes_max()
         };
         if !self.run.as_ref().is_some_and(goes_on) {
@@ -187,17 +213,23 @@ impl RecipeWriter {
         run.bytes += bytes;
         run.last = *record;
         run.mac.update(content);
+        let is_at_border = run.records == SHORT_RECORDS_MAX || record.chunk.fingerprint.0[31] % SHORT_ONE_IN == 0;
+        if across == Across::ShortRuns && is_at_border {
+            self.end_run();
+        }
     }
 
     fn end_run(&mut self) {
-        if let Some(run) = self.run.take().filter(|run| run.records >= RUN_RECORDS_MIN) {
+        let is_short = self.proving.merging.is_some_and(|merging| merging.across == Across::ShortRuns);
+        let records_min = if is_short { SHORT_RECORDS_MIN } else { RUN_RECORDS_MIN };
+        if let Some(run) = self.run.take().filter(|run| run.records >= records_min) {
             self.runs.push(Superchunk { first: run.first, records: run.records, mac: run.mac.finish() });
         }
     }
 
     fn end_segment(&mut self, records: &[ChunkRecord]) {
         self.end_run();
-        self.next = 0;
+        (self.next, self.kept) = (0, None);
         let superchunks = std::mem::take(&mut self.runs);
         let bytes = manifest::encode(records, &superchunks);
         let name = self.fingerprinter.one(&bytes);

@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use larder_bench_common::rewriting::{CAPPED_BYTES, capped, sparse};
+use larder_bench_common::names::NameMap;
+use larder_bench_common::rewriting::{CAPPED_BYTES, capped, capped_within, sparse, sparse_within};
 use larder_format::ids::ContainerId;
 use larder_format::{ChunkRef, Fingerprint};
 
@@ -15,7 +16,7 @@ use crate::clock::Traffic;
 /// See the module header.
 #[derive(Default)]
 pub(crate) struct Har {
-    index: HashMap<Fingerprint, ChunkRef>,
+    index: NameMap<Fingerprint, ChunkRef>,
     /// Bytes in each container.
     held: HashMap<ContainerId, u64>,
     /// What the version at hand uses of each, every chunk once.
@@ -23,16 +24,36 @@ pub(crate) struct Har {
     seen: HashSet<(ContainerId, u32)>,
     bytes: u64,
     sparse: HashSet<ContainerId>,
+    /// Bytes that may be stored again, in place of HAR's own limits.
+    allowance: Option<u64>,
 }
 
 impl Har {
     pub(crate) fn new() -> Self {
         Self::default()
     }
+
+    /// HAR that stores again what it is allowed to, from the sparsest containers, however sparse they are.
+    pub(crate) fn within_allowance() -> Self {
+        Self { allowance: Some(0), ..Self::default() }
+    }
+
+    fn held(&self) -> impl Fn(&ContainerId) -> u64 {
+        |container| self.held.get(container).copied().unwrap_or(0)
+    }
 }
 
 impl Detector for Har {
+    fn allow(&mut self, copies: u64, _: u64) {
+        if let Some(allowance) = &mut self.allowance {
+            *allowance += copies;
+        }
+    }
+
     fn begin(&mut self, _: &Output) {
+        if let Some(allowance) = self.allowance {
+            self.sparse = sparse_within(&self.used, self.held(), 100, allowance);
+        }
         self.used.clear();
         self.seen.clear();
         self.bytes = 0;
@@ -45,7 +66,10 @@ impl Detector for Har {
                     output.reuse(*chunk);
                     *chunk
                 }
-                _ => {
+                known => {
+                    if let (Some(_), Some(allowance)) = (known, &mut self.allowance) {
+                        *allowance = allowance.saturating_sub(u64::from(piece.size));
+                    }
                     let chunk = output.store(piece);
                     *self.held.entry(chunk.container).or_default() += u64::from(chunk.size);
                     self.index.insert(piece.fingerprint, chunk);
@@ -60,8 +84,7 @@ impl Detector for Har {
     }
 
     fn finish(&mut self, _: &mut Output) {
-        let held = |container: &ContainerId| self.held.get(container).copied().unwrap_or(0);
-        self.sparse = sparse(&self.used, held, self.bytes);
+        self.sparse = sparse(&self.used, self.held(), self.bytes);
     }
 
     fn traffic(&self) -> Traffic {
@@ -76,14 +99,21 @@ impl Detector for Har {
 /// See the module header.
 #[derive(Default)]
 pub(crate) struct Capping {
-    index: HashMap<Fingerprint, ChunkRef>,
+    index: NameMap<Fingerprint, ChunkRef>,
     waiting: Vec<Piece>,
     waiting_bytes: u64,
+    /// Bytes that may be stored again, in place of a number of containers, and the bytes of the version that are to come.
+    allowance: Option<(u64, u64)>,
 }
 
 impl Capping {
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// Capping that stores again what it is allowed to, in each stretch its share.
+    pub(crate) fn within_allowance() -> Self {
+        Self { allowance: Some((0, 0)), ..Self::default() }
     }
 
     fn decide(&mut self, output: &mut Output) {
@@ -94,7 +124,16 @@ impl Capping {
                 *used.entry(chunk.container).or_default() += u64::from(piece.size);
             }
         }
-        let reclaimed = capped(&used, u64::from(output.container_bytes()));
+        let reclaimed = match &mut self.allowance {
+            None => capped(&used, u64::from(output.container_bytes())),
+            Some((copies, version)) => {
+                let share = u128::from(*copies) * u128::from(self.waiting_bytes) / u128::from((*version).max(1));
+                *version = version.saturating_sub(self.waiting_bytes);
+                let reclaimed = capped_within(&used, share as u64);
+                *copies -= reclaimed.iter().map(|container| used[container]).sum::<u64>();
+                reclaimed
+            }
+        };
         for piece in self.waiting.drain(..) {
             match self.index.get(&piece.fingerprint) {
                 Some(chunk) if !reclaimed.contains(&chunk.container) => output.reuse(*chunk),
@@ -106,6 +145,12 @@ impl Capping {
 }
 
 impl Detector for Capping {
+    fn allow(&mut self, copies: u64, version: u64) {
+        if let Some(allowance) = &mut self.allowance {
+            *allowance = (allowance.0 + copies, version);
+        }
+    }
+
     fn begin(&mut self, _: &Output) {}
 
     fn detect(&mut self, pieces: &[Piece], output: &mut Output) {

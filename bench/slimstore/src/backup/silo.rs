@@ -5,8 +5,7 @@
 //! that block is read, and the chunks of the segment are looked for in all blocks that are cached, and in the block being written.
 //! So a segment without a similar one still finds its chunks when its neighbours brought the right block.
 
-use std::collections::HashMap;
-
+use larder_bench_common::names::NameMap;
 use larder_format::{ChunkRef, Fingerprint};
 use lru::LruCache;
 
@@ -21,16 +20,16 @@ const BLOCK_SEGMENTS: usize = 16;
 /// See the module header.
 pub(crate) struct SiLo {
     /// Representative to block, the newest one.
-    similar: HashMap<Fingerprint, u32>,
+    similar: NameMap<Fingerprint, u32>,
     /// Blocks on the store.
     blocks: Vec<Vec<u8>>,
     cache: LruCache<u32, Vec<Fingerprint>>,
     cached_bytes: usize,
     /// All chunks of cached blocks, with the block that brought them last.
-    located: HashMap<Fingerprint, (ChunkRef, u32)>,
+    located: NameMap<Fingerprint, (ChunkRef, u32)>,
     segment: Vec<Piece>,
     block: Vec<ChunkRef>,
-    block_chunks: HashMap<Fingerprint, ChunkRef>,
+    block_chunks: NameMap<Fingerprint, ChunkRef>,
     block_segments: usize,
     representatives: Vec<Fingerprint>,
     traffic: Traffic,
@@ -39,14 +38,14 @@ pub(crate) struct SiLo {
 impl SiLo {
     pub(crate) fn new() -> Self {
         Self {
-            similar: HashMap::new(),
+            similar: NameMap::default(),
             blocks: Vec::new(),
             cache: LruCache::unbounded(),
             cached_bytes: 0,
-            located: HashMap::new(),
+            located: NameMap::default(),
             segment: Vec::new(),
             block: Vec::new(),
-            block_chunks: HashMap::new(),
+            block_chunks: NameMap::default(),
             block_segments: 0,
             representatives: Vec::new(),
             traffic: Traffic::default(),

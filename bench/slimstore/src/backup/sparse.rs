@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use larder_bench_common::names::NameMap;
 use larder_dedup::sample;
 use larder_format::{ChunkRef, Fingerprint};
 use lru::LruCache;
@@ -26,11 +27,11 @@ const MANIFESTS_PER_HOOK: usize = 5;
 /// Manifests a segment is compared with at most.
 const CHAMPIONS: usize = 10;
 
-type Manifest = HashMap<Fingerprint, ChunkRef>;
+type Manifest = NameMap<Fingerprint, ChunkRef>;
 
 /// See the module header.
 pub(crate) struct SparseIndexing {
-    hooks: HashMap<u64, Vec<u32>>,
+    hooks: NameMap<u64, Vec<u32>>,
     /// Manifests on the store.
     manifests: Vec<Vec<u8>>,
     cache: LruCache<u32, Arc<Manifest>>,
@@ -47,7 +48,7 @@ fn is_hook(fingerprint: &Fingerprint) -> bool {
 impl SparseIndexing {
     pub(crate) fn new() -> Self {
         Self {
-            hooks: HashMap::new(),
+            hooks: NameMap::default(),
             manifests: Vec::new(),
             cache: LruCache::unbounded(),
             cached_bytes: 0,
@@ -66,7 +67,7 @@ impl SparseIndexing {
         let hooks: Vec<u64> =
             segment.iter().filter(|p| is_hook(&p.fingerprint)).map(|p| sample(&p.fingerprint)).collect();
         let champions: Vec<_> = self.choose(&hooks).into_iter().map(|manifest| self.fetch(manifest)).collect();
-        let mut own = Manifest::with_capacity(segment.len());
+        let mut own = Manifest::with_capacity_and_hasher(segment.len(), Default::default());
         let mut records = Vec::with_capacity(segment.len());
         for piece in &segment {
             let name = &piece.fingerprint;

@@ -14,7 +14,8 @@ use crate::sdb::{Duplication, SDb};
 use crate::table::Table;
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Rabin, Algorithm::FastCdc, Algorithm::MinCdc];
-/// Versions before this (from 0) have no superchunks to go by, those after [`MERGED`] have.
+/// Chunks that are so many versions old are merged in the paper's way. Versions before this (from 0) have no such superchunks to go
+/// by, those after [`MERGED`] have.
 const MERGE_AFTER: u32 = 5;
 const MERGED: usize = 7;
 /// Places of the rivals that the targets name.
@@ -68,15 +69,16 @@ impl Run {
 /// Larder in the last way is as it is: single chunks are predicted where the cutter is slow enough for it.
 fn runs(front: &Front) -> Vec<Run> {
     let skipping = With { skipping: front.chunker.is_worth_predicting(), ..With::default() };
-    let merging = skipping.merging_after(MERGE_AFTER);
+    let merging = skipping.merging_at_once();
     vec![
         Run::rival("exact index", Exact::new()),
         Run::rival("SiLo", SiLo::new()),
         Run::rival("Sparse Indexing", SparseIndexing::new()),
         Run::larder("Larder, look-up only", With::default()),
         Run::larder("+ skipping, if worth it", skipping),
-        Run::larder("+ merging", merging),
+        Run::larder("+ runs of four", merging),
         Run::larder("+ proofs: Larder as it is", With { proofs: true, ..merging }),
+        Run::larder("skipping, merging after 5", skipping.merging_after(MERGE_AFTER)),
         Run::larder("skipping, merging back to back", skipping.merging_together(1)),
     ]
 }
@@ -137,7 +139,8 @@ pub(crate) fn fig7(settings: &Settings) -> anyhow::Result<()> {
          up and writing the recipe, of each version the least disturbed of three runs; every job starts with empty caches. The rivals' cutting and naming is timed once and counted for each of \
          them. Ratio: share of all versions' bytes that is not stored. Reads: requests to the store while deciding, a version. Waiting: \
          MB a second if each of these takes 30 ms and comes at 90 MB/s, one after the other (simulated; not overlapped, for nobody). \
-         Resident: memory a node must keep between jobs. Early: versions 2 to {MERGE_AFTER}; late: versions {} and later, when merging is in effect.",
+         Resident: memory a node must keep between jobs. Early: versions 2 to {MERGE_AFTER}; late: versions {} and later, when merging after five versions is in effect. \
+         All maps by fingerprint hash eight bytes of it, those of the rivals too.",
         settings.chunk_kib,
         settings.versions,
         MERGED + 1

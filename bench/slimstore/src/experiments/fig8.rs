@@ -88,7 +88,7 @@ fn finish(recipe: &Recipe, plan: Plan, threads: usize) -> (Plan, f64) {
 /// The recipes of all versions, as Larder's backups leave them.
 fn recipes(settings: &Settings) -> anyhow::Result<Vec<Recipe>> {
     let front = front(settings.chunker, settings.chunk_kib << 10)?;
-    let with = With { skipping: true, proofs: true, ..With::default() }.merging_after(5);
+    let with = With { skipping: true, proofs: true, ..With::default() }.merging_at_once();
     let (mut larder, mut output) = (Larder::new(INDEX_MEMORY), Output::new(CONTAINER_BYTES));
     let mut sdb = SDb::new(spec(settings, 4, 32.0, Duplication::Spread));
     let mut versions = Vec::new();

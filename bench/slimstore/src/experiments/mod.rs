@@ -8,6 +8,7 @@ mod fig7;
 mod fig8;
 mod fig9;
 mod pass;
+mod rates;
 mod s3;
 
 pub(crate) use data::data;
@@ -18,6 +19,7 @@ pub(crate) use fig8::fig8;
 pub(crate) use fig9::fig9;
 pub(crate) use fig10::fig10;
 pub(crate) use pass::pass;
+pub(crate) use rates::rates;
 pub(crate) use s3::s3;
 
 use larder_bench_common::megabytes;

@@ -37,8 +37,8 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    /// Looks again, after somebody wrote. A container is read once.
-    pub(crate) fn look(&mut self, node: &Node, writer: Writer) -> anyhow::Result<()> {
+    /// Looks again, after somebody wrote. A container is read once. Returns the bytes of chunks that are new here.
+    pub(crate) fn look(&mut self, node: &Node, writer: Writer) -> anyhow::Result<u64> {
         let repository = &node.context.repository;
         let listed = node.runtime.block_on(repository.list_containers())?;
         let there = listed.iter().map(|listed| listed.id).filter(|id| id.kind == ContainerKind::Data);
@@ -59,6 +59,7 @@ impl Holdings {
                 }
             }
         }
+        let mut written = 0;
         for id in fresh {
             let index = node.runtime.block_on(repository.read_container_index(id))?;
             let mut offset = 0;
@@ -73,12 +74,13 @@ impl Holdings {
                 Writer::Pass => oldest.get(&chunk.fingerprint).copied().unwrap_or(0),
             };
             let since = chunks.iter().map(since).collect();
+            written += chunks.iter().map(|chunk| u64::from(chunk.size)).sum::<u64>();
             self.containers.insert(id, Container { chunks, since });
         }
         self.reclaimed = self.reclaimed(node)?;
         let objects = node.runtime.block_on(repository.store().list(""))?;
         self.objects = objects.iter().map(|object| object.size).sum();
-        Ok(())
+        Ok(written)
     }
 
     /// Bytes of all chunks in all containers.
