@@ -2,9 +2,10 @@
 //!
 //! The recipe is known in advance. For a window of entries, `plan` finds the needed bytes of
 //! containers and their places in files. `execute` reads each of these containers once, in any
-//! order, and writes them to all places, so no cache is needed (SlimStore section V). A container
-//! that several windows need is read once by each. Directories are created in order before, links
-//! after, and times are set last.
+//! order, and writes them to all places, so no cache is needed (SlimStore section V). Meanwhile the
+//! next window is planned, and then its containers are requested (`run::windows`, `fetching`). A
+//! container that two windows need in succession is handed on, as far as memory allows. Directories
+//! are created in order before, links after, and times are set last.
 //!
 //! Old content of a file is compared with the recipe first (`compare_existing`): right chunks are
 //! neither fetched nor written. Damage costs only the files that need the damaged data, and each is
@@ -14,6 +15,7 @@ mod afterwards;
 mod budget;
 mod compare_existing;
 mod execute;
+mod fetching;
 mod file_task;
 mod plan;
 mod planned_fetches;

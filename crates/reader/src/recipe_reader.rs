@@ -105,6 +105,11 @@ impl MetaChunks {
         objects_and_names(self.resolver, all, container)
     }
 
+    /// Whether a container of recipes holds the chunks, and does not only name them.
+    pub(crate) fn holds_chunks(&self, container: &ContainerId) -> bool {
+        self.resolver.is_object(container)
+    }
+
     /// Sets chunks, as recipes name them, to their known places. Chunks of retired containers are
     /// redirected.
     pub fn locate_all(&self, chunks: &mut [ChunkRef]) -> Result<(), RepositoryError> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use larder_format::entry::Entry;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_job::JobContext;
@@ -14,13 +14,14 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use crate::chunk_resolver::ReadingOrder;
+use crate::container_cache::read_plan::is_read_whole;
 use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
 use crate::container_sizes::Sizes;
 use crate::entries::{Entries, EntriesBelow, PlacedEntry};
 use crate::read_lease::{ReadError, Reading, or_lower};
 use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
 use crate::resolved::Resolved;
-use crate::versions_ahead::ReadManifest;
+use crate::versions_ahead::{ReadManifest, fetch_metadata};
 
 /// An opened version.
 #[derive(Debug)]
@@ -116,6 +117,20 @@ impl VersionReader {
     /// Sizes of the containers that the version names, and of those that hold its moved chunks.
     pub fn sizes(&self) -> Sizes {
         self.chunks.sizes(&self.manifest)
+    }
+
+    /// Begins to fetch the metadata containers, side by side, as far as there is room. A reader of
+    /// everything would wait for one after the other.
+    pub fn fetch_metadata_ahead(&self) {
+        fetch_metadata(&self.context, &self.chunks, &self.manifest.containers);
+    }
+
+    /// Data containers that a reader of everything reads whole, by the manifest alone. Each with
+    /// its bytes.
+    pub fn read_whole(&self) -> Vec<(ContainerId, u64)> {
+        let data = self.manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+        let whole = data.filter(|usage| self.chunks.holds_chunks(&usage.container) && is_read_whole(usage));
+        whole.map(|usage| (usage.container, usage.object_bytes)).collect()
     }
 
     /// The best order of reading for containers used in stream order.

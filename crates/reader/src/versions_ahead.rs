@@ -9,6 +9,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::{ContainerUsage, Manifest};
@@ -160,6 +161,29 @@ impl<'v> Iterator for VersionsAhead<'v> {
         self.fill();
         Some((version, manifest))
     }
+}
+
+/// Requests for metadata of one version under way.
+const METADATA_REQUESTS: usize = 16;
+
+/// Begins to fetch the metadata containers of one version, side by side, as far as there is room.
+pub(crate) fn fetch_metadata(context: &JobContext, chunks: &MetaChunks, containers: &[ContainerUsage]) {
+    if context.executor.is_in_turns() {
+        return;
+    }
+    let room = Arc::new(Semaphore::new((context.memory / AHEAD_ONE_IN).min(Semaphore::MAX_PERMITS)));
+    let (ids, room) = new_metadata(containers, &Mutex::default(), &room);
+    let chunks = chunks.clone();
+    context.executor.detach(async move {
+        let _room = room;
+        let fetch = move |id| {
+            let chunks = chunks.clone();
+            async move { chunks.fetch(id).await }
+        };
+        let mut fetched = futures::stream::iter(ids.into_iter().map(fetch)).buffer_unordered(METADATA_REQUESTS);
+        // The reader meets a failure again, and reports it.
+        while fetched.next().await.is_some() {}
+    });
 }
 
 /// The metadata containers of a version that were not asked for before, as far as there is room.

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -46,9 +47,28 @@ impl fmt::Display for FaultStore {
     }
 }
 
+/// An operation that waits for others looks this often for them, ...
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// ... and at most this often.
+const LOOKS_MAX: u32 = 6000;
+
 /// Applies a fault to an operation that has either happened or not.
-async fn apply<T>(fault: Option<&Fault>, path: &Path, operation: impl Future<Output = Result<T>>) -> Result<T> {
+async fn apply<T>(
+    faults: &Faults,
+    fault: Option<&Fault>,
+    path: &Path,
+    operation: impl Future<Output = Result<T>>,
+) -> Result<T> {
     match fault {
+        Some(Fault::Until(part, count)) => {
+            for _ in 0..LOOKS_MAX {
+                if faults.have_arrived(part, *count) {
+                    return operation.await;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            Err(Failure::Stopped.error(path.as_ref()))
+        }
         Some(Fault::FailBefore(failure)) => Err(failure.error(path.as_ref())),
         Some(Fault::FailAfter(failure)) => {
             operation.await?;
@@ -98,7 +118,7 @@ impl ObjectStore for FaultStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let kind = if opts.mode == PutMode::Create { OpKind::Put } else { OpKind::Overwrite };
         let fault = self.faults.meet(kind, location.as_ref(), payload.content_length() as u64);
-        apply(fault.as_ref(), location, async {
+        apply(&self.faults, fault.as_ref(), location, async {
             let result = self.inner.put_opts(location, payload, opts).await?;
             self.faults.was_created(location.as_ref());
             Ok(result)
@@ -113,7 +133,7 @@ impl ObjectStore for FaultStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let kind = if options.head { OpKind::Head } else { OpKind::Get };
         let fault = self.faults.meet(kind, location.as_ref(), 0);
-        let result = apply(fault.as_ref(), location, self.inner.get_opts(location, options)).await?;
+        let result = apply(&self.faults, fault.as_ref(), location, self.inner.get_opts(location, options)).await?;
         spoil(fault.as_ref(), result).await
     }
 
@@ -125,7 +145,7 @@ impl ObjectStore for FaultStore {
                 async move {
                     let location = location?;
                     let fault = faults.meet(OpKind::Delete, location.as_ref(), 0);
-                    apply(fault.as_ref(), &location, inner.delete(&location)).await?;
+                    apply(&faults, fault.as_ref(), &location, inner.delete(&location)).await?;
                     Ok(location)
                 }
             })
@@ -174,9 +194,9 @@ impl FaultStore {
             }
             // All other faults happen before the first name.
             fault => {
-                stream::once(async move { apply(fault.as_ref(), &path, async { Ok(()) }).await.map(|()| listing) })
-                    .try_flatten()
-                    .boxed()
+                let faults = self.faults.clone();
+                let applied = async move { apply(&faults, fault.as_ref(), &path, async { Ok(()) }).await };
+                stream::once(async move { applied.await.map(|()| listing) }).try_flatten().boxed()
             }
         }
     }

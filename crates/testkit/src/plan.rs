@@ -121,6 +121,9 @@ pub enum Fault {
     FailAfter(Failure),
     /// It takes this much longer, on tokio's clock.
     Delay(Duration),
+    /// It waits until this many operations on paths with this part have arrived, itself included,
+    /// on tokio's clock. If that takes very long, it fails like [`Failure::Stopped`].
+    Until(&'static str, usize),
     /// It is never answered, and has no effect.
     Hang,
     /// It takes effect and is never answered.
@@ -268,6 +271,11 @@ impl Faults {
     /// All operations so far.
     pub fn log(&self) -> Vec<Op> {
         self.0.lock().log.clone()
+    }
+
+    /// Whether this many operations on paths with this part have arrived.
+    pub(crate) fn have_arrived(&self, part: &str, count: usize) -> bool {
+        self.0.lock().log.iter().filter(|op| op.path.contains(part)).count() >= count
     }
 
     /// How many operations of each kind there have been.

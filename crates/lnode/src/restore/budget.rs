@@ -23,9 +23,10 @@ impl Budget {
     /// Divides `memory` bytes; containers may have their own budget.
     pub(super) fn of(memory: usize, containers: Option<usize>) -> Self {
         Self {
-            // Both tables double when they grow, so for a moment one and a half of it is in use.
-            runs: (memory / 6 / size_of::<Run>()).max(1 << 12),
-            files: (memory / 12 / (size_of::<FileTask>() + ENTRY_BYTES)).max(1 << 8),
+            // A window is executed while half of another one is planned. Both tables double when
+            // they grow, so for a moment one and three quarters of it is in use.
+            runs: (memory / 7 / size_of::<Run>()).max(1 << 12),
+            files: (memory / 14 / (size_of::<FileTask>() + ENTRY_BYTES)).max(1 << 8),
             containers: containers.unwrap_or((memory / 12 * 5).max(CONTAINERS_MIN)),
         }
     }

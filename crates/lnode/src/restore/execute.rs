@@ -6,7 +6,7 @@ pub(super) mod file_fates;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -18,11 +18,11 @@ use larder_format::ids::ContainerId;
 use larder_job::JobContext;
 use larder_reader::{FetchCounters, Reading, ReadingOrder, is_missing, read_plan};
 use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetError};
+use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
-use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::fetching::{FetchTask, Fetched, Fetcher, Fetches, NextWindow, read};
 use super::file_task::{FileState, FileTask, Run, chained, places};
 use super::plan::Window;
 use super::{PlannedFetches, RestoreError};
@@ -49,28 +49,30 @@ pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// The state that the threads of a window share.
+/// The state that the threads of a restore share.
+#[derive(Clone)]
 pub(super) struct Execution<'a> {
     pub(super) context: &'a JobContext,
-    pub(super) fingerprinter: &'a Fingerprinter,
+    pub(super) fingerprinter: Arc<Fingerprinter>,
     pub(super) target: &'a Target,
-    pub(super) counters: &'a Counters,
+    pub(super) counters: Arc<Counters>,
     /// Distinguishes damage from a version that was forgotten.
     pub(super) reading: &'a Reading,
-    /// Bytes of containers being fetched or written.
-    pub(super) memory: usize,
+    pub(super) fetcher: Arc<Fetcher>,
     /// The sizes of containers: they tell sparse use and the memory needed.
-    pub(super) sizes: &'a read_plan::Sizes,
+    pub(super) sizes: Arc<read_plan::Sizes>,
     /// The order of reading containers.
     pub(super) order: ReadingOrder,
-    /// Requests under way; 0: one, after the previous container was written.
-    pub(super) prefetch: usize,
     /// Counts reads.
-    pub(super) fetched: &'a FetchCounters,
+    pub(super) fetched: Arc<FetchCounters>,
     /// Whether a dry run counts the fetches of a run.
     pub(super) estimates: bool,
     /// Whether a dry run names the containers of a run.
     pub(super) plans: bool,
+    /// The window whose containers are fetched while the present one is written.
+    pub(super) next: Arc<Mutex<Option<NextWindow>>>,
+    /// The restore has failed elsewhere.
+    pub(super) is_abandoned: Arc<AtomicBool>,
 }
 
 /// Containers that were not found.
@@ -90,123 +92,120 @@ impl Missing {
     }
 }
 
-/// The requested containers of the window: the first ones, up to this number.
-#[derive(Debug, Default)]
-struct Asked {
-    count: AtomicUsize,
-    /// No more are requested.
-    stop: AtomicBool,
+/// A window with its containers in the order of execution. They are being fetched.
+pub(super) struct Prepared {
+    pub(super) window: Window,
+    /// The runs of each container.
+    spans: Vec<Range<usize>>,
+    fetches: Fetches,
+    /// Runs of containers that are gone. They are planned when the rest is written.
+    pub(super) waiting: Vec<Run>,
 }
 
-/// A container of the window, and the memory it takes until it is written.
-struct Fetched {
-    number: u32,
-    container: Result<OpenContainer, RepositoryError>,
-    _memory: OwnedSemaphorePermit,
-    /// Held until the container is written, if nothing is read ahead.
-    _turn: Option<OwnedSemaphorePermit>,
-}
-
-/// Number and id of a container, the ranges to read, and units of memory.
-pub(super) type FetchTask = (u32, ContainerId, Option<Vec<Range<u32>>>, u32);
-
-async fn read(
-    repository: &Repository,
-    id: ContainerId,
-    ranges: Option<Vec<Range<u32>>>,
-) -> Result<OpenContainer, RepositoryError> {
-    match ranges {
-        Some(ranges) => repository.read_container_frames(id, &ranges).await,
-        None => repository.read_container(id).await,
+impl Prepared {
+    /// The window and its waiting runs, without its containers.
+    pub(super) fn withdrawn(self) -> (Window, Vec<Run>) {
+        (self.window, self.waiting)
     }
 }
 
-/// The unit of memory, in bytes.
-const MEMORY_UNIT: u64 = 1 << 10;
-
 impl Execution<'_> {
+    /// Whether windows are executed while the next one is planned.
+    pub(super) fn overlaps(&self) -> bool {
+        self.fetcher.is_ahead() && !self.target.options().dry_run && !self.context.executor.is_in_turns()
+    }
+
+    /// Puts a window into the order of execution, and begins to fetch its containers. `early`: the
+    /// requests for it so far.
+    pub(super) fn prepare(&self, mut window: Window, early: Option<Fetches>, waiting: Vec<Run>) -> Prepared {
+        window.sort(self.order);
+        let spans = spans(&window);
+        let mut fetches = early.unwrap_or_else(Fetches::new);
+        if !self.target.options().dry_run && !self.context.executor.is_in_turns() {
+            self.fetcher.ask(&mut fetches, self.tasks(&window, &spans));
+        }
+        Prepared { window, spans, fetches, waiting }
+    }
+
+    /// The window comes next: it gets written containers that it needs too. `None`: there is none.
+    pub(super) fn announce(&self, next: Option<&Prepared>) {
+        *self.next.lock() = next.and_then(|prepared| self.fetcher.next(&prepared.fetches));
+    }
+
     /// Restores the files of a window. Returns the runs whose containers were not found, with the
     /// first of these errors. They are still open, because their chunks may have been moved.
     /// `stops`: the first of them ends further requests. Others are then gone as well, and their
     /// chunks may be in containers that are read anyway.
-    pub(super) fn run(&self, window: &mut Window, stops: bool) -> Result<Option<Missing>, RestoreError> {
-        window.sort(self.order);
-        let window = &*window;
+    pub(super) fn run(&self, prepared: &mut Prepared, stops: bool) -> Result<Option<Missing>, RestoreError> {
         if self.target.options().dry_run {
-            return self.pretend(window).map(|()| None);
+            return self.pretend(&prepared.window, &prepared.spans).map(|()| None);
         }
-        let spans = spans(window);
         if self.context.executor.is_in_turns() {
-            return self.run_in_turns(window, &spans, stops);
+            return self.run_in_turns(prepared, stops);
         }
-        // Bounded by the memory of all containers under way.
-        let (fetched, fetches) = unbounded();
-        let asked = Arc::new(Asked::default());
-        let feeder = self.fetch(window, &spans, fetched, asked.clone());
-        let fatal = Mutex::new(None);
-        let missing = Mutex::new(None);
-        let missed = || asked.stop.store(stops, Ordering::Relaxed);
+        prepared.fetches.end();
+        let prepared = &*prepared;
+        let (fatal, missing) = (Mutex::new(None), Mutex::new(None));
         std::thread::scope(|scope| {
-            let work = || self.work(window, &spans, &fetches, &missing, &missed, &fatal);
+            let work = || self.work(prepared, &prepared.fetches.arriving, &missing, stops, &fatal);
             let started = (0..self.context.threads.get()).map(|_| Builder::new().spawn_scoped(scope, work).is_ok());
             // A thread that cannot be started leaves fewer. Without any, this one works.
             if started.filter(|is_started| *is_started).count() == 0 {
                 work();
             }
         });
-        feeder.abort();
-        self.outcome(window, &asked, fatal, missing)
+        self.outcome(prepared, fatal, missing)
     }
 
     /// The same, one container after the other.
-    fn run_in_turns(
-        &self,
-        window: &Window,
-        spans: &[Range<usize>],
-        stops: bool,
-    ) -> Result<Option<Missing>, RestoreError> {
-        let (fatal, missing, asked) = (Mutex::new(None), Mutex::new(None), Asked::default());
-        let missed = || asked.stop.store(stops, Ordering::Relaxed);
-        let memory = Arc::new(Semaphore::new(1));
-        for (number, id, ranges, _) in self.tasks(window, spans, u32::MAX) {
-            if asked.stop.load(Ordering::Relaxed) {
+    fn run_in_turns(&self, prepared: &Prepared, stops: bool) -> Result<Option<Missing>, RestoreError> {
+        let (fatal, missing) = (Mutex::new(None), Mutex::new(None));
+        for FetchTask { id, ranges, .. } in self.tasks(&prepared.window, &prepared.spans) {
+            if prepared.fetches.is_stopped() {
                 break;
             }
-            asked.count.fetch_add(1, Ordering::Relaxed);
+            prepared.fetches.note(id);
             let container = self.context.executor.block_on(read(&self.context.repository, id, ranges));
-            let Ok(permit) = memory.clone().try_acquire_owned() else { break };
             let (out, fetches) = unbounded();
-            let _ = out.send(Fetched { number, container, _memory: permit, _turn: None });
+            let _ = out.send(Fetched { id, container, memory: None, turn: None, is_handed: false });
             drop(out);
-            self.work(window, spans, &fetches, &missing, &missed, &fatal);
+            self.work(prepared, &fetches, &missing, stops, &fatal);
         }
-        self.outcome(window, &asked, fatal, missing)
+        self.outcome(prepared, fatal, missing)
     }
 
     fn outcome(
         &self,
-        window: &Window,
-        asked: &Asked,
+        prepared: &Prepared,
         fatal: Mutex<Option<RestoreError>>,
         missing: Mutex<Option<Missing>>,
     ) -> Result<Option<Missing>, RestoreError> {
-        if self.context.cancel.is_cancelled() {
+        if self.is_stopped() {
             return Err(RestoreError::Interrupted);
         }
         match fatal.into_inner() {
             Some(error) => Err(error),
             None => Ok(missing.into_inner().map(|missing: Missing| {
-                let asked = asked.count.load(Ordering::Relaxed);
-                let rest = window.runs.iter().filter(|run| run.container as usize >= asked);
-                Missing { postponed: rest.copied().collect(), ..missing }
+                let Window { runs, containers, .. } = &prepared.window;
+                let left = |run: &&Run| !prepared.fetches.has(&containers[run.container as usize]);
+                Missing { postponed: runs.iter().filter(left).copied().collect(), ..missing }
             })),
         }
     }
 
+    /// Ends the execution of windows: the restore has failed elsewhere.
+    pub(super) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.context.cancel.is_cancelled() || self.is_abandoned.load(Ordering::Relaxed)
+    }
+
     /// A dry run: chunks that are not right yet would be fetched and written.
-    fn pretend(&self, window: &Window) -> Result<(), RestoreError> {
+    fn pretend(&self, window: &Window, spans: &[Range<usize>]) -> Result<(), RestoreError> {
         if self.estimates {
-            self.count_fetches(window)?;
+            self.count_fetches(window, spans)?;
         }
         if self.plans {
             self.counters.needed.lock().extend(window.containers.iter().copied());
@@ -226,91 +225,73 @@ impl Execution<'_> {
     }
 
     /// The ranges to read of the window's containers, in their order, and the memory of each.
-    pub(super) fn tasks(&self, window: &Window, spans: &[Range<usize>], units_max: u32) -> Vec<FetchTask> {
-        let fetch = |number: usize, id: ContainerId| {
+    pub(super) fn tasks(&self, window: &Window, spans: &[Range<usize>]) -> Vec<FetchTask> {
+        let task = |(number, id): (usize, &ContainerId)| {
             let runs = &window.runs[spans[number].clone()];
             let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
-            let part = read_plan::choose(wanted, self.sizes.measure(&id));
-            let units = part.bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(units_max)) as u32;
-            (number as u32, id, part.ranges, units)
+            let part = read_plan::choose(wanted, self.sizes.measure(id));
+            FetchTask { id: *id, ranges: part.ranges, bytes: part.bytes }
         };
-        window.containers.iter().enumerate().map(|(number, id)| fetch(number, *id)).collect()
-    }
-
-    /// Fetches the window's containers in their order, as many at a time as memory allows.
-    fn fetch(
-        &self,
-        window: &Window,
-        spans: &[Range<usize>],
-        out: crossbeam_channel::Sender<Fetched>,
-        asked: Arc<Asked>,
-    ) -> tokio::task::JoinHandle<()> {
-        let repository = self.context.repository.clone();
-        let units_max = u32::try_from(self.memory as u64 / MEMORY_UNIT).unwrap_or(u32::MAX).max(1);
-        let tasks = self.tasks(window, spans, units_max);
-        let memory = Arc::new(Semaphore::new(units_max as usize));
-        let turns = Arc::new(Semaphore::new(self.prefetch.max(1)));
-        let is_ahead = self.prefetch > 0;
-        self.context.executor.handle().spawn(async move {
-            for (number, id, ranges, units) in tasks {
-                let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
-                let Ok(turn) = turns.clone().acquire_owned().await else { return };
-                if asked.stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                asked.count.fetch_add(1, Ordering::Relaxed);
-                let (repository, out) = (repository.clone(), out.clone());
-                tokio::spawn(async move {
-                    let container = read(&repository, id, ranges).await;
-                    let turn = if is_ahead { None } else { Some(turn) };
-                    // Fails when the workers have ended after an error.
-                    let _ = out.send(Fetched { number, container, _memory: permit, _turn: turn });
-                });
-            }
-        })
+        window.containers.iter().enumerate().map(task).collect()
     }
 
     fn work(
         &self,
-        window: &Window,
-        spans: &[Range<usize>],
+        prepared: &Prepared,
         fetches: &Receiver<Fetched>,
         missing: &Mutex<Option<Missing>>,
-        missed: &(dyn Fn() + Sync),
+        stops: bool,
         fatal: &Mutex<Option<RestoreError>>,
     ) {
+        let window = &prepared.window;
         let mut opener = Opener::default();
-        for Fetched { number, container, _memory, _turn } in fetches {
-            if fatal.lock().is_some() || self.context.cancel.is_cancelled() {
+        for fetched in fetches {
+            if fatal.lock().is_some() || self.is_stopped() {
+                // Nothing else is fetched for this window.
+                prepared.fetches.stop();
                 return;
             }
-            let runs = &window.runs[spans[number as usize].clone()];
-            let done = match container {
-                Ok(container) => self.container(window, runs, &container, &mut opener).map(|unverified| {
-                    // Another copy may be right (`WrongIsAbsent`).
-                    for (run, error) in unverified {
-                        let mut missing = missing.lock();
-                        let missing = missing.get_or_insert_with(|| Missing::new(error));
-                        missing.runs.push(run);
-                        missing.containers.push(window.containers[number as usize]);
+            // The window may have lost the runs of a container that was requested early.
+            let Some(number) = window.number(&fetched.id) else { continue };
+            let runs = &window.runs[prepared.spans[number as usize].clone()];
+            let done = match fetched.container {
+                Ok(ref container) => {
+                    if !fetched.is_handed {
+                        self.fetched.read(fetched.id, container);
                     }
-                }),
+                    self.container(window, runs, container, &mut opener).map(|unverified| {
+                        let is_right = unverified.is_empty();
+                        // Another copy may be right (`WrongIsAbsent`).
+                        for (run, error) in unverified {
+                            let mut missing = missing.lock();
+                            let missing = missing.get_or_insert_with(|| Missing::new(error));
+                            missing.runs.push(run);
+                            missing.containers.push(fetched.id);
+                        }
+                        if is_right && let Some(next) = &mut *self.next.lock() {
+                            next.hand(fetched);
+                        }
+                    })
+                }
                 Err(error) if is_missing(&error) => {
-                    missed();
+                    if stops {
+                        prepared.fetches.stop();
+                    }
                     let mut missing = missing.lock();
                     let missing = missing.get_or_insert_with(|| Missing::new(error));
                     missing.runs.extend_from_slice(runs);
-                    missing.containers.push(window.containers[number as usize]);
+                    missing.containers.push(fetched.id);
                     Ok(())
                 }
                 Err(error) if error.is_cold() => {
-                    self.leave_cold(window, runs, window.containers[number as usize]);
+                    self.leave_cold(window, runs, fetched.id);
                     Ok(())
                 }
                 Err(error) => self.expect_damage(error).map(|error| self.lose(window, runs, &error)),
             };
             if let Err(error) = done {
                 fatal.lock().get_or_insert(error);
+                prepared.fetches.stop();
                 return;
             }
         }
@@ -324,14 +305,13 @@ impl Execution<'_> {
         container: &OpenContainer,
         opener: &mut Opener,
     ) -> Result<Vec<(Run, RepositoryError)>, RestoreError> {
-        self.fetched.read(container.index.id, container);
         self.fetched.used(runs.iter().map(|run| u64::from(run.length)).sum());
         opener.frame = None;
         opener.starts.clear();
         opener.starts.extend(container.index.chunk_refs().map(|chunk| chunk.offset));
         let mut unverified = Vec::new();
         for run in runs {
-            if self.context.cancel.is_cancelled() {
+            if self.is_stopped() {
                 break;
             }
             let task = &window.files[run.file as usize];
@@ -387,7 +367,7 @@ impl Execution<'_> {
         opener.lengths.extend(container.index.chunks[first..behind].iter().map(|chunk| chunk.size));
         opener.fingerprints.clear();
         self.fingerprinter.many(&opener.run, &opener.lengths, &mut opener.fingerprints);
-        let names = opener.fingerprints.iter().fold([0; 16], |names, next| chained(self.fingerprinter, names, next));
+        let names = opener.fingerprints.iter().fold([0; 16], |names, next| chained(&self.fingerprinter, names, next));
         if names == run.names { Ok(()) } else { Err(damaged("the bytes there have another fingerprint")) }
     }
 
@@ -476,7 +456,7 @@ struct Opener {
 }
 
 /// The runs of each container.
-pub(super) fn spans(window: &Window) -> Vec<Range<usize>> {
+fn spans(window: &Window) -> Vec<Range<usize>> {
     let mut spans = vec![0..0; window.containers.len()];
     let mut from = 0;
     for runs in window.runs.chunk_by(|a, b| a.container == b.container) {

@@ -53,7 +53,7 @@ pub(super) struct FileTask {
     pub(super) data_offset: u64,
     pub(super) stored: u64,
     /// The bytes of these that were there already.
-    pub(super) kept: u64,
+    pub(super) kept: AtomicU64,
     /// Stored bytes not dealt with yet; the thread that brings it to 0 finishes the file.
     pub(super) remaining: AtomicU64,
     pub(super) state: Mutex<FileState>,
@@ -67,7 +67,7 @@ impl FileTask {
             entry,
             data_offset,
             stored,
-            kept: 0,
+            kept: AtomicU64::new(0),
             remaining: AtomicU64::new(stored),
             state: Mutex::new(state),
             failed: AtomicBool::new(false),

@@ -1,10 +1,12 @@
 //! The plan of one window of a restore: the bytes of containers, and their places in files.
 //!
-//! The memory for the plan bounds the entries of a window: by default about half a million runs.
-//! That is 2 GiB of scattered pages, or any amount of data stored in order. Within a window every
-//! container is read once, however often its chunks are used.
+//! The memory for the plan bounds the entries of a window: by default some 360,000 runs. That is
+//! 1.4 GiB of scattered pages, or any amount of data stored in order. Later windows have half of
+//! that, because they are planned while another one is executed. Within a window every container is
+//! read once, however often its chunks are used.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use larder_chunking::Fingerprinter;
 use larder_format::ChunkRef;
@@ -58,7 +60,7 @@ pub(super) enum PlanError {
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    pub(super) files: Vec<FileTask>,
+    pub(super) files: Vec<Arc<FileTask>>,
     pub(super) runs: Vec<Run>,
     pub(super) containers: Vec<ContainerId>,
     numbers: HashMap<ContainerId, u32>,
@@ -67,8 +69,14 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn is_full(&self, budget: &Budget) -> bool {
-        self.runs.len() >= budget.runs || self.files.len() + self.links.len() >= budget.files
+    /// `share`: the part of the budget for it, one in this number.
+    pub(super) fn is_full(&self, budget: &Budget, share: usize) -> bool {
+        self.runs.len() >= budget.runs / share || self.files.len() + self.links.len() >= budget.files / share
+    }
+
+    /// The number of a container, if the window needs it.
+    pub(super) fn number(&self, container: &ContainerId) -> Option<u32> {
+        self.numbers.get(container).copied()
     }
 
     /// Adds the `wanted` part of a file, as far as the window has room. Chunks that are right in
@@ -78,7 +86,7 @@ impl Window {
         wanted: &Wanted,
         existing: Option<&mut Existing>,
         fingerprinter: &Fingerprinter,
-        budget: &Budget,
+        runs_max: usize,
         cursor: &mut RecordCursor,
     ) -> Result<Added, PlanError> {
         let mut added = Added { to: wanted.from, kept: 0 };
@@ -87,7 +95,7 @@ impl Window {
         }
         let mut existing = existing;
         let mut records = Vec::new();
-        while added.to < wanted.stored && self.runs.len() < budget.runs {
+        while added.to < wanted.stored && self.runs.len() < runs_max {
             let at = added.to;
             records.clear();
             let batch = if existing.is_some() { BATCH_BYTES } else { 1 };

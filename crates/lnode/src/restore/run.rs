@@ -2,16 +2,17 @@
 //! rest window by window.
 
 mod links;
+mod windows;
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::manifest::Manifest;
 use larder_job::{ItemFate, JobContext};
-use larder_reader::{
-    EntriesBelow, PlacedEntry, Reading, ReadingOrder, RecordCursor, VersionReader, is_missing, read_plan,
-};
+use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing};
 use larder_source::PathText;
 use larder_source::target::{DirDecision, KeptReason, NodeDecision, PutDecision, Target, TargetCause, TargetError};
 use larder_store::RepositoryError;
@@ -20,10 +21,12 @@ use larder_store::catalog::Version;
 use super::budget::Budget;
 use super::compare_existing::Existing;
 use super::execute::file_fates::{expect_damage, is_fatal, with_causes};
-use super::execute::{Counters, Execution, Missing, add};
-use super::file_task::{FileState, FileTask, Run};
+use super::execute::{Execution, add};
+use super::fetching::{Fetcher, Fetches};
+use super::file_task::{FileState, FileTask};
 use super::plan::{PlanError, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
+use windows::Writer;
 
 /// Restores a version, or a part of it, into a target.
 ///
@@ -79,7 +82,6 @@ pub fn restore_reading(
 
 pub(super) struct Restore<'a> {
     pub(super) context: &'a JobContext,
-    reading: &'a Reading,
     pub(super) target: &'a Target,
     pub(super) options: &'a RestoreOptions,
     pub(super) reader: VersionReader,
@@ -87,13 +89,17 @@ pub(super) struct Restore<'a> {
     cursor: RecordCursor,
     /// Tells the places of chunks whose containers are gone.
     resolving: RecordCursor,
-    fingerprinter: Fingerprinter,
     pub(super) root: Root,
-    counters: Counters,
-    sizes: read_plan::Sizes,
-    order: ReadingOrder,
+    execution: Execution<'a>,
     budget: Budget,
+    /// The window that is being planned.
     window: Window,
+    /// Containers that were requested before it is planned.
+    early: Option<Fetches>,
+    /// Executes windows, one at a time.
+    writer: Option<Writer>,
+    /// Links whose files are written.
+    links: VecDeque<Entry>,
     /// The newest created folder outside of other created ones: nothing was below it before.
     made: Option<Vec<u8>>,
     /// The newest entry's path, in the version.
@@ -135,8 +141,10 @@ impl<'a> Restore<'a> {
     ) -> Result<Self, RestoreError> {
         let subpath = options.subpath.clone().unwrap_or_default();
         let inside = subpath.len() + 1;
-        let strip = match reader.entry(&subpath) {
-            _ if subpath.is_empty() => 0,
+        // Everything is restored without a look at its first entry.
+        let of_subpath = if subpath.is_empty() { Ok(None) } else { reader.entry(&subpath) };
+        let strip = match of_subpath {
+            Ok(_) if subpath.is_empty() => 0,
             Ok(Some(Entry { kind: EntryKind::Directory, .. })) => inside,
             Ok(Some(_)) => subpath.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
             Ok(None) => return Err(RestoreError::NoSuchPath { path: subpath }),
@@ -147,22 +155,36 @@ impl<'a> Restore<'a> {
             }
         };
         let root = Root { subpath, strip };
-        let (sizes, order) = (reader.sizes(), reader.reading_order());
+        let budget = Budget::of(context.memory, options.fetch.cache_memory);
+        let execution = Execution {
+            context,
+            fingerprinter: Arc::new(Fingerprinter::new(context.repository.keys().fingerprint())),
+            target,
+            counters: Arc::default(),
+            reading,
+            fetcher: Arc::new(Fetcher::new(context, budget.containers, options.fetch.prefetch)),
+            sizes: Arc::new(reader.sizes()),
+            order: reader.reading_order(),
+            fetched: reader.counters().clone(),
+            estimates: options.estimate,
+            plans: options.plan,
+            next: Arc::default(),
+            is_abandoned: Arc::default(),
+        };
         Ok(Self {
             context,
-            reading,
             target,
             options,
             cursor: reader.unresolved_cursor(),
             resolving: reader.data_cursor(),
             reader,
-            fingerprinter: Fingerprinter::new(context.repository.keys().fingerprint()),
             root,
-            counters: Counters::default(),
-            sizes,
-            order,
-            budget: Budget::of(context.memory, options.fetch.cache_memory),
+            execution,
+            budget,
             window: Window::default(),
+            early: None,
+            writer: None,
+            links: VecDeque::new(),
             made: None,
             last_path: Vec::new(),
             has_gaps: false,
@@ -184,29 +206,16 @@ impl<'a> Restore<'a> {
             self.context.progress.expect(0, range.end.saturating_sub(range.start));
             self.context.progress.expectation_is_complete();
         }
-        let mut entries = self.reader.placed_below(&self.root.subpath);
-        while let Some(placed) = entries.next() {
-            if self.context.cancel.is_cancelled() {
-                return Err(RestoreError::Interrupted);
-            }
-            match placed {
-                Ok(placed) => self.entry(placed)?,
-                Err(error) => self.gap(error, &mut entries)?,
-            }
-            if self.window.is_full(&self.budget) {
-                self.flush()?;
-            }
-        }
-        self.flush()?;
+        self.write_all()?;
         let deleted = if self.options.delete { self.delete()? } else { 0 };
         self.target.finish_dirs_with(self.context.threads)?;
         if self.options.sync {
             // Before the comparison, which may take long.
             self.target.sync()?;
         }
-        let is_cold = get_count(&self.counters.cold_files) > 0;
+        let is_cold = get_count(&self.execution.counters.cold_files) > 0;
         let mismatches = if self.options.verify && !is_cold { self.verify()? } else { 0 };
-        let counters = &self.counters;
+        let counters = &self.execution.counters;
         let get = get_count;
         Ok(RestoreReport {
             files_restored: get(&counters.files_restored),
@@ -222,25 +231,29 @@ impl<'a> Restore<'a> {
             cold: std::mem::take(&mut *counters.cold.lock()),
             needed: std::mem::take(&mut *counters.needed.lock()),
             fetched: self.reader.fetched(),
-            planned: *self.counters.planned.lock(),
+            planned: *self.execution.counters.planned.lock(),
         })
     }
 
-    pub(super) fn execution(&self) -> Execution<'_> {
-        Execution {
-            context: self.context,
-            fingerprinter: &self.fingerprinter,
-            target: self.target,
-            counters: &self.counters,
-            reading: self.reading,
-            memory: self.budget.containers,
-            sizes: &self.sizes,
-            order: self.order,
-            prefetch: self.options.fetch.prefetch,
-            estimates: self.options.estimate,
-            plans: self.options.plan,
-            fetched: self.reader.counters(),
+    pub(super) fn execution(&self) -> &Execution<'a> {
+        &self.execution
+    }
+
+    /// Walks the entries, and writes everything but the times of directories.
+    fn write_entries(&mut self) -> Result<(), RestoreError> {
+        let mut entries = self.reader.placed_below(&self.root.subpath);
+        while let Some(placed) = entries.next() {
+            if self.context.cancel.is_cancelled() {
+                return Err(RestoreError::Interrupted);
+            }
+            match placed {
+                Ok(placed) => self.entry(placed)?,
+                Err(error) => self.gap(error, &mut entries)?,
+            }
+            self.flush_if_full()?;
+            self.make_links()?;
         }
+        self.flush_all()
     }
 
     /// Entries are missing because metadata is damaged: reports them, as far as they can be known,
@@ -300,7 +313,7 @@ impl<'a> Restore<'a> {
                         NodeDecision::Made | NodeDecision::UpToDate => self.others += 1,
                         // Nothing is there, and nothing was kept.
                         NodeDecision::Kept(KeptReason::Omitted) => {}
-                        NodeDecision::Kept(_) => add(&self.counters.files_kept, 1),
+                        NodeDecision::Kept(_) => add(&self.execution.counters.files_kept, 1),
                     }
                 }
                 Ok(())
@@ -312,7 +325,7 @@ impl<'a> Restore<'a> {
         let result = self.target.make_dir(entry);
         if let Some(decision) = self.single(&entry.path, result)? {
             match decision {
-                DirDecision::Kept(_) => add(&self.counters.files_kept, 1),
+                DirDecision::Kept(_) => add(&self.execution.counters.files_kept, 1),
                 DirDecision::Existing => self.others += 1,
                 DirDecision::Made => {
                     self.others += 1;
@@ -372,17 +385,18 @@ impl<'a> Restore<'a> {
         if self.target.options().dry_run && existing.is_none() && !self.options.estimate && !self.options.plan {
             return self.execution().would_write(&task, stored);
         }
-        self.window.files.push(task);
+        self.window.files.push(Arc::new(task));
         let mut from = 0;
         while from < stored {
             let file = self.window.files.len() as u32 - 1;
             let wanted = Wanted { file, stored, data_offset, from };
-            let (existing, fingerprinter) = (existing.as_mut(), &self.fingerprinter);
-            match self.window.add_runs(&wanted, existing, fingerprinter, &self.budget, &mut self.cursor) {
+            let (existing, fingerprinter) = (existing.as_mut(), &self.execution.fingerprinter);
+            let runs_max = self.budget.runs / self.share();
+            match self.window.add_runs(&wanted, existing, fingerprinter, runs_max, &mut self.cursor) {
                 Ok(added) => {
                     from = added.to;
-                    if let Some(task) = self.window.files.last_mut().filter(|_| added.kept > 0) {
-                        task.kept += added.kept;
+                    if let Some(task) = self.window.files.last().filter(|_| added.kept > 0) {
+                        add(&task.kept, added.kept);
                         self.execution().settle(&self.window.files[file as usize], added.kept)?;
                     }
                 }
@@ -400,7 +414,7 @@ impl<'a> Restore<'a> {
             if self.context.cancel.is_cancelled() {
                 return Err(RestoreError::Interrupted);
             }
-            if from < stored && self.window.is_full(&self.budget) {
+            if from < stored && self.window.is_full(&self.budget, self.share()) {
                 self.flush_but_last()?;
             }
         }
@@ -423,120 +437,14 @@ impl<'a> Restore<'a> {
         };
         match self.single(&task.entry.path, result)? {
             Some(PutDecision::Written) => {
-                add(&self.counters.files_restored, 1);
+                add(&self.execution.counters.files_restored, 1);
                 self.context.progress.item(&task.entry.path, ItemFate::Restored, 0);
             }
-            Some(PutDecision::UpToDate) => add(&self.counters.files_up_to_date, 1),
-            Some(PutDecision::Kept(_)) => add(&self.counters.files_kept, 1),
+            Some(PutDecision::UpToDate) => add(&self.execution.counters.files_up_to_date, 1),
+            Some(PutDecision::Kept(_)) => add(&self.execution.counters.files_kept, 1),
             None => {}
         }
         self.context.progress.done(1, 0);
-        Ok(())
-    }
-
-    /// Executes the window, and then creates its links.
-    fn flush(&mut self) -> Result<(), RestoreError> {
-        loop {
-            let mut window = std::mem::take(&mut self.window);
-            self.carry_out(&mut window)?;
-            for link in std::mem::take(&mut window.links) {
-                self.link(link)?;
-            }
-            if self.window.files.is_empty() && self.window.links.is_empty() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Restores the files of the window.
-    fn carry_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
-        self.write_out(window)?;
-        for (path, error) in self.target.finish_overwritten()? {
-            self.single(&path, Err::<(), _>(error))?;
-        }
-        Ok(())
-    }
-
-    /// Writes the files of the window. Chunks of missing containers are looked up in the index
-    /// before they count as lost.
-    ///
-    /// The first missing container ends the first look: then the index tells which others are gone.
-    /// Their chunks wait, and are planned when the rest is written. One question to the index
-    /// resolves all of them, or several questions if they exceed a window.
-    fn write_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
-        let chunks = self.cursor.reader().chunks().clone();
-        let moved = chunks.moved();
-        let mut waiting = window.take_gone(|id| moved.is_gone(id));
-        loop {
-            let stops = !moved.has_gone();
-            if let Some(Missing { runs, containers, error, postponed }) = self.execution().run(window, stops)? {
-                waiting.extend(postponed);
-                if moved.learn(containers)? {
-                    self.cursor.read_again();
-                    self.resolving.read_again();
-                    waiting.extend(runs);
-                } else {
-                    let error = self.execution().expect_damage(error)?;
-                    self.execution().lose(window, &runs, &error);
-                }
-            }
-            if waiting.is_empty() {
-                return Ok(());
-            }
-            self.redirect(window, &mut waiting)?;
-        }
-    }
-
-    /// Plans waiting runs by the present places of their chunks, as many as the window has room
-    /// for. Runs with unknown places are lost.
-    fn redirect(&mut self, window: &mut Window, waiting: &mut Vec<Run>) -> Result<(), RestoreError> {
-        // The last comes first.
-        waiting.sort_unstable_by_key(|run| std::cmp::Reverse((run.file, run.at)));
-        self.expect(window, waiting)?;
-        window.take_runs();
-        while window.runs.len() < self.budget.runs
-            && let Some(run) = waiting.pop()
-        {
-            if let Err(error) = window.redirect(&run, &mut self.resolving, &self.fingerprinter) {
-                let error = self.execution().expect_damage(error)?;
-                self.execution().lose(window, &[run], &error);
-            }
-        }
-        waiting.shrink_to_fit();
-        Ok(())
-    }
-
-    /// Announces the segments of these runs. The last run is the first in the stream.
-    fn expect(&mut self, window: &Window, runs: &[Run]) -> Result<(), RestoreError> {
-        let mut segments: Vec<std::ops::Range<u32>> = Vec::new();
-        for run in runs.iter().rev() {
-            let offset = window.offset_of(run);
-            let mut at = |offset| match self.resolving.reader().segment_at(offset) {
-                Ok(found) => Ok(found.map(|(segment, _)| segment)),
-                // The planning of the run will report the error.
-                Err(error) if error.is_damage() => Ok(None),
-                Err(error) => Err(error),
-            };
-            let ends = (at(offset)?, at(offset + u64::from(run.length).saturating_sub(1))?);
-            let (Some(first), Some(last)) = ends else { continue };
-            match segments.last_mut() {
-                Some(before) if before.end >= first => before.end = before.end.max(last + 1),
-                _ => segments.push(first..last + 1),
-            }
-        }
-        self.resolving.reader().expect_these(&segments);
-        Ok(())
-    }
-
-    /// Executes the window in the middle of its last file, which stays open for the next.
-    fn flush_but_last(&mut self) -> Result<(), RestoreError> {
-        let mut window = std::mem::take(&mut self.window);
-        self.carry_out(&mut window)?;
-        if let Some(last) = window.files.pop() {
-            self.window.files.push(last);
-        }
-        // Links wait for the file.
-        self.window.links = std::mem::take(&mut window.links);
         Ok(())
     }
 }

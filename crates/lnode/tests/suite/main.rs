@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p larder-lnode --test suite NAME` runs those whose path has `NAME` in it.
 
+mod ahead;
 mod arranged;
 mod arranging_model;
 mod assembling;

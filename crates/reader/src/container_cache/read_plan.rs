@@ -6,8 +6,10 @@
 use std::ops::Range;
 
 use larder_format::container::{FRAME_TARGET, TAIL_GUESS};
+use larder_format::manifest::ContainerUsage;
 use larder_store::container_reader::GAP_MAX;
 
+use crate::container_sizes::Sum;
 pub use crate::container_sizes::{Measure, Sizes};
 
 /// How to read a container.
@@ -26,6 +28,14 @@ pub fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
         true => part,
         false => Part { ranges: None, bytes: container.object },
     }
+}
+
+/// Whether a container of which this much is used is read whole, wherever the used bytes are.
+pub(crate) fn is_read_whole(usage: &ContainerUsage) -> bool {
+    let unused = usage.bytes_held.saturating_sub(usage.bytes_used);
+    let unused = Sum::scaled(unused, u128::from(usage.object_bytes), u128::from(usage.bytes_held));
+    // Reading parts takes one request more than reading all, at least.
+    unused <= GAP_MAX
 }
 
 /// Reads exactly the wanted ranges of a container with known tables, whatever the cost.

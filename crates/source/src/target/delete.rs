@@ -17,6 +17,13 @@ use super::{Inner, Target};
 use crate::stat::{Follow, Stat};
 
 impl Target {
+    /// Whether nothing is in the folder, as far as can be seen.
+    pub fn is_empty(&self) -> bool {
+        let Some(folders) = &self.inner.folders else { return true };
+        let root = folders.get(b"", Missing::Fail);
+        root.is_ok_and(|root| extra_names::<&[u8]>(&root, &[]).is_ok_and(|names| names.is_empty()))
+    }
+
     /// Removes everything from a directory but the names in `keep` (sorted by bytes), and reports
     /// the path of each.
     ///

@@ -41,7 +41,7 @@ impl Execution<'_> {
 
     pub(in crate::restore) fn restored(&self, task: &FileTask) {
         add(&self.counters.files_restored, 1);
-        add(&self.counters.bytes_restored, task.stored - task.kept);
+        add(&self.counters.bytes_restored, task.stored - task.kept.load(Ordering::Relaxed));
         self.context.progress.item(&task.entry.path, ItemFate::Restored, task.stored);
     }
 

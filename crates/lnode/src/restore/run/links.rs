@@ -49,7 +49,7 @@ impl Restore<'_> {
         let result = self.target.make_link_of_size(&link, size);
         match self.single(&link.path, result)? {
             Some(LinkDecision::NeedsContent) => self.contents_of_link(link)?,
-            Some(LinkDecision::Kept(_)) => add(&self.counters.files_kept, 1),
+            Some(LinkDecision::Kept(_)) => add(&self.execution.counters.files_kept, 1),
             Some(_) => self.others += 1,
             None => {}
         }

@@ -1,0 +1,222 @@
+//! Fetches the containers of windows ahead of need.
+//!
+//! One budget of memory and one number of requests hold for all windows of a restore. Windows ask
+//! one after the other: the containers of the next one are requested when all of the present one
+//! are, so none waits for memory that a later window holds.
+//!
+//! A container that the next window needs as well is handed on, within half of the memory. The
+//! other half is then left for the present window, and no container counts for more than that.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use larder_format::ids::ContainerId;
+use larder_job::JobContext;
+use larder_store::container_reader::OpenContainer;
+use larder_store::{Repository, RepositoryError};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinHandle;
+
+/// The unit of memory, in bytes.
+const MEMORY_UNIT: u64 = 1 << 10;
+
+/// A container to fetch: the ranges to read (`None`: all of it), and bytes of memory.
+#[derive(Debug, Clone)]
+pub(super) struct FetchTask {
+    pub(super) id: ContainerId,
+    pub(super) ranges: Option<Vec<Range<u32>>>,
+    pub(super) bytes: u64,
+}
+
+/// A fetched container, and the memory it takes until it is written.
+pub(super) struct Fetched {
+    pub(super) id: ContainerId,
+    pub(super) container: Result<OpenContainer, RepositoryError>,
+    /// None: nothing else is fetched meanwhile.
+    pub(super) memory: Option<OwnedSemaphorePermit>,
+    /// Held until the container is written, if nothing is read ahead.
+    pub(super) turn: Option<OwnedSemaphorePermit>,
+    /// An earlier window has read it.
+    pub(super) is_handed: bool,
+}
+
+/// See the module header.
+pub(super) struct Fetcher {
+    repository: Repository,
+    runtime: Handle,
+    memory: Arc<Semaphore>,
+    units: u32,
+    /// Requests under way.
+    turns: Arc<Semaphore>,
+    /// Requests are made before the containers are needed.
+    is_ahead: bool,
+    /// Ends when all tasks so far are requested.
+    last: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// The requested containers of a window.
+#[derive(Debug, Default)]
+struct Asked {
+    containers: Mutex<HashSet<ContainerId>>,
+    /// No more are requested.
+    stop: AtomicBool,
+    /// Units of memory of containers that were handed on.
+    handed: AtomicU32,
+}
+
+/// The requests of a window. Dropped, it makes no more, and what arrives is dropped.
+pub(super) struct Fetches {
+    out: Option<Sender<Fetched>>,
+    pub(super) arriving: Receiver<Fetched>,
+    asked: Arc<Asked>,
+    feeders: Vec<JoinHandle<()>>,
+    /// Containers that are requested, or will be.
+    listed: HashSet<ContainerId>,
+    /// Those that are read whole.
+    whole: HashSet<ContainerId>,
+}
+
+/// The window that comes next, for containers that it needs too.
+pub(super) struct NextWindow {
+    /// Those that it reads whole.
+    needs: HashSet<ContainerId>,
+    out: Sender<Fetched>,
+    asked: Arc<Asked>,
+    /// At most this much is handed on.
+    units: u32,
+}
+
+pub(super) async fn read(
+    repository: &Repository,
+    id: ContainerId,
+    ranges: Option<Vec<Range<u32>>>,
+) -> Result<OpenContainer, RepositoryError> {
+    match ranges {
+        Some(ranges) => repository.read_container_frames(id, &ranges).await,
+        None => repository.read_container(id).await,
+    }
+}
+
+impl Fetcher {
+    /// `memory`: bytes of containers being fetched or written. `prefetch`: requests under way; 0:
+    /// one, after the previous container was written.
+    pub(super) fn new(context: &JobContext, memory: usize, prefetch: usize) -> Self {
+        let units = u32::try_from(memory as u64 / MEMORY_UNIT).unwrap_or(u32::MAX).max(2);
+        Self {
+            repository: context.repository.clone(),
+            runtime: context.executor.handle(),
+            memory: Arc::new(Semaphore::new(units as usize)),
+            units,
+            turns: Arc::new(Semaphore::new(prefetch.max(1))),
+            is_ahead: prefetch > 0,
+            last: Mutex::default(),
+        }
+    }
+
+    /// Whether containers are fetched before the window that needs them is executed.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
+    /// Requests these containers in their order, as many at a time as memory allows.
+    pub(super) fn ask(&self, fetches: &mut Fetches, mut tasks: Vec<FetchTask>) {
+        let Some(out) = fetches.out.clone() else { return };
+        fetches.whole.extend(tasks.iter().filter(|task| task.ranges.is_none()).map(|task| task.id));
+        tasks.retain(|task| fetches.listed.insert(task.id));
+        let (repository, asked, is_ahead) = (self.repository.clone(), fetches.asked.clone(), self.is_ahead);
+        let (memory, turns, half) = (self.memory.clone(), self.turns.clone(), self.units / 2);
+        let (ended, end) = oneshot::channel();
+        let before = self.last.lock().replace(end);
+        fetches.feeders.push(self.runtime.spawn(async move {
+            if let Some(before) = before {
+                // An error when that feeder has ended, too.
+                let _ = before.await;
+            }
+            for FetchTask { id, ranges, bytes } in tasks {
+                let units = bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(half)) as u32;
+                let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
+                let Ok(turn) = turns.clone().acquire_owned().await else { return };
+                if asked.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                if !asked.containers.lock().insert(id) {
+                    continue;
+                }
+                let (repository, out) = (repository.clone(), out.clone());
+                tokio::spawn(async move {
+                    let container = read(&repository, id, ranges).await;
+                    let turn = if is_ahead { None } else { Some(turn) };
+                    // Fails when the window was abandoned.
+                    let _ = out.send(Fetched { id, container, memory: Some(permit), turn, is_handed: false });
+                });
+            }
+            drop(ended);
+        }));
+    }
+
+    /// The window of these fetches comes next.
+    pub(super) fn next(&self, fetches: &Fetches) -> Option<NextWindow> {
+        let (needs, asked) = (fetches.whole.clone(), fetches.asked.clone());
+        Some(NextWindow { needs, out: fetches.out.clone()?, asked, units: self.units / 2 })
+    }
+}
+
+impl Fetches {
+    pub(super) fn new() -> Self {
+        // Bounded by the memory of all containers under way.
+        let (out, arriving) = unbounded();
+        let (asked, listed, whole) = Default::default();
+        Self { out: Some(out), arriving, asked, feeders: Vec::new(), listed, whole }
+    }
+
+    /// No more will be asked for: the stream of containers ends with the last of them.
+    pub(super) fn end(&mut self) {
+        self.out = None;
+    }
+
+    /// Requests no more containers.
+    pub(super) fn stop(&self) {
+        self.asked.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no more containers are requested.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.asked.stop.load(Ordering::Relaxed)
+    }
+
+    /// The container is requested by other means.
+    pub(super) fn note(&self, id: ContainerId) {
+        self.asked.containers.lock().insert(id);
+    }
+
+    /// Whether the container was requested.
+    pub(super) fn has(&self, id: &ContainerId) -> bool {
+        self.asked.containers.lock().contains(id)
+    }
+}
+
+impl Drop for Fetches {
+    fn drop(&mut self) {
+        self.feeders.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl NextWindow {
+    /// Takes a written container, if the window needs it and has not asked for it.
+    pub(super) fn hand(&mut self, fetched: Fetched) {
+        let Fetched { id, container: Ok(container), memory: Some(memory), turn: None, .. } = fetched else { return };
+        let units = memory.num_permits() as u32;
+        let handed = self.asked.handed.load(Ordering::Relaxed).saturating_add(units);
+        if handed > self.units || !self.needs.remove(&id) || !self.asked.containers.lock().insert(id) {
+            return;
+        }
+        self.asked.handed.store(handed, Ordering::Relaxed);
+        let memory = Some(memory);
+        let _ = self.out.send(Fetched { id, container: Ok(container), memory, turn: None, is_handed: true });
+    }
+}

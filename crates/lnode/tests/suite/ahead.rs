@@ -1,0 +1,97 @@
+//! What a restore requests before it needs it. The store holds answers back until other requests arrive, which never happens in a
+//! restore that does one after the other.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::*;
+use larder_job::JobContext;
+use larder_lnode::{RestoreOptions, RestoreReport};
+use larder_source::target::{Target, TargetOptions};
+use larder_store::{Store, StoreOptions};
+use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};
+
+struct Scene {
+    dir: tempfile::TempDir,
+    context: JobContext,
+    faults: Faults,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Scene {
+    /// A repository with one version of these files.
+    fn of(files: &[(&str, &[u8])]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime();
+        let (inner, faults) = FaultStore::new(Memory::new().store());
+        let store = Store::from_object_store(inner, "", &StoreOptions::default()).unwrap();
+        let context = context(&runtime, init(&runtime, store));
+        let scene = Self { dir, context, faults, _runtime: runtime };
+        fs::create_dir(scene.source()).unwrap();
+        for (name, content) in files {
+            fs::write(scene.source().join(name), content).unwrap();
+        }
+        backup(&scene.context, &scene.source()).unwrap();
+        scene
+    }
+
+    fn source(&self) -> std::path::PathBuf {
+        self.dir.path().join("source")
+    }
+
+    /// Operations on data containers so far: of this kind, or all.
+    fn arrived(&self, kind: Option<OpKind>) -> usize {
+        let is_counted = |kind_of: OpKind| kind.is_none_or(|kind| kind == kind_of);
+        self.faults.log().iter().filter(|op| op.path.contains("data/") && is_counted(op.kind)).count()
+    }
+
+    /// Restores everything, as with no paths.
+    fn restore(&self) -> RestoreReport {
+        let target = Target::open(&self.dir.path().join("target"), TargetOptions::default()).unwrap();
+        let version = versions(&self.context).pop().unwrap();
+        larder_lnode::restore(&self.context, &version, &target, &RestoreOptions::default()).unwrap()
+    }
+
+    fn is_equal(&self) {
+        let restored = self.dir.path().join("target").join(self.source().strip_prefix(Path::new("/")).unwrap());
+        assert_eq!(differences(&self.source(), &restored), "");
+    }
+}
+
+/// Pages of a database in a scattered order: every one is a run of its own.
+fn scattered(pages: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut all: Vec<_> = (0..pages as u64).map(|page| data::random(page, 4096)).collect();
+    all[0][..101].copy_from_slice(&database_header());
+    let other: Vec<_> = (0..pages).flat_map(|n| all[n * 2777 % pages].clone()).collect();
+    (all.concat(), other)
+}
+
+#[test]
+fn containers_are_requested_while_the_recipe_is_read() {
+    let scene = Scene::of(&[("file", &data::random(1, 20_000_000))]);
+    let before = scene.arrived(None);
+    scene.faults.add(When::kind(OpKind::Get).path("meta/"), Fault::Until("data/", before + 1), Times::Always);
+    let report = scene.restore();
+    assert_eq!((report.fetched.containers, report.fetched.again), (3, 0));
+    scene.is_equal();
+}
+
+#[test]
+fn the_next_window_is_fetched_while_one_is_written() {
+    let (pages, other) = scattered(4200);
+    let mut scene = Scene::of(&[("a", &pages), ("b", &other), ("c", &other)]);
+    scene.context.memory = 0;
+    let (before, needed) = (scene.arrived(None), scene.arrived(Some(OpKind::Put)));
+    // The first window needs all containers, and none arrives before the second asks for one too.
+    scene.faults.add(
+        When::kind(OpKind::Get).path("data/"),
+        Fault::Until("data/", before + needed + 1),
+        Times::First(needed as u32),
+    );
+    let report = scene.restore();
+    assert_eq!(report.fetched.containers, needed as u64);
+    assert_eq!((report.files_restored, report.errors), (3, 0));
+    scene.is_equal();
+}
