@@ -21,6 +21,7 @@ mod lengths;
 mod lies_model;
 mod moved;
 mod neighbours;
+mod old_trees;
 mod order;
 mod paranoid;
 mod prediction;

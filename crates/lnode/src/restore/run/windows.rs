@@ -26,6 +26,18 @@ pub(super) struct Writer {
     is_busy: bool,
 }
 
+/// A restore with a writer, which ends with it in any case, also after a panic.
+struct Writing<'r, 'a>(&'r mut Restore<'a>);
+
+impl Drop for Writing<'_, '_> {
+    fn drop(&mut self) {
+        // After a failure, a window may be under way; otherwise all are written.
+        self.0.execution.abandon();
+        self.0.execution.announce(None);
+        self.0.writer = None;
+    }
+}
+
 impl Restore<'_> {
     /// Writes everything but the times of directories.
     pub(super) fn write_all(&mut self) -> Result<(), RestoreError> {
@@ -39,14 +51,9 @@ impl Restore<'_> {
             let started = Builder::new().spawn_scoped(scope, move || write(&execution, &to_write, &out));
             // Without a thread, each window is executed before the next one is planned.
             self.writer = started.is_ok().then_some(Writer { windows, written, is_busy: false });
-            self.begin_early();
-            let result = self.write_entries();
-            if result.is_err() {
-                self.execution.abandon();
-            }
-            self.execution.announce(None);
-            self.writer = None;
-            result
+            let writing = Writing(self);
+            writing.0.begin_early();
+            writing.0.write_entries()
         })
     }
 
@@ -100,6 +107,8 @@ impl Restore<'_> {
             let window = std::mem::take(&mut self.window);
             if window.files.is_empty() && window.links.is_empty() {
                 self.complete()?;
+                // Files without runs may have been cut only.
+                self.finish_overwritten()?;
             } else {
                 self.hand_over(window)?;
             }
@@ -174,10 +183,16 @@ impl Restore<'_> {
         let (mut window, waiting) = written.withdrawn();
         let links = std::mem::take(&mut window.links);
         self.write_rest(window, waiting, outcome)?;
+        self.finish_overwritten()?;
+        self.links.extend(links);
+        Ok(())
+    }
+
+    /// Finishes files that were written over, as far as they are settled.
+    fn finish_overwritten(&self) -> Result<(), RestoreError> {
         for (path, error) in self.target.finish_overwritten()? {
             self.single(&path, Err::<(), _>(error))?;
         }
-        self.links.extend(links);
         Ok(())
     }
 
