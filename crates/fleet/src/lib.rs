@@ -18,8 +18,8 @@
 //! Everything else that tasks say is a hint, and is compared with tables of containers.
 //! `docs/fleet.md` has the order of steps.
 //!
-//! Workers also read for checks ([`SharedCheck`]). Above: `cli`. Below: `rewrite`, `lnode`,
-//! `reader`, `index`.
+//! Workers also read for checks ([`SharedCheck`]), and copy for passes ([`SharedPass`]). Above:
+//! `cli`. Below: `rewrite`, `lnode`, `reader`, `index`.
 
 mod batch;
 mod begin;
@@ -35,6 +35,7 @@ mod left;
 mod member;
 mod memory;
 mod nats_error;
+mod passes;
 mod queue;
 mod report;
 mod session;
@@ -55,10 +56,11 @@ pub use clean::{Cleaned, clean};
 pub use error::{FleetError, FullScratch};
 pub use memory::high_water as memory_peak;
 pub use nats_error::NatsError;
+pub use passes::{Copied, SharedPass, SharedPassOptions, SharedPassReport};
 pub use queue::{Delivery, MemoryQueue, Nats, NatsOptions, Queue};
 pub use report::{BatchReport, FleetImage, FleetOptions, ImageFailure, ImageReport, OpenedImage, Sources};
 pub use shared::STORE_SERIES;
-pub use status::{BatchStatus, StageId, StageStatus, WorkerStatus, batches, status};
+pub use status::{BatchStatus, SharedStatus, StageId, StageStatus, WorkerStatus, batches, shared_status, status};
 pub use work::{
     Patience, Takes, WorkEvent, WorkOptions, Worked, abort, coordinate, find, is_meant, read_plan, resume, to_retry,
     work,

@@ -1,7 +1,8 @@
 //! What the registers of a batch say: which tasks are decided, how, and at what cost. And who works
-//! on it.
+//! on it. Of a check or a pass that is shared, the names of its objects tell how many tasks it has
+//! and has had done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use larder_format::fleet::{CLAIM_MAX, FleetPlan, FleetWorker, PLAN_MAX, Stage, TaskId};
 use larder_format::ids::{AttemptId, JobId};
@@ -79,6 +80,56 @@ pub struct WorkerStatus {
     pub silent_ms: u64,
     /// Tasks that it did.
     pub tasks: u64,
+}
+
+/// A check or a pass that is shared with workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedStatus {
+    /// Its batch: the id of its lease.
+    pub batch: JobId,
+    /// [`Stage::Check`] or [`Stage::Copy`].
+    pub stage: Stage,
+    /// Tasks that it has given away.
+    pub tasks: u64,
+    /// Those of them that are done, by its own process or by others.
+    pub done: u64,
+    /// Claims beyond the first of a task.
+    pub retries: u64,
+    /// The processes that take part, its own among them. It is not known what each did.
+    pub workers: Vec<WorkerStatus>,
+    /// Whether its lease is open.
+    pub is_open: bool,
+}
+
+/// The state of a check or a pass; `None`: the batch is neither, or has given nothing away.
+///
+/// # Errors
+/// The store does not answer.
+pub fn shared_status(
+    repository: &Repository,
+    executor: &Executor,
+    batch: JobId,
+) -> Result<Option<SharedStatus>, RepositoryError> {
+    executor.block_on(async {
+        let (mut tasks, mut done, mut retries, mut beats) = (BTreeSet::new(), BTreeSet::new(), 0, BTreeMap::new());
+        for object in repository.store().without_cache().list(&names::fleet_batch(batch)).await? {
+            match names::parse_fleet(&object.name) {
+                Some((_, FleetObject::Range(task))) => drop(tasks.insert(task)),
+                Some((_, FleetObject::Done(task))) => drop(done.insert(task)),
+                Some((_, FleetObject::Claim(_, epoch))) => retries += u64::from(epoch > 0),
+                Some((_, FleetObject::Beat(worker, number))) => {
+                    let last = beats.entry(worker).or_insert((0, 0));
+                    *last = (*last).max((number, object.made_ms()));
+                }
+                Some((_, FleetObject::Plan | FleetObject::Output(..))) | None => {}
+            }
+        }
+        let Some(stage) = tasks.first().map(|task| task.stage) else { return Ok(None) };
+        let workers = workers(repository, batch, &beats, &Registers::new()).await?;
+        let is_open = repository.fleet_batches().await?.open.contains(&batch);
+        let done = tasks.intersection(&done).count() as u64;
+        Ok(Some(SharedStatus { batch, stage, tasks: tasks.len() as u64, done, retries, workers, is_open }))
+    })
 }
 
 /// The batches that have left anything, the newest first.

@@ -26,6 +26,7 @@ use larder_store::{RepositoryError, StoreErrorKind};
 use crate::begin::{self, Begun, Planned};
 use crate::check::{Answer, Left, answer};
 use crate::error::FleetError;
+use crate::passes::{self, Copied, LeftPass};
 use crate::queue::Nats;
 use crate::report::{BatchReport, FleetImage, FleetOptions, Sources};
 use crate::work::idle::Idle;
@@ -54,6 +55,8 @@ pub struct Takes {
     pub batches: bool,
     /// Checks: ranges of containers are read and verified.
     pub checks: bool,
+    /// Passes: chunks are verified and copied. It takes a key that reads contents and signs.
+    pub passes: bool,
 }
 
 /// The time that workers have.
@@ -81,6 +84,8 @@ pub enum WorkEvent<'a> {
     Ends(JobId, &'a Worked),
     /// It read ranges of a check.
     Checked(JobId, Answer),
+    /// It copied chunks for a pass.
+    Copied(JobId, Copied),
     /// It leaves a batch alone: why.
     LeavesAlone(&'a FleetError),
 }
@@ -183,8 +188,32 @@ pub fn work(
                 }
             };
             let Some(plan) = plan else {
-                // A check, which may ask for more.
+                // A check or a pass, which may ask for more.
                 done.remove(&batch);
+                match copies(context, batch, options) {
+                    Ok(LeftPass::Nothing) => {}
+                    Ok(LeftPass::Silent(copied)) => {
+                        done.insert(batch);
+                        if copied != Copied::default() {
+                            watch(WorkEvent::Copied(batch, copied));
+                        }
+                        continue;
+                    }
+                    // Others did all that there was.
+                    Ok(LeftPass::Done(copied)) if copied == Copied::default() => continue,
+                    Ok(LeftPass::Done(copied)) => {
+                        watch(WorkEvent::Copied(batch, copied));
+                        if once {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                    Err(error) => {
+                        leave_alone(error, watch)?;
+                        done.insert(batch);
+                        continue;
+                    }
+                }
                 match checks(context, batch, options) {
                     Ok(Left::Nothing) => {}
                     Ok(Left::Silent(answer)) => {
@@ -268,6 +297,14 @@ fn checks(context: &JobContext, batch: JobId, options: &WorkOptions) -> Result<L
     match options.takes.checks {
         true => answer(context, batch, options.poll),
         false => Ok(Left::Nothing),
+    }
+}
+
+/// Copies chunks for a pass, if the batch is one.
+fn copies(context: &JobContext, batch: JobId, options: &WorkOptions) -> Result<LeftPass, FleetError> {
+    match options.takes.passes {
+        true => passes::answer(context, batch, options.poll),
+        false => Ok(LeftPass::Nothing),
     }
 }
 

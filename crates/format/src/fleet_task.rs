@@ -22,12 +22,24 @@ pub enum Stage {
     /// A range of containers is read and verified, for a check. Batches of images have no such
     /// tasks. Task: number of the range.
     Check,
+    /// Chunks are verified and copied, for a pass. Batches of images have no such tasks. Task: its
+    /// number in the pass.
+    Copy,
 }
 
 impl Stage {
     /// All of them, in order.
-    pub const ALL: [Self; 8] =
-        [Self::Scan, Self::Send, Self::Join, Self::Store, Self::Place, Self::Resolve, Self::Finish, Self::Check];
+    pub const ALL: [Self; 9] = [
+        Self::Scan,
+        Self::Send,
+        Self::Join,
+        Self::Store,
+        Self::Place,
+        Self::Resolve,
+        Self::Finish,
+        Self::Check,
+        Self::Copy,
+    ];
 
     /// Its word in names of objects and for people.
     pub fn word(self) -> &'static str {
@@ -40,6 +52,7 @@ impl Stage {
             Self::Resolve => "resolve",
             Self::Finish => "finish",
             Self::Check => "check",
+            Self::Copy => "copy",
         }
     }
 

@@ -15,6 +15,7 @@ mod metadata;
 mod multi_writer;
 mod reading;
 mod recipe;
+mod sharing;
 mod verifying;
 
 use std::collections::HashMap;
@@ -37,6 +38,7 @@ use larder_writer::{
 
 pub use copied_chunks::CopiedChunks;
 pub use multi_writer::Writer;
+pub use sharing::{BatchEnd, CopyBatch, NumberedChunk, ShareCopies, SharedCopying};
 pub use verifying::damaged_container;
 
 /// Divisor of a job's memory that gives the part for chunks being copied.

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_format::ids::JobId;
-use larder_format::names::{self, LeaseObject};
+use larder_format::names::{self, FleetObject, LeaseObject};
 
 use crate::repository::{Repository, RepositoryError};
 
 /// The batches that have left anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetBatches {
-    /// Batches that are over, with the names of their objects.
+    /// Batches that are over, with the names of their objects: tasks of checks and passes first.
     pub over: BTreeMap<JobId, Vec<String>>,
     /// Batches whose lease is open.
     pub open: BTreeSet<JobId>,
@@ -48,6 +48,10 @@ impl Repository {
         found.open =
             found.over.keys().filter(|batch| leases.contains(batch) && !closed.contains(batch)).copied().collect();
         found.over.retain(|batch, _| !found.open.contains(batch));
+        for objects in found.over.values_mut() {
+            // No task without its claims, or a late worker would claim it again.
+            objects.sort_by_key(|name| !matches!(names::parse_fleet(name), Some((_, FleetObject::Range(_)))));
+        }
         Ok(found)
     }
 

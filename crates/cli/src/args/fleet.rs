@@ -62,16 +62,19 @@ pub(crate) enum FleetCommand {
     ///
     /// Of prices: write-price, read-price (of 1000 requests); month-price (of a GB).
     Plan(FleetPlanArgs),
-    /// Work on batches and checks that other hosts share
+    /// Work on batches, checks and passes that other hosts share
     ///
     /// Of batches (`fleet run --queue store`), it reads the images that the inventory names for
     /// this host, and those that are shared. Give every host the same file. A batch names images
     /// by name and series only; the worker reads what its own inventory says.
     ///
     /// Of checks (`check --read-data --workers`), it reads ranges of containers. That takes a key
-    /// for restores, and no inventory. It works until it is stopped.
+    /// for restores, and no inventory.
+    ///
+    /// Of passes (`optimize --workers`), it verifies and copies chunks. That takes a key that also
+    /// operates, and no inventory. It works until it is stopped.
     Work(Box<FleetWorkArgs>),
-    /// Show the stages of a batch, or the batches that left anything
+    /// Show the stages of a batch, or the batches, checks and passes that left anything
     Status(FleetStatusArgs),
     /// Finish a batch whose `fleet run` was lost, and back up its images that were not saved
     ///
@@ -235,7 +238,7 @@ pub(crate) struct FleetPatienceArgs {
 /// How a worker works.
 #[derive(Debug, Args)]
 pub(crate) struct FleetWorkArgs {
-    /// The inventory; without it, the worker reads for checks only
+    /// The inventory; without it, the worker takes checks and passes only
     #[arg(value_name = "INVENTORY")]
     pub(crate) inventory: Option<PathBuf>,
 
@@ -254,7 +257,7 @@ pub(crate) struct FleetWorkArgs {
     #[command(flatten)]
     pub(crate) nats: FleetNatsArgs,
 
-    /// End when one batch or check is over
+    /// End when one batch, check or pass is over
     #[arg(long)]
     pub(crate) once: bool,
 

@@ -123,6 +123,23 @@ pub(crate) struct OptimizeArgs {
     #[arg(long, conflicts_with_all = ["task", "max_unused"])]
     pub(crate) auto: bool,
 
+    /// Share the copying of chunks with workers: this many processes, this one among them. The
+    /// others are `larder fleet work` on any host, with a key that restores and operates
+    ///
+    /// It is for chunks of containers that are retired. The pass does not wait for workers, and
+    /// does itself all that nobody takes. It verifies that every chunk was copied, and deletes.
+    #[arg(long, value_name = "N", conflicts_with_all = ["dry_run", "estimate"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) workers: Option<u32>,
+
+    /// With --workers: take over from a worker that gives no sign of life for this long
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
+    pub(crate) claim_timeout: Duration,
+
+    /// With --workers: give away the chunks of this much data at a time
+    #[arg(long, value_name = "SIZE", hide = true, value_parser = sizes::parse_bytes, default_value = "64M")]
+    pub(crate) batch_size: u64,
+
     /// How the pass is made
     #[command(flatten)]
     pub(crate) pass: PassArgs,

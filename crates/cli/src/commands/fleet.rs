@@ -5,6 +5,7 @@ mod images;
 mod metrics;
 mod plan;
 mod several;
+mod shared;
 mod show;
 
 use std::collections::BTreeMap;
@@ -122,7 +123,7 @@ fn after(
 /// Images on shared storage that one process reads.
 const OF_GROUP: usize = 4;
 /// A process that plans a batch works on this one.
-const BATCHES: Takes = Takes { batches: true, checks: false };
+const BATCHES: Takes = Takes { batches: true, checks: false, passes: false };
 /// How long processes wait before they look for work again.
 pub(super) const POLL: Duration = Duration::from_secs(2);
 

@@ -6,7 +6,11 @@ mod defragment;
 mod reclaim;
 mod refused;
 mod report;
+mod shared;
 
+use std::sync::Arc;
+
+use larder_fleet::SharedPass;
 use larder_format::ids::JobId;
 use larder_format::roles::Roles;
 use larder_gnode::maintenance::{Ended, MaintenanceOptions, MaintenanceReport, NotRewritten, run as run_round};
@@ -28,19 +32,29 @@ pub(super) fn run(app: &App, args: &OptimizeArgs) -> Result<Exit, Failure> {
     if args.estimate {
         return rehearse(app, &opened.repository, options);
     }
-    round(app, &opened.repository, &args.pass, options)
+    round(app, &opened.repository, &args.pass, options, shared::of(args))
 }
 
 /// Runs a round of maintenance with all that its options allow, and reports it.
 pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run: bool) -> Result<Exit, Failure> {
-    round(app, repository, args, args.options(&app.global, dry_run))
+    round(app, repository, args, args.options(&app.global, dry_run), None)
 }
 
-fn round(app: &App, repository: &Repository, args: &PassArgs, options: MaintenanceOptions) -> Result<Exit, Failure> {
+fn round(
+    app: &App,
+    repository: &Repository,
+    args: &PassArgs,
+    mut options: MaintenanceOptions,
+    shared: Option<SharedPass>,
+) -> Result<Exit, Failure> {
     let context = app.maintaining(repository, &app.interrupts.job_begins());
+    if let Some(shared) = &shared {
+        options.pass.sharing = Some(Arc::new(shared.clone()));
+    }
     let options = allowed(app, repository, options)?;
     let report = run_round(&context, &options, &|id, why| warn_not_rewritten(&app.out, id, why))?;
-    show(app, &report, &options, args)?;
+    let shared = shared.map(|shared| shared.report());
+    Shown { report: &report, options: &options, args, prices: app.prices(), shared }.show(&app.out)?;
     Ok(exit_of(report.ended(context.cancel.is_cancelled())))
 }
 
@@ -92,7 +106,7 @@ pub(super) fn show(
     options: &MaintenanceOptions,
     args: &PassArgs,
 ) -> Result<(), Failure> {
-    Shown { report, options, args, prices: app.prices() }.show(&app.out)
+    Shown { report, options, args, prices: app.prices(), shared: None }.show(&app.out)
 }
 
 /// Reports that a snapshot stays as it is.

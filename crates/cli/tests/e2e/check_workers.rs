@@ -15,7 +15,7 @@ use crate::support::{Play, Ran, schema};
 const MOST: Duration = Duration::from_secs(120);
 
 /// Waits for the end of a process. It is killed after [`MOST`].
-fn ended(child: Child) -> Ran {
+pub(crate) fn ended(child: Child) -> Ran {
     let id = child.id();
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(child.wait_with_output()));
@@ -27,7 +27,7 @@ fn ended(child: Child) -> Ran {
 }
 
 /// All files below a folder.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() { files(&path, found) } else { found.push(path) }
@@ -47,7 +47,7 @@ fn findings(ran: &Ran) -> Value {
 }
 
 /// Workers that still run when a test fails.
-struct Killed(Vec<Child>);
+pub(crate) struct Killed(pub(crate) Vec<Child>);
 
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -21,7 +21,7 @@ use crate::volume_tls::certificates;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A server on a free port of this machine, with its files in a folder of the play.
-struct Server {
+pub(crate) struct Server {
     program: PathBuf,
     folder: PathBuf,
     port: u16,
@@ -32,7 +32,7 @@ struct Server {
 impl Server {
     /// `None`: there is no such program.
     #[expect(clippy::print_stderr, reason = "a test that tests nothing says so")]
-    fn start(play: &Play, options: &[&str]) -> Option<Self> {
+    pub(crate) fn start(play: &Play, options: &[&str]) -> Option<Self> {
         let cached = std::env::home_dir().map(|home| home.join(".cache/larder-ci/bin/nats-server"));
         let program = [Some(PathBuf::from("nats-server")), cached].into_iter().flatten();
         let found = program.into_iter().find(|program| Command::new(program).arg("--version").output().is_ok());
@@ -61,7 +61,7 @@ impl Server {
         panic!("{}", std::fs::read_to_string(self.folder.with_extension("log")).unwrap_or_default());
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("it is killed");
             child.wait().expect("it ends");
@@ -73,7 +73,7 @@ impl Server {
         signal(self.child.as_ref().expect("it runs"), "-STOP");
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 }

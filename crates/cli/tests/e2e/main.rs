@@ -31,6 +31,7 @@ mod mounting;
 mod museum;
 mod mutual_tls;
 mod over_http;
+mod pass_workers;
 mod passes;
 mod profiles;
 mod repairing;

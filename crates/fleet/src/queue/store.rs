@@ -81,6 +81,11 @@ impl Times {
         self.since(last)
     }
 
+    /// The highest epoch in which a task was claimed.
+    pub(crate) fn epoch_of(&self, task: TaskId) -> Option<u32> {
+        self.claims.get(&task).map(|(epoch, _)| *epoch)
+    }
+
     /// For how long the present round has been due, as far as this process saw.
     pub(crate) fn of_round(&self) -> Duration {
         self.since(self.round_ms)

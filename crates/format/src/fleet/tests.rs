@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::compress::Compression;
 use crate::golden::{all_damage_is_noticed, golden, keys};
 use crate::ids::{AttemptId, ContainerId, ContainerKind, DomainId, JobId, RunId};
 use crate::index_manifest::Table;
@@ -10,6 +11,7 @@ use crate::index_tables::{ChunkKey, ChunkPlace};
 use crate::keys::{Keys, MasterKey};
 use crate::names;
 use crate::recipe::Proof;
+use crate::roles::Roles;
 use crate::run::{RunBuilder, RunIndex, RunKey};
 use larder_chunking::Fingerprint;
 
@@ -134,6 +136,40 @@ fn result() -> CheckResult {
     CheckResult { reader: AttemptId([4; 8]), host: "a".to_owned(), took_ms: 250, not_whole: vec![2], proofs }
 }
 
+/// A task of a pass.
+const COPY: TaskId = TaskId { stage: Stage::Copy, round: 0, number: 3 };
+
+fn copy_task() -> CopyTask {
+    let of = |seq, chunks: &[u32]| {
+        let container = ContainerId { kind: ContainerKind::Data, job: JobId([3; 16]), seq };
+        ChunksOf { container, chunks: chunks.to_vec() }
+    };
+    CopyTask {
+        rules: COPY_RULES,
+        claim_seconds: 60,
+        asks: AttemptId([5; 8]),
+        program: "larder 1".to_owned(),
+        turn: 34,
+        ticket: [6; 16],
+        compression: Compression::Zstd(-3),
+        verify: vec![of(9, &[4, 7])],
+        copy: vec![of(6, &[0, 1, 2, 900]), of(5, &[u32::MAX - 1])],
+    }
+}
+
+fn copy_result() -> CopyResult {
+    CopyResult {
+        ticket: [6; 16],
+        worker: AttemptId([4; 8]),
+        host: "a".to_owned(),
+        took_ms: 250,
+        epoch: 2,
+        containers: 3,
+        whole_bytes: 1 << 20,
+        failure: None,
+    }
+}
+
 fn items() -> Vec<ScanItem> {
     let asked = |n: u8| (4096 + u32::from(n), Fingerprint([n; 32]));
     vec![
@@ -178,6 +214,10 @@ fn version_2_bytes_never_change() {
     assert_eq!(CheckRange::decode(&keys(), BATCH, READ, &golden("fleet_range_v2", &sealed)), Ok(range()));
     let sealed = result().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
     assert_eq!(CheckResult::decode(&keys(), BATCH, READ, &golden("fleet_result_v2", &sealed)), Ok(result()));
+    let sealed = copy_task().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
+    assert_eq!(CopyTask::decode(&keys(), BATCH, COPY, &golden("fleet_copy_v2", &sealed)), Ok(copy_task()));
+    let sealed = copy_result().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
+    assert_eq!(CopyResult::decode(&keys(), BATCH, COPY, &golden("fleet_copied_v2", &sealed)), Ok(copy_result()));
     let all: Vec<u8> = items().iter().flat_map(|item| item.encode().expect("fits")).collect();
     golden("fleet_scan_v2", &all);
     golden("fleet_output_v2", &output());
@@ -248,6 +288,43 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     all_damage_is_noticed(&bytes, |bytes| CheckRange::decode(&keys(), BATCH, READ, bytes).is_ok());
     let bytes = result().encode(&keys(), BATCH, READ, [9; 32]).expect("fits");
     all_damage_is_noticed(&bytes, |bytes| CheckResult::decode(&keys(), BATCH, READ, bytes).is_ok());
+    let bytes = copy_task().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| CopyTask::decode(&keys(), BATCH, COPY, bytes).is_ok());
+    let bytes = copy_result().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| CopyResult::decode(&keys(), BATCH, COPY, bytes).is_ok());
+}
+
+/// Who may only back up and restore can neither ask for copies nor say that there are some.
+#[test]
+fn only_an_operator_says_what_was_copied() {
+    let roles = Roles::BACKUP.and(Roles::RESTORE);
+    let secrets = keys().secrets().for_roles(roles, DomainId::DEFAULT, None).expect("narrower");
+    let machine = Keys::of(secrets, keys().opening_public().clone()).expect("whole");
+    assert!(copy_task().encode(&machine, BATCH, COPY, [9; 32]).is_err());
+    assert!(copy_result().encode(&machine, BATCH, COPY, [9; 32]).is_err());
+    // It reads what an operator says.
+    let bytes = copy_result().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
+    assert_eq!(CopyResult::decode(&machine, BATCH, COPY, &bytes), Ok(copy_result()));
+    for (batch, task) in [(JobId([6; 16]), COPY), (BATCH, TaskId { number: 4, ..COPY })] {
+        assert!(CopyResult::decode(&keys(), batch, task, &bytes).is_err(), "another pass or task");
+    }
+}
+
+/// No two attempts share a number, and a pass never gets as far with its own.
+#[test]
+fn each_attempt_has_numbers_of_its_own() {
+    let of = |number, epoch| CopyTask::numbers(TaskId { number, ..COPY }, epoch);
+    let attempts = [(0, 0), (0, 1), (0, 255), (1, 0), (1, 255), (COPY_TASKS_MAX - 1, 0), (COPY_TASKS_MAX - 1, 255)];
+    let all: Vec<_> = attempts.iter().map(|(number, epoch)| of(*number, *epoch).expect("numbers")).collect();
+    assert!(all.windows(2).all(|two| two[0].end <= two[1].start) && all[0].start == 1 << 31);
+    assert_eq!(all.last().expect("some").end, u32::MAX);
+    assert_eq!((of(COPY_TASKS_MAX, 0), of(0, 256)), (None, None));
+    let id = |seq| ContainerId { kind: ContainerKind::Data, job: BATCH, seq };
+    let first = (1 << 31) + (3 * 256 + 2) * 256;
+    assert_eq!(copy_result().containers(BATCH, COPY), Some((first..first + 3).map(id).collect()));
+    for wrong in [CopyResult { containers: 256, ..copy_result() }, CopyResult { epoch: 256, ..copy_result() }] {
+        assert_eq!(wrong.containers(BATCH, COPY), None);
+    }
 }
 
 #[test]
@@ -301,6 +378,14 @@ fn what_contradicts_itself_is_refused() {
     let (falling, cut) = (vec![3, 1], vec![1; READ_PROOF_LEN + 1]);
     for result in [CheckResult { not_whole: falling, ..result() }, CheckResult { proofs: cut, ..result() }] {
         assert!(result.encode(&keys(), BATCH, READ, [9; 32]).is_err());
+    }
+    let falling = ChunksOf { chunks: vec![3, 3], ..copy_task().copy[0].clone() };
+    let (mut falling, mut empty) = (CopyTask { copy: vec![falling], ..copy_task() }, copy_task());
+    falling.verify.clear();
+    (empty.verify, empty.copy) = (Vec::new(), Vec::new());
+    let no_level = CopyTask { compression: Compression::Zstd(23), ..copy_task() };
+    for task in [falling, empty, no_level, CopyTask { claim_seconds: 0, ..copy_task() }] {
+        assert!(task.encode(&keys(), BATCH, COPY, [9; 32]).is_err());
     }
     assert!(ScanItem::Keep { first: 0, count: 0, bytes: 0 }.encode().is_err());
     assert!(ScanItem::decode(&[2, 0, 0, 0, 0]).is_err());

@@ -8,7 +8,8 @@ use larder_format::container::ContainerIndex;
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
 use larder_format::fleet::{
-    Answer, CheckRange, CheckResult, FleetPlan, FleetWorker, READ_PROOF_LEN, Requests, Resolution, ScanItem, TaskRecord,
+    Answer, CheckRange, CheckResult, CopyResult, CopyTask, FleetPlan, FleetWorker, READ_PROOF_LEN, Requests,
+    Resolution, ScanItem, TaskRecord,
 };
 use larder_format::ids::{DomainId, SettingsOf};
 use larder_format::index_manifest::{IndexHead, IndexManifest};
@@ -194,8 +195,8 @@ pub fn settings_fields(plain: &[u8]) {
     }
 }
 
-/// The plan of a fleet batch, the register of a task, a claim, a sign of life, and a range of a check with its result, as they
-/// lie in the store.
+/// The plan of a fleet batch, the register of a task, a claim, a sign of life, and a range of a check and a task of a pass with
+/// their results, as they lie in the store.
 pub fn fleet(object: &[u8]) {
     if let Ok(plan) = FleetPlan::decode(&keys(), JOB, object) {
         let again = plan.encode(&keys(), JOB, RANDOM).expect("it was read");
@@ -214,6 +215,7 @@ pub fn fleet(object: &[u8]) {
         assert_eq!(FleetWorker::decode_beat(&keys(), JOB, FLEET_WORKER, 1, &again), Ok(worker));
     }
     fleet_check(object);
+    fleet_copy(object);
 }
 
 /// A range of a check and its result as they lie in the store.
@@ -231,6 +233,20 @@ fn fleet_check(object: &[u8]) {
     }
 }
 
+/// A task of a pass and its result as they lie in the store.
+fn fleet_copy(object: &[u8]) {
+    if let Ok(task) = CopyTask::decode(&keys(), JOB, FLEET_TASK, object) {
+        let again = task.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
+        assert_eq!(CopyTask::decode(&keys(), JOB, FLEET_TASK, &again), Ok(task));
+    }
+    if let Ok(result) = CopyResult::decode(&keys(), JOB, FLEET_TASK, object) {
+        let again = result.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
+        assert_eq!(CopyResult::decode(&keys(), JOB, FLEET_TASK, &again).as_ref(), Ok(&result));
+        let containers = result.containers(JOB, FLEET_TASK);
+        assert!(containers.is_none_or(|all| all.len() as u64 == u64::from(result.containers)));
+    }
+}
+
 /// The same before they are sealed.
 pub fn fleet_fields(plain: &[u8]) {
     fleet(&Forger::new().object(&names::fleet_plan(JOB), b"LFPL", &[plain]));
@@ -238,6 +254,8 @@ pub fn fleet_fields(plain: &[u8]) {
     fleet(&Forger::new().object(&names::fleet_claim(JOB, FLEET_TASK, 1), b"LFCL", &[plain]));
     fleet(&Forger::new().object(&names::fleet_range(JOB, FLEET_TASK), b"LFCR", &[plain]));
     fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFCD", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_range(JOB, FLEET_TASK), b"LFCP", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFCE", &[plain]));
     fleet(&Forger::new().object(&names::fleet_beat(JOB, FLEET_WORKER, 1), b"LFWB", &[plain]));
 }
 

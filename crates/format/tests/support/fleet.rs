@@ -1,9 +1,10 @@
-//! Examples of the objects of fleet batches and of checks with workers.
+//! Examples of the objects of fleet batches, and of checks and passes with workers.
 
 use larder_format::Fingerprint;
+use larder_format::compress::Compression;
 use larder_format::fleet::{
-    CheckRange, CheckResult, ChunkRun, FleetPlan, FleetWorker, OutputKind, OutputRef, PlannedHost, PlannedImage,
-    ScanItem, ScannedSegment, SharedWork, Stage, TaskId, TaskRecord,
+    CheckRange, CheckResult, ChunkRun, ChunksOf, CopyResult, CopyTask, FleetPlan, FleetWorker, OutputKind, OutputRef,
+    PlannedHost, PlannedImage, ScanItem, ScannedSegment, SharedWork, Stage, TaskId, TaskRecord,
 };
 use larder_format::ids::{AttemptId, ContainerId, ContainerKind, DomainId};
 use larder_format::recipe::Proof;
@@ -46,7 +47,43 @@ fn fleet_check() -> [(String, Vec<u8>); 2] {
     ]
 }
 
-/// The plan of a fleet batch, the register of a task, a claim and a sign of life, and those of a check: names, and sealed.
+/// A task of a pass, and its result: names, and sealed.
+fn fleet_copy() -> [(String, Vec<u8>); 2] {
+    let of = |seq, chunks| ChunksOf { container: ContainerId { kind: ContainerKind::Data, job: JOB, seq }, chunks };
+    let task = CopyTask {
+        rules: 1,
+        claim_seconds: 60,
+        asks: FLEET_WORKER,
+        program: "larder".to_owned(),
+        turn: 5,
+        ticket: [7; 16],
+        compression: Compression::Zstd(1),
+        verify: vec![of(1, vec![3, 4])],
+        copy: vec![of(2, vec![0, 9]), of(7, vec![1])],
+    };
+    let result = CopyResult {
+        ticket: [7; 16],
+        worker: FLEET_WORKER,
+        host: "host".to_owned(),
+        took_ms: 3,
+        epoch: 1,
+        containers: 2,
+        whole_bytes: 4,
+        failure: Some("why".to_owned()),
+    };
+    [
+        (
+            larder_format::names::fleet_range(JOB, FLEET_TASK),
+            task.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("fits"),
+        ),
+        (
+            larder_format::names::fleet_done(JOB, FLEET_TASK),
+            result.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("fits"),
+        ),
+    ]
+}
+
+/// The plan of a fleet batch, the register of a task, a claim and a sign of life, and those of a check and a pass: names, and sealed.
 pub fn fleet() -> Vec<(String, Vec<u8>)> {
     let image =
         PlannedImage { name: "a".to_owned(), series: "vm/a".to_owned(), host: 0, job: JOB, source: "a.raw".to_owned() };
@@ -115,7 +152,7 @@ pub fn fleet() -> Vec<(String, Vec<u8>)> {
             record.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("fits"),
         ),
     ];
-    of_batch.into_iter().chain(fleet_check()).collect()
+    of_batch.into_iter().chain(fleet_check()).chain(fleet_copy()).collect()
 }
 
 /// A worker of a fleet batch.

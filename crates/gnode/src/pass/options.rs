@@ -1,9 +1,11 @@
 //! How a pass is made.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use larder_lifecycle::arrange::ArrangeOptions;
+use larder_rewrite::chunk_copier::ShareCopies;
 use larder_store::jobs::RENEW_EVERY;
 
 use super::listing_scope::Listing;
@@ -45,6 +47,9 @@ pub struct PassOptions {
     pub arrange: Option<ArrangeOptions>,
     /// Threads for checking and copying chunks of retired containers.
     pub threads: NonZeroUsize,
+    /// Gives chunks of retired containers to workers, to verify and to copy. `None`: this process
+    /// does it alone.
+    pub sharing: Option<Arc<dyn ShareCopies>>,
 }
 
 /// A day: a machine that sleeps over night continues in the morning.
@@ -72,6 +77,7 @@ impl Default for PassOptions {
             reclaim: Some(ReclaimOptions::default()),
             arrange: Some(ArrangeOptions::default()),
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX),
+            sharing: None,
         }
     }
 }

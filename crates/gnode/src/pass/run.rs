@@ -200,6 +200,7 @@ impl Pass<'_> {
             known_versions: &known_versions,
             proposal: &proposal,
             search,
+            turn: self.turn.number,
         };
         let tasks = tasks.list().await?;
         let missing_containers = proposal.missing(needs.missing);

@@ -97,7 +97,10 @@ impl MaintenanceTask for reclaim::Work {
             retired: report.containers.clone(),
             is_news: !report.containers.is_empty(),
             has_written: report.written > 0,
-            may_have_left: report.was_stopped || !report.unreadable.is_empty() || report.cold.containers > 0,
+            may_have_left: report.was_stopped
+                || report.may_have_others
+                || !report.unreadable.is_empty()
+                || report.cold.containers > 0,
             was_stopped: report.was_stopped,
             next_number: report.next_number,
             report: TaskReport::Reclaim(report),

@@ -25,6 +25,8 @@ pub(super) struct TaskInput<'a> {
     pub(super) known_versions: &'a KnownVersions,
     pub(super) proposal: &'a Proposal,
     pub(super) search: Search,
+    /// The number of the index that the pass is to publish.
+    pub(super) turn: u64,
 }
 
 impl TaskInput<'_> {
@@ -47,6 +49,8 @@ impl TaskInput<'_> {
             retention: self.retention_view(),
             walks: is_exact.then(|| self.known_versions.walked(self.head.rebuilt.is_some())),
             search: self.search,
+            sharing: self.options.sharing.clone(),
+            turn: self.turn,
         })
     }
 

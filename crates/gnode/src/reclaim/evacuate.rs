@@ -4,8 +4,10 @@
 //! Containers are read by rising numbers, so one that [moves with](ChunkFate::MovedWith) another
 //! comes after it. So the containers that were evacuated when time is up can go by themselves. At
 //! least one is, or short passes would begin again for ever.
+//!
+//! Batches may be given to workers ([`SharedCopying`]). They come back in order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use futures::StreamExt;
 use larder_format::ChunkRef;
@@ -13,7 +15,8 @@ use larder_format::container::ContainerIndex;
 use larder_format::ids::ContainerId;
 use larder_format::index_tables::ChunkPlace;
 use larder_index::{Containers, Draft, IndexPass, LookupOptions};
-use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, damaged_container};
+use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, SharedCopying};
+use larder_writer::ContainerTotals;
 
 use super::chunk_fates::{ChunkFate, ChunkFates};
 use super::select::Selection;
@@ -33,6 +36,10 @@ pub(super) struct Evacuated {
     pub(super) redirected_chunks: u64,
     pub(super) copied_chunks: u64,
     pub(super) copied_bytes: u64,
+    /// Containers that workers wrote.
+    pub(super) written: HashMap<ContainerId, ContainerTotals>,
+    /// Of the copied bytes, those that workers copied in whole frames.
+    pub(super) whole_bytes: u64,
 }
 
 /// Containers that have the chunks of another.
@@ -56,6 +63,8 @@ pub(super) enum Ended {
     /// It was told to stop: the chunks of these containers, which have the lowest numbers, have
     /// their places.
     Stopped(Evacuated),
+    /// A worker was wrong, so that no result of workers counts.
+    Distrusted,
 }
 
 /// Executes the fates of chunks.
@@ -66,17 +75,31 @@ pub(super) fn evacuate(
     selection: &Selection,
     mut chunk_fates: ChunkFates,
     copier: &mut ChunkCopier,
+    shared: Option<&mut (dyn SharedCopying + 'static)>,
 ) -> Result<Ended, ReclaimError> {
-    let mut evacuation = Evacuation { pass, draft, copier, batch: Batch::default(), evacuated: Evacuated::default() };
-    let mut follows = BTreeSet::new();
+    let batch_bytes = match &work.sharing {
+        Some(sharing) if shared.is_some() => sharing.batch_bytes().min(BATCH_BYTES),
+        _ => BATCH_BYTES,
+    };
+    let mut evacuation = Evacuation {
+        pass,
+        draft,
+        copier,
+        shared,
+        batch: Batch::default(),
+        away: VecDeque::new(),
+        follows: Vec::new(),
+        evacuated: Evacuated::default(),
+    };
     let repository = &pass.io.repository;
     let reads = selection.containers.iter().map(|(number, candidate)| async move {
         (*number, *candidate, repository.read_container_index(candidate.id).await)
     });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    let is_stopped = || work.context.cancel.is_cancelled();
     let mut was_stopped = false;
     while let Some((number, candidate, read)) = pass.io.executor.block_on(reads.next()) {
-        if work.context.cancel.is_cancelled() && !evacuation.evacuated.forwards.is_empty() {
+        if is_stopped() && evacuation.has_any() {
             was_stopped = true;
             break;
         }
@@ -90,7 +113,7 @@ pub(super) fn evacuate(
             }
             Err(error) => return Err(error.into()),
         };
-        evacuation.evacuated.forwards.entry(number).or_default();
+        evacuation.batch.numbers.push(number);
         // Of equal chunks in one container the first is listed, and stands for the others.
         let mut met = HashSet::new();
         for (chunk, reference) in (0u32..).zip(index.chunk_refs()) {
@@ -100,82 +123,194 @@ pub(super) fn evacuate(
             }
             match fate {
                 Some(ChunkFate::Redirect(place)) => evacuation.batch.redirected.push((number, place, reference)),
-                Some(ChunkFate::MovedWith(other)) => drop(follows.insert((number, other))),
+                Some(ChunkFate::MovedWith(other)) => evacuation.batch.follows.push((number, other)),
                 Some(ChunkFate::Drop) => {}
-                None => evacuation.batch.copied.push((number, reference)),
+                None => {
+                    evacuation.batch.copied.push((number, NumberedChunk { number: chunk, chunk: reference }));
+                }
             }
         }
+        evacuation.batch.follows.dedup();
         evacuation.batch.bytes += candidate.bytes;
-        if evacuation.batch.bytes >= BATCH_BYTES
-            && let Some(container) = evacuation.flush()?
+        if evacuation.batch.bytes >= batch_bytes
+            && let Some(ended) = evacuation.flush(false)?
         {
-            return Ok(Ended::Unreadable(container));
+            return Ok(ended);
         }
     }
     drop(reads);
-    if let Some(container) = evacuation.flush()? {
-        return Ok(Ended::Unreadable(container));
+    // Those that are away are done all the same, unless it is to stop.
+    let mut is_last = !was_stopped || evacuation.away.is_empty();
+    if is_last && let Some(ended) = evacuation.flush(was_stopped)? {
+        return Ok(ended);
     }
-    let mut evacuated = evacuation.evacuated;
+    while !evacuation.away.is_empty() {
+        let may_stop = !evacuation.evacuated.forwards.is_empty();
+        match evacuation.fold(may_stop)? {
+            Folded::Done => {}
+            Folded::Ended(ended) => return Ok(ended),
+            Folded::Stopped => {
+                is_last = false;
+                break;
+            }
+        }
+        if is_stopped() && !evacuation.away.is_empty() {
+            is_last = false;
+            break;
+        }
+    }
+    let Evacuation { follows, mut evacuated, .. } = evacuation;
     for (container, other) in follows {
         // It was not kept which of the containers with the other's chunks it is. Keeping them all
         // is safe.
         let own = evacuated.forwards.get(&other).map(|forwards| forwards.own.clone()).unwrap_or_default();
         evacuated.forwards.entry(container).or_default().own.extend(own);
     }
-    Ok(if was_stopped { Ended::Stopped(evacuated) } else { Ended::Done(evacuated) })
+    Ok(if was_stopped || !is_last { Ended::Stopped(evacuated) } else { Ended::Done(evacuated) })
 }
 
 /// Chunks that are processed together.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: u64,
+    /// The containers that go.
+    numbers: Vec<u32>,
     /// The container, the place of the other copy, and the chunk.
     redirected: Vec<(u32, ChunkPlace, ChunkRef)>,
-    copied: Vec<(u32, ChunkRef)>,
+    copied: Vec<(u32, NumberedChunk)>,
+    /// A container, and another one from which chunks of it are copied.
+    follows: Vec<(u32, u32)>,
+}
+
+/// What remains to be noted when the chunks of a batch have their places.
+#[derive(Debug, Default)]
+struct Away {
+    numbers: Vec<u32>,
+    /// Containers, and those that their chunks are redirected to, each pair once.
+    redirects: Vec<(u32, u32)>,
+    redirected_chunks: u64,
+    /// The container of each copied chunk, and its bytes.
+    copied: Vec<(u32, u32)>,
+    follows: Vec<(u32, u32)>,
+}
+
+/// How the first batch that was away came back.
+enum Folded {
+    Done,
+    Ended(Ended),
+    Stopped,
 }
 
 struct Evacuation<'a> {
     pass: &'a IndexPass,
     draft: &'a Draft<'a>,
     copier: &'a mut ChunkCopier,
+    shared: Option<&'a mut (dyn SharedCopying + 'static)>,
     batch: Batch,
+    /// Batches that were given to `shared`, in order.
+    away: VecDeque<Away>,
+    follows: Vec<(u32, u32)>,
     evacuated: Evacuated,
 }
 
 impl Evacuation<'_> {
-    /// Reads and copies the collected chunks. Returns a container that cannot be read.
-    fn flush(&mut self) -> Result<Option<ContainerId>, ReclaimError> {
-        let Batch { mut redirected, copied, .. } = std::mem::take(&mut self.batch);
-        redirected.sort_unstable_by_key(|(_, place, _)| *place);
-        if let Some(container) = self.check(&redirected)? {
-            return Ok(Some(container));
-        }
-        for (number, place, _) in &redirected {
-            self.evacuated.forwards.entry(*number).or_default().numbers.insert(place.container);
-        }
-        self.evacuated.redirected_chunks += redirected.len() as u64;
-        let references: Vec<ChunkRef> = copied.iter().map(|(_, reference)| *reference).collect();
-        let copies = match self.copier.copy(&references) {
-            Ok(copies) => copies,
-            Err(RewriteError::Repository(error)) if error.is_damage() => {
-                tracing::warn!(%error, "a container cannot be read and is not retired");
-                let container = damaged_container(&error);
-                return container.map(Some).ok_or_else(|| RewriteError::Repository(error).into());
-            }
-            Err(error) => return Err(error.into()),
-        };
-        for ((number, _), copy) in copied.iter().zip(copies) {
-            self.evacuated.forwards.entry(*number).or_default().own.insert(copy.container);
-            self.evacuated.copied_chunks += 1;
-            self.evacuated.copied_bytes += u64::from(copy.size);
-        }
-        Ok(None)
+    /// Whether any container was read.
+    fn has_any(&self) -> bool {
+        !self.batch.numbers.is_empty() || !self.away.is_empty() || !self.evacuated.forwards.is_empty()
     }
 
-    /// Reads the copies that chunks are redirected to. Returns a container that does not hold the
-    /// expected chunks.
-    fn check(&self, redirected: &[(u32, ChunkPlace, ChunkRef)]) -> Result<Option<ContainerId>, ReclaimError> {
+    /// Verifies and copies the collected chunks, or gives them away. `is_own`: they are not given
+    /// away.
+    fn flush(&mut self, is_own: bool) -> Result<Option<Ended>, ReclaimError> {
+        let Batch { numbers, mut redirected, copied, follows, .. } = std::mem::take(&mut self.batch);
+        if numbers.is_empty() {
+            return Ok(None);
+        }
+        redirected.sort_unstable_by_key(|(_, place, _)| *place);
+        let verify = match self.targets(&redirected)? {
+            Ok(verify) => verify,
+            Err(container) => return Ok(Some(Ended::Unreadable(container))),
+        };
+        let mut redirects: Vec<_> = redirected.iter().map(|(number, place, _)| (*number, place.container)).collect();
+        redirects.sort_unstable();
+        redirects.dedup();
+        let away = Away {
+            numbers,
+            redirects,
+            redirected_chunks: redirected.len() as u64,
+            copied: copied.iter().map(|(number, copied)| (*number, copied.chunk.size)).collect(),
+            follows,
+        };
+        let batch = CopyBatch { verify, copy: copied.into_iter().map(|(_, chunk)| chunk).collect() };
+        let is_away = !is_own && !(batch.verify.is_empty() && batch.copy.is_empty());
+        if let Some(shared) = self.shared.as_mut().filter(|_| is_away) {
+            shared.offer(batch);
+            self.away.push_back(away);
+            while self.shared.as_ref().is_some_and(|shared| shared.is_full()) {
+                if let Folded::Ended(ended) = self.fold(false)? {
+                    return Ok(Some(ended));
+                }
+            }
+            return Ok(None);
+        }
+        // Those before it come first.
+        while !self.away.is_empty() {
+            if let Folded::Ended(ended) = self.fold(false)? {
+                return Ok(Some(ended));
+            }
+        }
+        let end = self.copier.copy_batch(&batch)?;
+        Ok(match self.note(away, end) {
+            Folded::Ended(ended) => Some(ended),
+            Folded::Done | Folded::Stopped => None,
+        })
+    }
+
+    /// Takes the first batch back that is away.
+    fn fold(&mut self, may_stop: bool) -> Result<Folded, ReclaimError> {
+        let (Some(shared), Some(away)) = (&mut self.shared, self.away.pop_front()) else { return Ok(Folded::Done) };
+        Ok(match shared.next(self.copier, may_stop)? {
+            Some(end) => self.note(away, end),
+            None => Folded::Stopped,
+        })
+    }
+
+    /// The chunks of a batch have their places.
+    fn note(&mut self, away: Away, end: BatchEnd) -> Folded {
+        let evacuated = &mut self.evacuated;
+        let places = match end {
+            BatchEnd::Here(places) => places,
+            BatchEnd::Elsewhere { places, written, whole_bytes } => {
+                evacuated.written.extend(written);
+                evacuated.whole_bytes += whole_bytes;
+                places
+            }
+            BatchEnd::Unreadable(container) => return Folded::Ended(Ended::Unreadable(container)),
+            BatchEnd::Distrusted => return Folded::Ended(Ended::Distrusted),
+            BatchEnd::Stopped => return Folded::Stopped,
+        };
+        for number in away.numbers {
+            evacuated.forwards.entry(number).or_default();
+        }
+        for (number, target) in away.redirects {
+            evacuated.forwards.entry(number).or_default().numbers.insert(target);
+        }
+        evacuated.redirected_chunks += away.redirected_chunks;
+        for ((number, size), place) in away.copied.iter().zip(places) {
+            evacuated.forwards.entry(*number).or_default().own.insert(place);
+            evacuated.copied_chunks += 1;
+            evacuated.copied_bytes += u64::from(*size);
+        }
+        self.follows.extend(away.follows);
+        Folded::Done
+    }
+
+    /// The copies that chunks are redirected to, which have to be read. An error is a container
+    /// that does not hold the expected chunks.
+    fn targets(
+        &self,
+        redirected: &[(u32, ChunkPlace, ChunkRef)],
+    ) -> Result<Result<Vec<NumberedChunk>, ContainerId>, ReclaimError> {
         let mut numbers: Vec<u32> = redirected.iter().map(|(_, place, _)| place.container).collect();
         numbers.dedup();
         let table = self.draft.view::<Containers>(LookupOptions::default());
@@ -194,26 +329,26 @@ impl Evacuation<'_> {
                 Ok(index) => index,
                 Err(error) if error.is_unreadable() => {
                     tracing::warn!(%error, "a container cannot be read, so no copy of its chunks is retired");
-                    return Ok(Some(id));
+                    return Ok(Err(id));
                 }
                 Err(error) => return Err(error.into()),
             };
-            let Some(mut there) = found(of_one, &index) else { return Ok(Some(id)) };
+            let Some(mut there) = found(of_one, &index) else { return Ok(Err(id)) };
             there.dedup();
             all.append(&mut there);
         }
-        drop(reads);
-        Ok(self.copier.unreadable_among(&all)?.pop_first())
+        Ok(Ok(all))
     }
 }
 
 /// The chunks of a container that others are redirected to; `None` when one of them is another
 /// chunk.
-fn found(redirected: &[(u32, ChunkPlace, ChunkRef)], index: &ContainerIndex) -> Option<Vec<ChunkRef>> {
+fn found(redirected: &[(u32, ChunkPlace, ChunkRef)], index: &ContainerIndex) -> Option<Vec<NumberedChunk>> {
     let there: Vec<ChunkRef> = index.chunk_refs().collect();
     let find = |(_, place, chunk): &(u32, ChunkPlace, ChunkRef)| {
         let copy = there.get(place.chunk as usize).copied();
-        copy.filter(|copy| (copy.fingerprint, copy.size) == (chunk.fingerprint, chunk.size))
+        let copy = copy.filter(|copy| (copy.fingerprint, copy.size) == (chunk.fingerprint, chunk.size));
+        copy.map(|chunk| NumberedChunk { number: place.chunk, chunk })
     };
     redirected.iter().map(find).collect()
 }

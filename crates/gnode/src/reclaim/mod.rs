@@ -35,6 +35,7 @@ mod select;
 mod tables;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use larder_format::ErrorKind;
 use larder_format::compress::Compression;
@@ -44,7 +45,7 @@ use larder_format::lease::Pin;
 use larder_index::{Draft, IndexError, IndexPass};
 use larder_job::JobContext;
 use larder_lifecycle::arrange::ArrangeError;
-use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, ShareCopies, SharedCopying};
 use larder_store::RepositoryError;
 use larder_store::survey::{ColdLeft, ListedContainer};
 
@@ -172,6 +173,8 @@ pub struct ReclaimReport {
     pub(crate) remains: Remains,
     /// The number that the next data container of its pass gets.
     pub(crate) next_number: u32,
+    /// Whether workers may have written containers that the index does not get.
+    pub(crate) may_have_others: bool,
     /// Those that are to be deleted.
     pub(crate) containers: Vec<ListedContainer>,
 }
@@ -202,6 +205,7 @@ impl ReclaimReport {
         self.unreadable.extend(next.unreadable);
         self.cold = self.cold.or(next.cold);
         (self.was_stopped, self.remains) = (next.was_stopped, next.remains);
+        self.may_have_others |= next.may_have_others;
         self.containers.extend(next.containers);
     }
 }
@@ -254,6 +258,10 @@ pub(crate) struct Work {
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
     /// Whether it is time for that search, for notes in the next index.
     pub(crate) search: Search,
+    /// Gives chunks to workers, to verify and to copy. `None`: this process does it alone.
+    pub(crate) sharing: Option<Arc<dyn ShareCopies>>,
+    /// The number of the index that the pass is to publish.
+    pub(crate) turn: u64,
 }
 
 /// The containers that are worth retiring. Changes nothing.
@@ -324,12 +332,27 @@ fn leave_cold(
     Ok(!cold.is_empty())
 }
 
+/// Shares batches with workers, if that was asked for, until the pass has retired its containers.
 fn retire(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
     work: &Work,
     first_number: u32,
 ) -> Result<ReclaimReport, ReclaimError> {
+    let mut shared = None;
+    let retired = retire_with(pass, draft, work, first_number, &mut shared);
+    let may_have_others = shared.is_some_and(SharedCopying::end);
+    Ok(ReclaimReport { may_have_others, ..retired? })
+}
+
+fn retire_with(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    mut first_number: u32,
+    shared: &mut Option<Box<dyn SharedCopying>>,
+) -> Result<ReclaimReport, ReclaimError> {
+    let mut sharing = work.sharing.as_ref();
     let mut unreadable = HashSet::new();
     let mut reclaimed = ReclaimReport { next_number: first_number, ..ReclaimReport::default() };
     let (mut copier, mut has_looked) = (None, false);
@@ -352,7 +375,8 @@ fn retire(
             }
         }
         let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?;
-        // One for all attempts: the names of new objects are used once.
+        // Names of new objects are used once: one for all attempts, or the next one goes on
+        // numbering.
         let mut writing = match copier.take() {
             Some(copier) => copier,
             None => {
@@ -361,7 +385,17 @@ fn retire(
                 ChunkCopier::new(&context, work.job, work.options.compression)?.numbered_from(first_number)
             }
         };
-        let evacuated = match evacuate::evacuate(pass, draft, work, &selection, chunk_fates, &mut writing)? {
+        if let (None, Some(sharing)) = (&shared, sharing.take()) {
+            // To stop is decided between batches.
+            let context = work.context.on(&pass.io.executor);
+            *shared = sharing.begin(&context, work.job, work.turn, work.options.compression);
+        }
+        let sharing = shared.as_deref_mut();
+        let ended = evacuate::evacuate(pass, draft, work, &selection, chunk_fates, &mut writing, sharing)?;
+        if let (Some(shared), false) = (&mut *shared, matches!(ended, Ended::Done(_))) {
+            shared.abandon(!matches!(ended, Ended::Stopped(_)));
+        }
+        let evacuated = match ended {
             Ended::Done(evacuated) => evacuated,
             Ended::Stopped(evacuated) => {
                 reclaimed.was_stopped = true;
@@ -380,6 +414,14 @@ fn retire(
                 copier = Some(writing);
                 continue;
             }
+            Ended::Distrusted => {
+                // The same chunks are copied again. Two copies in one container would stay for
+                // ever.
+                first_number = writing.next_number();
+                reclaimed.next_number = first_number;
+                writing.finish()?;
+                continue;
+            }
             Ended::Unreadable(container) => {
                 reclaimed.unreadable.push(container);
                 unreadable.insert(container);
@@ -391,10 +433,11 @@ fn retire(
         reclaimed.redirected_chunks = evacuated.redirected_chunks;
         reclaimed.copied_chunks = evacuated.copied_chunks;
         reclaimed.copied_bytes = ByteCount(evacuated.copied_bytes);
-        reclaimed.whole_bytes = ByteCount(writing.whole_bytes());
+        reclaimed.whole_bytes = ByteCount(writing.whole_bytes() + evacuated.whole_bytes);
         reclaimed.dropped_chunks = changes.dropped;
         reclaimed.next_number = writing.next_number();
-        let written = writing.finish()?;
+        let mut written = writing.finish()?;
+        written.containers.extend(evacuated.written.iter().map(|(id, totals)| (*id, *totals)));
         tables::apply(pass, draft, &selection, &evacuated, &written, changes, &mut reclaimed)?;
         return Ok(reclaimed);
     }

@@ -122,7 +122,7 @@ fn images(rounds: bool) -> Vec<FleetImage> {
     IMAGES.iter().map(image).collect()
 }
 
-fn options(host: &str, scratch: &std::path::Path) -> WorkOptions {
+pub(crate) fn options(host: &str, scratch: &std::path::Path) -> WorkOptions {
     let fleet = FleetOptions {
         memory: 1 << 20,
         write: larder_writer::WriteBudget::default(),
@@ -138,7 +138,7 @@ fn options(host: &str, scratch: &std::path::Path) -> WorkOptions {
         force: false,
         partitions: std::num::NonZeroU32::new(2),
     };
-    let takes = Takes { batches: true, checks: false };
+    let takes = Takes { batches: true, checks: false, passes: false };
     WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_secs(2), takes, nats: None }
 }
 

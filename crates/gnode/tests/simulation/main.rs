@@ -25,6 +25,7 @@ mod ledger;
 mod maintenance;
 mod moved;
 mod node;
+mod pass_workers;
 mod reading;
 mod rules;
 mod situation;
@@ -36,7 +37,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use futures::FutureExt;
 use larder_format::names;
 use larder_store::rules::Rule;
-use larder_testkit::sim::{Life, Sim, Trace};
+use larder_testkit::sim::{Life, Sim, Trace, World};
 use parking_lot::Mutex;
 
 use crate::accidents::Accidents;
@@ -68,6 +69,8 @@ async fn live(role: Role, life: Life, ledger: Ledger, habits: Habits, broken: Ve
             Role::Forgets => maintenance::forget(&node).await?,
             Role::Collects => maintenance::collect(&node, Death::Guessed, true).await?,
             Role::Tidies => maintenance::collect(&node, Death::Guessed, false).await?,
+            Role::Shares => pass_workers::share(&node).await?,
+            Role::Helps => pass_workers::help(&node).await?,
             Role::Compacts => maintenance::compact(&node).await?,
             Role::Converts => maintenance::convert(&node).await?,
             Role::Rebuilds => maintenance::rebuild(&node, Death::Guessed).await?,
@@ -77,8 +80,12 @@ async fn live(role: Role, life: Life, ledger: Ledger, habits: Habits, broken: Ve
 
 /// Runs one seed.
 fn run(seed: u64, aim: Aim, broken: &[Rule]) -> Result<Ran, String> {
-    let Situation { weather, careful, roles, ambushes, habits, accident, arranged, echoes, .. } =
-        Situation::draw(seed, aim);
+    run_in(seed, Situation::draw(seed, aim), broken, |_| {})
+}
+
+/// Runs one seed in this situation. `between` may do something after each step.
+fn run_in(seed: u64, situation: Situation, broken: &[Rule], mut between: impl FnMut(&World)) -> Result<Ran, String> {
+    let Situation { aim, weather, careful, roles, ambushes, habits, accident, arranged, echoes } = situation;
     let mut sim = Sim::new(seed, weather);
     let world = sim.world();
     world.set_hesitation(move |request| careful * hesitation(request));
@@ -109,7 +116,10 @@ fn run(seed: u64, aim: Aim, broken: &[Rule]) -> Result<Ran, String> {
         format!("{told}seed {seed} ({aim:?}): {what}")
     };
     let trace = sim
-        .run(STEPS, |world, step| checks.step(world, step))
+        .run(STEPS, |world, step| {
+            between(world);
+            checks.step(world, step)
+        })
         .map_err(|error| failed(format!("step {}: {}", error.step, error.what), &error.trace))?;
 
     // All are dead now, and it is quiet.

@@ -20,6 +20,7 @@ use larder_index::{Executor, IndexSnapshot};
 use larder_job::{Cancel, Clock, Identity, JobContext, Machine, NoProgress};
 use larder_lifecycle::arrange::{ArrangeOptions, Arranged};
 use larder_lifecycle::convert_layout::{ConvertError, convert as real_convert};
+use larder_rewrite::chunk_copier::ShareCopies;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::forget_marks::OwnedVersion;
@@ -152,12 +153,22 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
 
 /// One pass, which may move chunks or not.
 pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop> {
+    collect_with(node, death, moves, None).await
+}
+
+/// The same, and others may take part in it.
+pub async fn collect_with(
+    node: &Node,
+    death: Death,
+    moves: bool,
+    sharing: Option<Arc<dyn ShareCopies>>,
+) -> Result<(), Stop> {
     let context = context(node, death);
     let seconds = match death {
         Death::Certain => 0,
         Death::Guessed => node.pick(node.habits.dead_after),
     };
-    let mut options = options(node, death, seconds);
+    let mut options = PassOptions { sharing, ..options(node, death, seconds) };
     if !moves {
         (options.reclaim, options.arrange) = (None, None);
     }

@@ -21,6 +21,9 @@ pub enum Role {
     Collects,
     /// The same, and moves nothing.
     Tidies,
+    /// The same as `Collects`, and shares the copying with those who help.
+    Shares,
+    Helps,
     Compacts,
     Converts,
     Rebuilds,

@@ -209,7 +209,7 @@ fn count_of(count: &AtomicU64) -> u64 {
 }
 
 fn reading(scene: &Scene) -> WorkOptions {
-    WorkOptions { takes: Takes { batches: false, checks: true }, ..as_host(scene, "reader") }
+    WorkOptions { takes: Takes { batches: false, checks: true, passes: false }, ..as_host(scene, "reader") }
 }
 
 /// A worker that takes no batches; gives what it read.
@@ -222,7 +222,7 @@ fn reader(scene: &Scene, context: &JobContext) -> (Result<(), FleetError>, Answe
             all.not_whole += answer.not_whole;
         }
         WorkEvent::LeavesAlone(error) => panic!("{error}"),
-        WorkEvent::Begins(..) | WorkEvent::Ends(..) => panic!("it takes no batches"),
+        WorkEvent::Begins(..) | WorkEvent::Ends(..) | WorkEvent::Copied(..) => panic!("it takes no batches"),
     });
     (ended, all)
 }

@@ -24,7 +24,7 @@ use crate::support::*;
 
 pub(crate) fn as_host(scene: &Scene, host: &str) -> WorkOptions {
     let fleet = options(scene, 3, 4 << 20);
-    let takes = Takes { batches: true, checks: true };
+    let takes = Takes { batches: true, checks: true, passes: true };
     WorkOptions { fleet, host: host.to_owned(), poll: Duration::from_millis(2), takes, nats: None }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn worker(
     let mut watch = |event: WorkEvent<'_>| match event {
         WorkEvent::Ends(_, worked) => seen.lock().extend(worked.saved.clone()),
         WorkEvent::LeavesAlone(error) => panic!("{error}"),
-        WorkEvent::Begins(..) | WorkEvent::Checked(..) => {}
+        WorkEvent::Begins(..) | WorkEvent::Checked(..) | WorkEvent::Copied(..) => {}
     };
     let fleet = fleet_images(images);
     work(context, &fleet, &mut Disks(images), &as_host(scene, host), true, &mut watch)?;
@@ -64,7 +64,7 @@ fn batch(scene: &Scene, images: &[Given], hosts: &[&str], patience: Patience) ->
                                     WorkEvent::Begins(..) => begun.store(true, Ordering::SeqCst),
                                     WorkEvent::Ends(_, worked) => saved.extend(worked.saved.clone()),
                                     WorkEvent::LeavesAlone(error) => panic!("{error}"),
-                                    WorkEvent::Checked(..) => {}
+                                    WorkEvent::Checked(..) | WorkEvent::Copied(..) => {}
                                 }
                             });
                         assert!(ended.is_ok() || !begun.load(Ordering::SeqCst), "{ended:?}");

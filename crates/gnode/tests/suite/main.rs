@@ -37,6 +37,7 @@ mod mfdedup_pitfalls;
 mod mirroring;
 mod one_lie;
 mod one_memory;
+mod pass_workers;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]
 mod pipelines;
 mod proportion;

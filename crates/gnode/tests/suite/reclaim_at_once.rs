@@ -19,7 +19,7 @@ use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
 /// Old versions that share a part each, and newest ones with nothing of it: of one container the rest is copied, one has what no
 /// version needs.
-fn scene() -> (Scene, [JobId; 3]) {
+pub(crate) fn scene() -> (Scene, [JobId; 3]) {
     let scene = Scene::new();
     let forgotten = scene.alone("a", &[("one", 1, 40_000), ("two", 2, 30_000), ("none", 3, 40_000)]);
     scene.fill("a", &[("one", 1, 40_000), ("two", 2, 30_000)]);
@@ -46,7 +46,7 @@ fn version(scene: &Scene, id: JobId) -> Version {
 
 /// What is there is what is needed, and nothing more.
 #[track_caller]
-fn is_exact(scene: &Scene, at: &str) {
+pub(crate) fn is_exact(scene: &Scene, at: &str) {
     for _ in 0..2 {
         scene.pass_with(&PassOptions { dead_after: Duration::ZERO, ..thorough(Exact::Always) }).unwrap();
     }

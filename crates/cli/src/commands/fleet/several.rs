@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use larder_fleet::{
-    Answer, FleetError, FleetImage, FleetOptions, Nats, NatsOptions, OpenedImage, Patience, Sources, Takes, WorkEvent,
-    WorkOptions, Worked, abort, coordinate, find, inventory, read_plan, resume, to_retry, work,
+    Answer, Copied, FleetError, FleetImage, FleetOptions, Nats, NatsOptions, OpenedImage, Patience, Sources, Takes,
+    WorkEvent, WorkOptions, Worked, abort, coordinate, find, inventory, read_plan, resume, to_retry, work,
 };
 use larder_format::fleet::FleetPlan;
 use larder_format::ids::JobId;
@@ -71,7 +71,7 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
     let ours = fleet.iter().filter(|image| image.is_any || image.host == host).count();
     app.out.remark(&match batches {
         true => format!("host {}: {} to read", safe(&host), sizes::count(ours as u64, "image")),
-        false => format!("host {}: reads for checks", safe(&host)),
+        false => format!("host {}: works for checks and passes", safe(&host)),
     });
     let nats = connect(app, repository, &args.queue, &args.nats)?;
     let done = Arc::new(Mutex::new(Done::new(SystemClock.now_ms())));
@@ -90,8 +90,10 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
         small_process::page_out();
     }
     super::open_many_files();
-    // A check may take days, and batches do not wait.
-    let takes = Takes { batches, checks: !batches };
+    // Copies for passes count only with an operator's signature.
+    let operates = repository.keys().roles().holds(Roles::OPERATE);
+    // A check or a pass may take days, and batches do not wait.
+    let takes = Takes { batches, checks: !batches, passes: !batches && operates };
     let options = WorkOptions { fleet: options(app, Vec::new(), 10, false, None)?, host, poll: POLL, takes, nats };
     let meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(repository.clone(), meter.progress());
@@ -102,7 +104,7 @@ pub(super) fn run_worker(app: &App, args: &FleetWorkArgs) -> Result<Exit, Failur
         match &event {
             WorkEvent::Begins(..) => done.lock().begins(),
             WorkEvent::Ends(_, worked) => done.lock().ended(worked, context.clock.now_ms()),
-            WorkEvent::Checked(..) | WorkEvent::LeavesAlone(_) => {}
+            WorkEvent::Checked(..) | WorkEvent::Copied(..) | WorkEvent::LeavesAlone(_) => {}
         }
         if result.is_ok() {
             result = told(app, &event);
@@ -130,6 +132,7 @@ fn told(app: &App, event: &WorkEvent<'_>) -> Result<(), Failure> {
         }
         WorkEvent::Ends(batch, worked) => ended(app, *batch, worked),
         WorkEvent::Checked(check, answer) => checked(app, *check, answer),
+        WorkEvent::Copied(pass, copied) => has_copied(app, *pass, copied),
     }
 }
 
@@ -147,6 +150,28 @@ fn checked(app: &App, check: JobId, answer: &Answer) -> Result<(), Failure> {
     }
     let read = sizes::count(containers, "container");
     app.out.info(format!("check {}: {read} read here, {not_whole} not whole", check.short()))?;
+    app.out.flush()
+}
+
+/// What this worker copied for a pass.
+fn has_copied(app: &App, pass: JobId, done: &Copied) -> Result<(), Failure> {
+    let Copied { tasks, verified, chunks, bytes, failed } = *done;
+    if app.out.is_json() {
+        return app.out.json_now(&json!({
+            "message_type": "fleet_copied",
+            "pass": pass.to_string(),
+            "tasks": tasks,
+            "chunks_verified": verified,
+            "chunks_copied": chunks,
+            "bytes_copied": bytes,
+            "tasks_failed": failed,
+        }));
+    }
+    let (tasks, bytes) = (sizes::count(tasks, "task"), sizes::show(bytes));
+    app.out.info(format!("pass {}: {tasks} done here, {bytes} copied", pass.short()))?;
+    if failed > 0 {
+        app.out.warn(&format!("{} failed; the pass does them itself", sizes::count(failed, "task")));
+    }
     app.out.flush()
 }
 

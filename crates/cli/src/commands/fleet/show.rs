@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use larder_fleet::{
-    BatchReport, BatchStatus, Cleaned, FleetImage, ImageReport, StageId, StageStatus, WorkerStatus, batches, is_meant,
-    status as status_of,
+    BatchReport, BatchStatus, Cleaned, FleetImage, ImageReport, SharedStatus, StageId, StageStatus, WorkerStatus,
+    batches, is_meant, shared_status, status as status_of,
 };
 use larder_format::fleet::{FleetPlan, Stage};
 use larder_format::ids::JobId;
@@ -13,7 +13,7 @@ use larder_lnode::MapOutcome;
 use larder_store::Repository;
 use serde_json::{Map, Value, json};
 
-use super::POLL;
+use super::{POLL, shared};
 use crate::app::App;
 use crate::args::FleetStatusArgs;
 use crate::exit::Exit;
@@ -228,7 +228,7 @@ pub(super) fn no_batch(id: &str) -> Failure {
         .advise("`larder fleet status` lists the batches; a pass or `fleet clean` removes what they left")
 }
 
-/// The stages of a batch, or all batches.
+/// The stages of a batch, or of all batches, and the checks and passes that are shared.
 pub(super) fn status(app: &App, args: &FleetStatusArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     if !args.watch {
@@ -265,6 +265,8 @@ pub(super) fn status(app: &App, args: &FleetStatusArgs) -> Result<Exit, Failure>
 /// A batch that is shown.
 enum Seen {
     Batch(Box<BatchStatus>),
+    /// A check or a pass.
+    Shared(SharedStatus),
     /// It is damaged, or of another domain: why it cannot be read.
     Unreadable(JobId, String),
 }
@@ -273,6 +275,7 @@ impl Seen {
     fn is_over(&self) -> bool {
         match self {
             Self::Batch(status) => status.due.is_none(),
+            Self::Shared(status) => !status.is_open,
             Self::Unreadable(..) => true,
         }
     }
@@ -280,6 +283,7 @@ impl Seen {
     fn json(&self) -> Value {
         match self {
             Self::Batch(status) => status_json(status),
+            Self::Shared(status) => shared::json(status),
             Self::Unreadable(batch, why) => json!({
                 "message_type": "fleet_unreadable",
                 "batch": batch.to_string(),
@@ -291,6 +295,7 @@ impl Seen {
     fn print(&self, app: &App) -> Result<(), Failure> {
         match self {
             Self::Batch(status) => print(app, status),
+            Self::Shared(status) => shared::print(app, status),
             Self::Unreadable(batch, why) => app.out.line(format!("batch {batch} cannot be read: {}", safe(why))),
         }
     }
@@ -312,7 +317,8 @@ fn wanted(app: &App, repository: &Repository, id: Option<&OsString>) -> Result<V
     let mut found = Vec::new();
     for batch in all {
         match status_of(repository, &executor, batch) {
-            Ok(status) => found.extend(status.map(|status| Seen::Batch(Box::new(status)))),
+            Ok(Some(status)) => found.push(Seen::Batch(Box::new(status))),
+            Ok(None) => found.extend(shared_status(repository, &executor, batch)?.map(Seen::Shared)),
             Err(error) if id.is_none() && (error.is_of_object() || error.is_foreign()) => {
                 found.push(Seen::Unreadable(batch, chain(&error)));
             }
@@ -380,7 +386,7 @@ fn waited_for(status: &BatchStatus) -> Vec<String> {
                 let host = plan.hosts.get(image.host as usize).map_or("", |host| &host.name);
                 format!("image {} of host {host}", image.name)
             }),
-            Stage::Join | Stage::Resolve | Stage::Check => Some(format!("partition {task}")),
+            Stage::Join | Stage::Resolve | Stage::Check | Stage::Copy => Some(format!("partition {task}")),
         }
     };
     due_tasks.iter().filter_map(name).collect()

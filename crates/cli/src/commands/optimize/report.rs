@@ -1,5 +1,6 @@
 //! The report of a round of maintenance.
 
+use larder_fleet::SharedPassReport;
 use larder_format::lease::JobKind;
 use larder_gnode::maintenance::{MaintenanceOptions, MaintenanceReport};
 use larder_gnode::pass::cost::{Requests, saved_monthly};
@@ -7,7 +8,7 @@ use larder_gnode::pass::{AbortedJob, Kept, OpenUploads, Outcome, PassReport, Unp
 use larder_store::prices::Prices;
 use serde_json::{Map, Value, json};
 
-use super::{arrange, defragment, reclaim, refused};
+use super::{arrange, defragment, reclaim, refused, shared};
 use crate::args::PassArgs;
 use crate::failure::Failure;
 use crate::output::{Output, safe, summary};
@@ -20,6 +21,8 @@ pub(super) struct Shown<'a> {
     pub(super) args: &'a PassArgs,
     /// `None`: the prices of the storage are unknown.
     pub(super) prices: Option<Prices>,
+    /// The part of workers, if it was shared.
+    pub(super) shared: Option<SharedPassReport>,
 }
 
 impl Shown<'_> {
@@ -84,6 +87,7 @@ impl Shown<'_> {
         put("undeleted", undeleted.map(|object| json!({ "object": object.name, "error": object.why })).collect());
         put("reclaimed", reclaim::json(pass));
         put("arranged", arrange::json(pass));
+        put("shared", shared::json(self.shared.as_ref()));
         put("missing_containers", json!(pass.missing_containers));
         put("unproved", pass.unproved.iter().map(unproved_json).collect());
         let waiting = pass.waiting;
@@ -152,6 +156,7 @@ impl Shown<'_> {
             ));
         }
         reclaim::print(pass, out)?;
+        shared::print(self.shared.as_ref(), out)?;
         arrange::print(pass, out)?;
         let reclaimed = &plan.reclaimed;
         let bytes = plan.container_bytes.0 + reclaimed.container_bytes.0 + plan.arranging.container_bytes.0;

@@ -1,0 +1,160 @@
+//! Passes that are shared with workers: processes of their own, one of which is killed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use larder_testkit::data;
+use serde_json::Value;
+
+use crate::check_workers::{Killed, ended, files};
+use crate::fleet::{KIB, signal, until};
+use crate::fleet_nats::Server;
+use crate::support::{Play, Ran, schema};
+
+/// Series of which older snapshots need a part of a container that no newest one needs.
+const SERIES: u64 = 6;
+
+/// Slow enough that all of it is given away before much is done.
+const SHARING: [&str; 8] =
+    ["--workers", "2", "--claim-timeout", "10s", "--batch-size", "1", "--limit-download", "500KiB"];
+
+/// Ids of the snapshots that stay.
+fn repository(play: &Play) -> Vec<String> {
+    let mut stay = Vec::new();
+    for number in 0..SERIES {
+        let series = format!("s{number}");
+        let backup = |files: &[(&str, u64)]| {
+            let _ = fs::remove_dir_all(play.path("source"));
+            for (name, seed) in files {
+                play.write(format!("source/{name}"), data::random(number * 100 + seed, 200 * KIB));
+            }
+            play.backup(["source", "--series", &series, "--no-similar", "--force"])
+        };
+        let first = backup(&[("keep", 1), ("leave", 2)]);
+        stay.push(backup(&[("keep", 1)]));
+        stay.push(backup(&[("new", 3)]));
+        play.larder(["forget", &first]).ok();
+    }
+    stay
+}
+
+fn summary(ran: &Ran) -> Value {
+    let summary = ran.messages("summary").pop().expect("a summary");
+    schema::check("optimize_summary", &summary);
+    summary
+}
+
+/// Of the summary, the part that does not depend on who copied.
+fn reclaimed(summary: &Value) -> Vec<Value> {
+    let keys = ["containers", "redirected_chunks", "copied_chunks", "copied_bytes", "dropped_chunks"];
+    keys.iter().map(|key| summary["reclaimed"][*key].clone()).collect()
+}
+
+fn restored(play: &Play, snapshots: &[String], at: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for snapshot in snapshots {
+        let to = format!("out-{at}/{snapshot}");
+        play.larder(["restore", snapshot, "--target", &to]).ok();
+        let (base, mut found) = (play.path(format!("out-{at}")), Vec::new());
+        files(&play.path(&to), &mut found);
+        found.sort();
+        all.extend(found.into_iter().map(|path| {
+            let bytes = fs::read(&path).expect("a file");
+            (path.strip_prefix(&base).expect("below it").to_owned(), bytes)
+        }));
+    }
+    all
+}
+
+/// A slow pass, a slow worker that is killed while it copies, and a fast one.
+#[test]
+fn a_pass_is_shared_with_a_worker_that_may_die() {
+    let play = Play::with_repository();
+    let snapshots = repository(&play);
+    let expected = restored(&play, &snapshots, "before");
+    assert_eq!(expected.len() as u64, 2 * SERIES);
+    let copied = Command::new("cp").arg("-r").args([play.path("repository"), play.path("copy")]).status();
+    assert!(copied.expect("cp runs").success());
+
+    let start = |line: &[&str]| play.spawn(&mut play.command(line));
+    let mut killed = Killed(vec![start(&["fleet", "work", "--limit-download", "10KiB"])]);
+    let pass = ["optimize", "--task", "exact", "--json"];
+    let shared = start(&[&pass[..], &SHARING[..]].concat());
+    until(&play, "/claim/");
+    signal(&killed.0[0], "-KILL");
+    // Or it would do everything before the second worker has begun.
+    signal(&shared, "-STOP");
+    killed.0.push(start(&["fleet", "work", "--json"]));
+    until(&play, "/done/copy/");
+    signal(&shared, "-CONT");
+    let ran = ended(shared).ok();
+    let shared = summary(&ran);
+    let helper = killed.0.pop().expect("the second worker");
+    signal(&helper, "-INT");
+    let helper = ended(helper);
+    let mut bytes = 0;
+    for copied in helper.messages("fleet_copied") {
+        schema::check("fleet_copied", &copied);
+        bytes += copied["bytes_copied"].as_u64().expect("a number");
+    }
+    let of = &shared["shared"];
+    let by_workers = of["bytes_copied_by_workers"].as_u64().expect("a number");
+    assert!(by_workers > 0 && of["worker_was_wrong"] == false, "{shared} {} {}", ran.stderr, helper.stderr);
+    assert!(by_workers <= bytes || bytes == 0, "{by_workers} of {bytes}: {}", helper.stderr);
+    assert_eq!(restored(&play, &snapshots, "after"), expected);
+    play.larder(["check", "--read-data"]).ok();
+
+    // The same by one process, on a copy from before.
+    let alone = play.larder([&["--repo", "copy"], &pass[..], &["--accept-state"]].concat()).ok();
+    let alone = summary(&alone);
+    assert!(alone["reclaimed"]["copied_chunks"].as_u64().expect("a number") > 50, "{alone}");
+    assert_eq!((reclaimed(&shared), &alone["shared"]), (reclaimed(&alone), &Value::Null), "{}", ran.stderr);
+
+    assert_eq!(
+        fs::read_dir(play.path("repository/fleet")).map_or(0, Iterator::count),
+        0,
+        "objects of workers are left"
+    );
+    play.larder(["optimize", "--workers", "0"]).code(2).says("--workers");
+    play.larder(["optimize", "--workers", "2", "--dry-run"]).code(2).says("--workers");
+}
+
+/// A worker that NATS wakes, and whose server dies while it copies. Another worker is stopped with a claim, and goes on when the
+/// pass is over.
+#[test]
+fn workers_of_a_pass_may_lose_nats_and_may_be_late() {
+    let play = Play::with_repository();
+    let Some(mut server) = Server::start(&play, &["-js"]) else { return };
+    let snapshots = repository(&play);
+    let expected = restored(&play, &snapshots, "before");
+    let start = |line: &[&str]| play.spawn(&mut play.command(line));
+    let mut killed = Killed(vec![start(&["fleet", "work", "--json", "--limit-download", "10KiB"])]);
+    let pass = start(&[&["optimize", "--task", "exact", "--json"][..], &SHARING[..]].concat());
+    until(&play, "/claim/");
+    let status = play.larder(["fleet", "status", "--json"]).ok().json();
+    let status = status.as_array().and_then(|all| all.first()).cloned().expect("the pass");
+    schema::check("fleet_shared", &status);
+    assert_eq!((&status["of"], &status["open"]), (&Value::from("pass"), &Value::from(true)), "{status}");
+    assert!(play.larder(["fleet", "status"]).ok().text().starts_with("pass "));
+    signal(&killed.0[0], "-STOP");
+    signal(&pass, "-STOP");
+    killed.0.push(start(&["fleet", "work", "--json", "--queue", &server.address()]));
+    until(&play, "/done/copy/");
+    server.kill();
+    signal(&pass, "-CONT");
+    let ran = ended(pass).ok();
+    let summary = summary(&ran);
+    let of = &summary["shared"];
+    assert!(of["worker_was_wrong"] == false && of["tasks_of_workers"].as_u64() > Some(0), "{summary} {}", ran.stderr);
+    // The one that stood still writes what it had begun to write. Nobody names it.
+    signal(&killed.0[0], "-CONT");
+    assert_eq!(restored(&play, &snapshots, "after"), expected);
+    for worker in std::mem::take(&mut killed.0) {
+        signal(&worker, "-INT");
+        ended(worker);
+    }
+    play.larder(["optimize", "--task", "exact"]).ok();
+    play.larder(["check", "--read-data"]).ok();
+    assert_eq!(restored(&play, &snapshots, "later"), expected);
+}

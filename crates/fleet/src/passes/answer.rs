@@ -1,0 +1,291 @@
+//! A worker that verifies and copies chunks for a pass.
+//!
+//! It needs no lease: that of the pass keeps what it writes. If the pass fails, the next one finds
+//! its containers as those of a dead pass.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::StreamExt;
+use larder_format::ChunkRef;
+use larder_format::container::CONTAINER_TARGET;
+use larder_format::fleet::{COPY_CONTAINERS_MAX, COPY_MAX, COPY_RULES, ChunksOf, CopyResult, CopyTask, Stage, TaskId};
+use larder_format::ids::{AttemptId, JobId};
+use larder_format::names::{self, FleetObject};
+use larder_job::JobContext;
+use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk};
+use larder_store::repository::random;
+use larder_store::{RepositoryError, Store, StoreErrorKind};
+
+use crate::error::FleetError;
+use crate::queue::{Delivery, StoreQueue};
+
+/// Tasks that cannot be read, after which a worker leaves the pass.
+const UNREADABLE_MAX: usize = 16;
+
+/// Tables of containers that are read at once.
+const AT_ONCE: usize = 8;
+
+/// Bytes that an attempt copies at most: its numbers suffice for them, twice over.
+const BYTES_MAX: u64 = COPY_CONTAINERS_MAX as u64 / 2 * CONTAINER_TARGET as u64;
+
+/// What a worker did for a pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Tasks that it did.
+    pub tasks: u64,
+    /// Chunks that it verified where they are.
+    pub verified: u64,
+    /// Chunks that it copied.
+    pub chunks: u64,
+    /// Bytes of these, uncompressed.
+    pub bytes: u64,
+    /// Tasks that it could not do.
+    pub failed: u64,
+}
+
+/// How a worker left a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftPass {
+    /// There is nothing to do now.
+    Nothing,
+    /// All is done.
+    Done(Copied),
+    /// The process that makes the pass gives no sign of life.
+    Silent(Copied),
+}
+
+/// Does tasks of a pass until none is left, or its process gives no sign of life.
+///
+/// # Errors
+/// The tasks are not for this program or key, or the store does not answer.
+pub(crate) fn answer(context: &JobContext, pass: JobId, poll: Duration) -> Result<LeftPass, FleetError> {
+    let store = context.repository.store().without_cache();
+    let context = &context.through(&context.repository.through(store));
+    let mut unreadable = BTreeSet::new();
+    let Some(first) = first_of(context, pass, &mut unreadable)? else { return Ok(LeftPass::Nothing) };
+    let me = AttemptId(random(context.repository.entropy())?);
+    let claim_after = Duration::from_secs(u64::from(first.claim_seconds));
+    let mut queue = StoreQueue::join(context, pass, me, claim_after, Vec::new())?;
+    let mut worker = Worker { context, pass, me, asks: first.asks, claim_after, unreadable, copied: Copied::default() };
+    let left = worker.do_due(&mut queue, poll);
+    queue.leave();
+    left
+}
+
+/// The first task without a register that this process can read. Others go to `unreadable`: anybody
+/// may create an object with such a name.
+fn first_of(
+    context: &JobContext,
+    pass: JobId,
+    unreadable: &mut BTreeSet<TaskId>,
+) -> Result<Option<CopyTask>, FleetError> {
+    let mut refused = None;
+    for task in due(context, pass)?.into_iter().take(UNREADABLE_MAX) {
+        match read(context, pass, task) {
+            Err(error @ FleetError::NotForUs { .. }) => {
+                unreadable.insert(task);
+                refused = Some(error);
+            }
+            read => return read,
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+struct Worker<'a> {
+    context: &'a JobContext,
+    pass: JobId,
+    me: AttemptId,
+    /// The process that makes the pass.
+    asks: AttemptId,
+    claim_after: Duration,
+    unreadable: BTreeSet<TaskId>,
+    copied: Copied,
+}
+
+impl Worker<'_> {
+    fn do_due(&mut self, queue: &mut StoreQueue, poll: Duration) -> Result<LeftPass, FleetError> {
+        let first = poll / 32;
+        let (mut next, mut idle) = (first, Duration::ZERO);
+        loop {
+            let mut due = due(self.context, self.pass)?;
+            due.retain(|task| !self.unreadable.contains(task));
+            let times = queue.times()?;
+            // Its process died, or is stopped.
+            if times.silence_of(Some(self.asks)) > self.claim_after {
+                return Ok(LeftPass::Silent(self.copied));
+            }
+            // The pass gives tasks away little by little.
+            if due.is_empty() && idle >= poll {
+                return Ok(LeftPass::Done(self.copied));
+            }
+            let due: Vec<TaskId> = due.into_iter().collect();
+            let Some(taken) = queue.take_at(&times, &due)? else {
+                crate::waiting::wait(self.context, next)?;
+                idle = if due.is_empty() { idle + next } else { Duration::ZERO };
+                next = (next * 2).min(poll);
+                continue;
+            };
+            (next, idle) = (first, Duration::ZERO);
+            // After the claim: a pass that is over deletes its tasks before its claims.
+            let task = match read(self.context, self.pass, taken.task) {
+                Ok(Some(task)) => task,
+                Ok(None) => return Ok(LeftPass::Done(self.copied)),
+                Err(FleetError::NotForUs { .. }) => {
+                    self.unreadable.insert(taken.task);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let result = self.copy(&task, taken)?;
+            self.register(taken.task, &result)?;
+        }
+    }
+
+    /// Does a task.
+    fn copy(&mut self, task: &CopyTask, taken: Delivery) -> Result<CopyResult, FleetError> {
+        let started_ms = self.context.clock.now_ms();
+        let mut result = CopyResult {
+            ticket: task.ticket,
+            worker: self.me,
+            host: self.context.identity.host.clone(),
+            took_ms: 0,
+            epoch: u32::from(taken.epoch),
+            containers: 0,
+            whole_bytes: 0,
+            failure: None,
+        };
+        match self.attempt(task, taken, &mut result)? {
+            None => self.copied.tasks += 1,
+            Some(why) => {
+                (result.failure, result.containers) = (Some(why), 0);
+                self.copied.failed += 1;
+            }
+        }
+        result.took_ms = self.context.clock.now_ms().saturating_sub(started_ms);
+        Ok(result)
+    }
+
+    /// Why a task was not done; `None`: it was.
+    fn attempt(
+        &mut self,
+        task: &CopyTask,
+        taken: Delivery,
+        result: &mut CopyResult,
+    ) -> Result<Option<String>, FleetError> {
+        let Some(numbers) = CopyTask::numbers(taken.task, u32::from(taken.epoch)) else {
+            return Ok(Some("there were too many attempts".to_owned()));
+        };
+        let (verify, copy) = (self.chunks(&task.verify)?, self.chunks(&task.copy)?);
+        let batch = match (verify, copy) {
+            (Ok(verify), Ok(copy)) => CopyBatch { verify, copy },
+            (Err(why), _) | (_, Err(why)) => return Ok(Some(why)),
+        };
+        let bytes = |chunks: &[NumberedChunk]| chunks.iter().map(|of| u64::from(of.chunk.size)).sum::<u64>();
+        let (verified, copied) = (bytes(&batch.verify), bytes(&batch.copy));
+        if copied > BYTES_MAX {
+            return Ok(Some("it is too large for one attempt".to_owned()));
+        }
+        self.context.progress.expect(0, verified + copied);
+        let copier = ChunkCopier::new(self.context, self.pass, task.compression)?;
+        let mut copier = copier.numbered_from(numbers.start);
+        if let BatchEnd::Unreadable(container) = copier.copy_batch(&batch)? {
+            return Ok(Some(format!("{} cannot be read", names::container(container))));
+        }
+        result.whole_bytes = copier.whole_bytes();
+        let next = copier.next_number();
+        let written = copier.finish()?;
+        result.containers = next - numbers.start;
+        if next > numbers.end || written.containers.len() as u64 != u64::from(result.containers) {
+            return Ok(Some("it wrote another number of containers than it may".to_owned()));
+        }
+        self.context.progress.done(0, verified + copied);
+        self.copied.verified += batch.verify.len() as u64;
+        self.copied.chunks += batch.copy.len() as u64;
+        self.copied.bytes += copied;
+        Ok(None)
+    }
+
+    /// The chunks with these numbers. An error is the reason why some cannot be had.
+    fn chunks(&self, of: &[ChunksOf]) -> Result<Result<Vec<NumberedChunk>, String>, FleetError> {
+        let repository = &self.context.repository;
+        let reads = of.iter().map(|of| async move { (of, repository.read_container_index(of.container).await) });
+        let mut reads = futures::stream::iter(reads).buffered(AT_ONCE);
+        let mut all = Vec::new();
+        while let Some((of, index)) = self.context.executor.block_on(reads.next()) {
+            let name = names::container(of.container);
+            let index = match index {
+                Ok(index) => index,
+                Err(error) if error.is_unreadable() => return Ok(Err(format!("{name} cannot be read: {error}"))),
+                Err(error) => return Err(error.into()),
+            };
+            let there: Vec<ChunkRef> = index.chunk_refs().collect();
+            for number in &of.chunks {
+                let Some(chunk) = there.get(*number as usize).copied() else {
+                    return Ok(Err(format!("{name} has no chunk {number}")));
+                };
+                all.push(NumberedChunk { number: *number, chunk });
+            }
+        }
+        Ok(Ok(all))
+    }
+
+    /// Creates the register of a task. Another process may have been faster: then the next pass
+    /// removes what this one wrote.
+    fn register(&self, task: TaskId, result: &CopyResult) -> Result<(), FleetError> {
+        let repository = &self.context.repository;
+        let bytes = result.encode(repository.keys(), self.pass, task, random(repository.entropy())?);
+        let bytes = bytes.map_err(RepositoryError::from)?;
+        let name = names::fleet_done(self.pass, task);
+        match self.context.executor.block_on(repository.store().create(&name, bytes.into())) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Tasks without a register.
+fn due(context: &JobContext, pass: JobId) -> Result<BTreeSet<TaskId>, FleetError> {
+    let store = context.repository.store();
+    let list = async |store: &Store, prefix: String| {
+        let listed = store.list(&prefix).await?;
+        let tasks = listed.iter().filter_map(|object| match names::parse_fleet(&object.name) {
+            Some((_, FleetObject::Range(task) | FleetObject::Done(task))) => Some(task),
+            _ => None,
+        });
+        Ok::<_, RepositoryError>(tasks.filter(|task| task.stage == Stage::Copy).collect::<BTreeSet<TaskId>>())
+    };
+    let due = context.executor.block_on(async {
+        let mut due = list(store, names::fleet_ranges(pass)).await?;
+        if !due.is_empty() {
+            let decided = list(store, names::fleet_registers(pass)).await?;
+            due.retain(|task| !decided.contains(task));
+        }
+        Ok::<_, RepositoryError>(due)
+    });
+    Ok(due?)
+}
+
+/// A task. `None`: the pass is over, and has deleted it.
+fn read(context: &JobContext, batch: JobId, task: TaskId) -> Result<Option<CopyTask>, FleetError> {
+    let (repository, name) = (&context.repository, names::fleet_range(batch, task));
+    let not_for_us = |why: String| FleetError::NotForUs { batch, why };
+    let bytes = match context.executor.block_on(repository.store().get_up_to(&name, COPY_MAX)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let read = CopyTask::decode(repository.keys(), batch, task, &bytes).map_err(|error| {
+        let why = format!("a task of this pass cannot be read with this key or by this program ({error})");
+        not_for_us(format!("{why}; use a key of its domain and the same version of larder on all hosts"))
+    })?;
+    match read.rules {
+        COPY_RULES => Ok(Some(read)),
+        _ => Err(not_for_us(format!(
+            "{} makes this pass, whose workers follow other rules; use the same version of larder on all hosts",
+            read.program
+        ))),
+    }
+}

@@ -1,0 +1,91 @@
+//! Which results of other processes count.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures::StreamExt;
+use larder_format::fleet::{CopyResult, TaskId};
+use larder_format::ids::{ContainerId, JobId};
+use larder_format::{ChunkRef, Fingerprint, names};
+use larder_job::JobContext;
+use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, RewriteError};
+use larder_store::repository::random;
+use larder_writer::ContainerTotals;
+
+/// Tables of containers that are read at once.
+const AT_ONCE: usize = 8;
+
+/// A result of another process.
+pub(super) enum Verified {
+    /// It counts.
+    Counts(BatchEnd),
+    /// It is of another task, or the task was not done. Why.
+    NotDone(String),
+    /// It is not true. Why.
+    Wrong(String),
+}
+
+/// Compares a result with what the store has. `ticket` is that of its task.
+///
+/// Every chunk that was to be copied has to be in the table of a new container. Of these, and of
+/// those that were only verified, one each is read: its frame, by chance.
+pub(super) fn verify(
+    context: &JobContext,
+    (pass, task): (JobId, TaskId),
+    ticket: [u8; 16],
+    batch: &CopyBatch,
+    result: &CopyResult,
+    own: &ChunkCopier,
+) -> Result<Verified, RewriteError> {
+    if result.ticket != ticket {
+        return Ok(Verified::NotDone("it is of another task".to_owned()));
+    }
+    if let Some(why) = &result.failure {
+        return Ok(Verified::NotDone(why.clone()));
+    }
+    let Some(containers) = result.containers(pass, task) else {
+        return Ok(Verified::Wrong("it names containers that are not its own".to_owned()));
+    };
+    let wanted: HashMap<Fingerprint, u32> = batch.copy.iter().map(of).collect();
+    let (mut copies, mut written) = (HashMap::<Fingerprint, ChunkRef>::new(), HashMap::new());
+    let repository = &context.repository;
+    let reads = containers.iter().map(|id| async move { (*id, repository.read_container_index(*id).await) });
+    let mut reads = futures::stream::iter(reads).buffered(AT_ONCE);
+    while let Some((id, index)) = context.executor.block_on(reads.next()) {
+        let index = match index {
+            Ok(index) => index,
+            Err(error) if error.is_unreadable() => return Ok(Verified::Wrong(error.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        written.insert(id, ContainerTotals::of_index(&index));
+        for chunk in index.chunk_refs() {
+            if wanted.get(&chunk.fingerprint) != Some(&chunk.size) {
+                return Ok(Verified::Wrong("a container has other chunks than were to be copied".to_owned()));
+            }
+            copies.insert(chunk.fingerprint, chunk);
+        }
+    }
+    let places: Option<Vec<ContainerId>> =
+        batch.copy.iter().map(|of| Some(copies.get(&of.chunk.fingerprint)?.container)).collect();
+    let Some(places) = places else {
+        return Ok(Verified::Wrong("chunks that were to be copied are in none of its containers".to_owned()));
+    };
+    let copies: BTreeMap<Fingerprint, ChunkRef> = copies.into_iter().collect();
+    let draw = || random(repository.entropy()).map(u64::from_le_bytes);
+    let mut sample = Vec::new();
+    if !copies.is_empty() {
+        sample.extend(copies.values().nth((draw()? % copies.len() as u64) as usize).copied());
+    }
+    if !batch.verify.is_empty() {
+        sample.push(batch.verify[(draw()? % batch.verify.len() as u64) as usize].chunk);
+    }
+    let unreadable = own.unreadable_among(&sample)?;
+    if let Some(container) = unreadable.first() {
+        let name = names::container(*container);
+        return Ok(Verified::Wrong(format!("{name} cannot be read by this process")));
+    }
+    Ok(Verified::Counts(BatchEnd::Elsewhere { places, written, whole_bytes: result.whole_bytes }))
+}
+
+fn of(numbered: &NumberedChunk) -> (Fingerprint, u32) {
+    (numbered.chunk.fingerprint, numbered.chunk.size)
+}

@@ -1,0 +1,532 @@
+//! Passes that several processes share: they leave what a pass of one process leaves, and no version loses anything, also if
+//! workers die, lie, or say nothing, and if the process that makes the pass dies.
+//!
+//! Every wait ends: a worker is stopped when the pass is over, and the pass never waits for a worker longer than its claim.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use larder_fleet::{Copied, FleetError, SharedPass, SharedPassOptions, Takes, WorkEvent, WorkOptions, clean, work};
+use larder_format::ChunkRef;
+use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, FleetWorker, Stage, TaskId};
+use larder_format::ids::{AttemptId, ContainerId, ContainerKind, JobId};
+use larder_format::names::{self, FleetObject};
+use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassReport};
+use larder_gnode::reclaim::Exact;
+use larder_job::{Cancel, JobContext};
+use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk};
+use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
+
+use crate::fleet_workers::as_host;
+use crate::reclaim_at_once::{is_exact, scene};
+use crate::support::*;
+
+fn sharing(workers: u32) -> SharedPass {
+    SharedPass::new(SharedPassOptions {
+        workers: NonZeroU32::new(workers).unwrap(),
+        claim: Duration::from_secs(1),
+        poll: Duration::from_millis(4),
+        // Each container is a batch.
+        batch_bytes: 1,
+    })
+}
+
+fn options(shared: &SharedPass) -> PassOptions {
+    PassOptions { sharing: Some(Arc::new(shared.clone())), ..thorough(Exact::Always) }
+}
+
+fn run(context: &JobContext, shared: &SharedPass) -> Result<PassReport, PassError> {
+    context.executor.block_on(pass::run(context, &options(shared)))
+}
+
+/// What a pass says that does not depend on who copied.
+fn facts(report: &PassReport) -> impl PartialEq + std::fmt::Debug + use<> {
+    let reclaimed = &report.reclaimed;
+    let chunks = (reclaimed.redirected_chunks, reclaimed.copied_chunks, reclaimed.dropped_chunks);
+    (report.outcome, chunks, reclaimed.copied_bytes, reclaimed.plan, reclaimed.unreadable.clone())
+}
+
+/// Tasks of passes without a register.
+fn due(scene: &Scene) -> Vec<(JobId, TaskId)> {
+    let paths = scene.runtime.block_on(scene.memory.paths());
+    let of = |want: fn(FleetObject) -> Option<TaskId>| {
+        let found = paths.iter().filter_map(|path| names::parse_fleet(path));
+        found.filter_map(|(pass, object)| Some((pass, want(object)?))).collect::<Vec<_>>()
+    };
+    let decided = of(|object| if let FleetObject::Done(task) = object { Some(task) } else { None });
+    let mut due = of(|object| if let FleetObject::Range(task) = object { Some(task) } else { None });
+    due.retain(|task| !decided.contains(task));
+    due
+}
+
+fn fleet_objects(scene: &Scene) -> Vec<String> {
+    let paths = scene.runtime.block_on(scene.memory.paths());
+    paths.into_iter().filter(|path| path.starts_with(names::FLEET)).collect()
+}
+
+/// What another process does with the tasks that it sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// It copies, and tells the truth.
+    Honest,
+    /// It says that all is done, and does nothing.
+    Idle,
+    /// It names containers that do not exist.
+    Phantom,
+    /// It leaves one chunk out.
+    Short,
+    /// It copies other chunks.
+    Stranger,
+    /// Its containers have other contents than their tables say.
+    Rotten,
+    /// It copied for another task.
+    Stale,
+    /// It says that it could not.
+    Failed,
+    /// It names more containers than an attempt may write.
+    Beyond,
+    /// It has no operator's key.
+    Unsigned,
+    /// Some are honest, and some are not.
+    Mixed,
+}
+
+const LIES: [Other; 10] = [
+    Other::Idle,
+    Other::Phantom,
+    Other::Short,
+    Other::Stranger,
+    Other::Rotten,
+    Other::Stale,
+    Other::Failed,
+    Other::Beyond,
+    Other::Unsigned,
+    Other::Mixed,
+];
+
+fn chunks(context: &JobContext, of: &[ChunksOf]) -> Vec<NumberedChunk> {
+    let mut all = Vec::new();
+    for ChunksOf { container, chunks } in of {
+        let index = context.executor.block_on(context.repository.read_container_index(*container)).unwrap();
+        let there: Vec<ChunkRef> = index.chunk_refs().collect();
+        all.extend(chunks.iter().map(|number| NumberedChunk { number: *number, chunk: there[*number as usize] }));
+    }
+    all
+}
+
+/// Claims a task, and never gives a sign of life.
+fn is_claimed(context: &JobContext, pass: JobId, task: TaskId) -> bool {
+    let (keys, store) = (context.repository.keys(), context.repository.store());
+    let dead = FleetWorker {
+        worker: AttemptId([6; 8]),
+        host: "dead".to_owned(),
+        process: 1,
+        program: "test".to_owned(),
+        time_ms: 1,
+        memory: 0,
+        reads: None,
+    };
+    let bytes = dead.encode_claim(keys, pass, task, 0, [7; 32]).unwrap();
+    context.executor.block_on(store.create(&names::fleet_claim(pass, task, 0), bytes.into())).is_ok()
+}
+
+/// Copies what a task asks for, or something else. Returns the number of containers.
+fn copy(context: &JobContext, pass: JobId, id: TaskId, task: &CopyTask, other: Other) -> u32 {
+    let mut batch = CopyBatch { verify: chunks(context, &task.verify), copy: chunks(context, &task.copy) };
+    match other {
+        Other::Short => drop(batch.copy.pop()),
+        Other::Stranger => batch.copy.extend(batch.verify.clone()),
+        _ => {}
+    }
+    let numbers = CopyTask::numbers(id, 0).unwrap();
+    let copier = ChunkCopier::new(context, pass, task.compression).unwrap();
+    let mut copier = copier.numbered_from(numbers.start);
+    assert!(matches!(copier.copy_batch(&batch).unwrap(), BatchEnd::Here(_)));
+    let containers = copier.next_number() - numbers.start;
+    copier.finish().unwrap();
+    containers
+}
+
+/// Decides every task that is due. Returns the number of those that are due to one who tells the truth, and of all.
+fn decide(scene: &Scene, other: Other) -> (u64, u64) {
+    let context = scene.context();
+    let keys = context.repository.keys();
+    let store = context.repository.store();
+    let due = due(scene);
+    let mut honest = 0;
+    for (pass, id) in &due {
+        let bytes = context.executor.block_on(store.get(&names::fleet_range(*pass, *id))).unwrap();
+        let task = CopyTask::decode(keys, *pass, *id, &bytes).unwrap();
+        let other = match other {
+            Other::Mixed if id.number.is_multiple_of(2) => Other::Honest,
+            Other::Mixed => Other::Idle,
+            other => other,
+        };
+        honest += u64::from(other == Other::Honest);
+        let containers = match other {
+            Other::Idle | Other::Failed => 0,
+            Other::Phantom => 1,
+            Other::Beyond => COPY_CONTAINERS_MAX,
+            _ => copy(&context, *pass, *id, &task, other),
+        };
+        if other == Other::Rotten {
+            let numbers = CopyTask::numbers(*id, 0).unwrap();
+            for seq in numbers.take(containers as usize) {
+                let name = names::container(ContainerId { kind: ContainerKind::Data, job: *pass, seq });
+                let mut bytes = scene.runtime.block_on(scene.memory.get(&name)).unwrap().to_vec();
+                // Behind the salt of its first frame.
+                bytes[20] ^= 1;
+                scene.runtime.block_on(scene.memory.put(&name, bytes::Bytes::from(bytes)));
+            }
+        }
+        let result = CopyResult {
+            ticket: if other == Other::Stale { [0; 16] } else { task.ticket },
+            worker: AttemptId([9; 8]),
+            host: "other".to_owned(),
+            took_ms: 1,
+            epoch: 0,
+            containers,
+            whole_bytes: 0,
+            failure: (other == Other::Failed).then(|| "it is a test".to_owned()),
+        };
+        let mut bytes = result.encode(keys, *pass, *id, [7; 32]).unwrap();
+        if other == Other::Unsigned {
+            // The signature is in the first part behind the body hash.
+            bytes[90] ^= 1;
+        }
+        let _ = context.executor.block_on(store.create(&names::fleet_done(*pass, *id), bytes.into()));
+    }
+    (honest, due.len() as u64)
+}
+
+/// At every operation of a pass, others decide all tasks that there are: with the truth, and with each lie.
+#[test]
+fn whatever_others_say_the_pass_leaves_what_one_process_leaves() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let undisturbed = scene.fork();
+    let alone = undisturbed.optimize(Exact::Always);
+    assert!(alone.reclaimed.copied_chunks > 3 && alone.reclaimed.redirected_chunks > 3, "{alone:?}");
+    for other in [Other::Honest].into_iter().chain(LIES) {
+        let (mut decided, mut of_others, mut distrusted) = (0, 0, 0);
+        let mut n = 0;
+        loop {
+            let fork = Arc::new(scene.fork());
+            let (hooked, count) = (fork.clone(), Arc::new(AtomicU64::new(0)));
+            let counted = count.clone();
+            let between = Between::new(fork.memory.store(), move || {
+                let (scene, count) = (hooked.clone(), counted.clone());
+                async move {
+                    let (_, all) = tokio::task::spawn_blocking(move || decide(&scene, other)).await.unwrap();
+                    count.fetch_add(all, Ordering::SeqCst);
+                }
+            });
+            let context = fork.context_at(between.clone());
+            between.happens_after(n);
+            let shared = sharing(1);
+            let report = run(&context, &shared).unwrap();
+            let at = format!("{other:?} before operation {n}");
+            assert_eq!(facts(&report), facts(&alone), "{at}");
+            assert!(fork.contents() == expected, "{at}");
+            if !between.has_happened() {
+                break;
+            }
+            let by_others = shared.report();
+            if count.load(Ordering::SeqCst) > 0 {
+                is_exact(&fork, &at);
+                assert!(fork.contents() == expected, "{at}");
+                let left = fleet_objects(&fork);
+                assert!(left.is_empty(), "{at}: {left:?}");
+            }
+            assert!(!by_others.is_distrusted || by_others.tasks_of_others == 0, "{at}");
+            decided += count.load(Ordering::SeqCst);
+            of_others += by_others.tasks_of_others;
+            distrusted += u64::from(by_others.is_distrusted);
+            n += if other == Other::Honest { 2 } else { 5 };
+        }
+        assert!(decided > 2, "{other:?}: only {decided} tasks were decided in {n} passes");
+        match other {
+            Other::Honest => assert!(of_others > 2 && distrusted == 0, "{of_others} {distrusted}"),
+            // A task without chunks to copy needs no containers.
+            Other::Idle | Other::Mixed => assert!(distrusted > 0, "{other:?}: {of_others} {distrusted}"),
+            Other::Phantom | Other::Short | Other::Stranger | Other::Rotten | Other::Beyond => {
+                assert!(distrusted > 0, "{other:?}: {of_others} {distrusted}");
+            }
+            Other::Stale | Other::Failed | Other::Unsigned => {
+                assert_eq!((of_others, distrusted), (0, 0), "{other:?}");
+            }
+        }
+    }
+}
+
+fn copying(scene: &Scene) -> WorkOptions {
+    WorkOptions { takes: Takes { batches: false, checks: false, passes: true }, ..as_host(scene, "helper") }
+}
+
+/// A worker that copies for passes; gives what it did.
+fn helper(scene: &Scene, context: &JobContext) -> (Result<(), FleetError>, Copied) {
+    let mut all = Copied::default();
+    let ended = work(context, &[], &mut crate::fleet::Disks(&[]), &copying(scene), false, &mut |event| match event {
+        WorkEvent::Copied(_, copied) => {
+            all.tasks += copied.tasks;
+            all.chunks += copied.chunks;
+            all.failed += copied.failed;
+        }
+        WorkEvent::LeavesAlone(error) => panic!("{error}"),
+        WorkEvent::Begins(..) | WorkEvent::Ends(..) | WorkEvent::Checked(..) => panic!("it takes passes only"),
+    });
+    (ended, all)
+}
+
+/// A pass beside workers. They are stopped when it is over.
+fn beside(
+    scene: &Scene,
+    workers: &[JobContext],
+    context: &JobContext,
+    shared: &SharedPass,
+) -> (Result<PassReport, PassError>, Vec<(Result<(), FleetError>, Copied)>) {
+    std::thread::scope(|scope| {
+        let started: Vec<_> = workers.iter().map(|worker| scope.spawn(move || helper(scene, worker))).collect();
+        let report = run(context, shared);
+        workers.iter().for_each(|worker| worker.cancel.cancel());
+        (report, started.into_iter().map(|worker| worker.join().unwrap()).collect())
+    })
+}
+
+/// Real workers, more or fewer than are expected.
+#[test]
+fn any_number_of_workers_leave_what_one_process_leaves() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let alone = scene.fork().optimize(Exact::Always);
+    let mut of_others = 0;
+    let rounds = [(1, 1), (2, 1), (3, 2), (64, 2)].into_iter().cycle().enumerate();
+    for (round, (expected_workers, workers)) in rounds.take(200) {
+        // Who comes first is chance.
+        if round >= 12 && of_others > 4 {
+            break;
+        }
+        let fork = scene.fork();
+        let shared = sharing(expected_workers);
+        let contexts: Vec<_> =
+            (0..workers).map(|_| JobContext { cancel: Cancel::default(), ..fork.context() }).collect();
+        let (report, helped) = beside(&fork, &contexts, &fork.context(), &shared);
+        let at = format!("{workers} workers, {expected_workers} expected");
+        assert_eq!(facts(&report.unwrap()), facts(&alone), "{at}");
+        assert!(fork.contents() == expected, "{at}");
+        let by_others = shared.report();
+        assert!(!by_others.is_distrusted && by_others.tasks > 1, "{at}: {by_others:?}");
+        assert!(helped.iter().all(|(ended, copied)| ended.is_err() && copied.failed == 0), "they were stopped");
+        of_others += by_others.tasks_of_others;
+        is_exact(&fork, &at);
+        fork.is_clean(&at);
+        assert!(fork.contents() == expected, "{at}");
+    }
+    assert!(of_others > 4, "{of_others}");
+}
+
+/// A worker that dies at its n-th operation, for each n, and the pass goes on.
+#[test]
+fn a_worker_that_dies_at_any_operation_costs_nothing() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let alone = scene.fork().optimize(Exact::Always);
+    let mut deaths = 0;
+    for n in 0..40 {
+        for stop in [Stop::Before, Stop::After] {
+            let fork = scene.fork();
+            let (context, faults) = fork.faulty(&fork.memory);
+            let worker = JobContext { cancel: Cancel::default(), ..context };
+            faults.stop_at(faults.count() + n, stop);
+            let (report, helped) = beside(&fork, &[worker], &fork.context(), &sharing(2));
+            deaths += u64::from(helped[0].0.is_err());
+            let at = format!("operation {n}, {stop:?}");
+            assert_eq!(facts(&report.unwrap()), facts(&alone), "{at}");
+            assert!(fork.contents() == expected, "{at}");
+            is_exact(&fork, &at);
+            assert!(fork.contents() == expected, "{at}");
+        }
+    }
+    assert!(deaths > 10, "{deaths}");
+}
+
+/// The process that makes the pass dies at any operation, beside a worker. No version loses anything, and the next pass does the
+/// rest. What is left below `fleet/` can be removed.
+#[test]
+fn a_pass_that_dies_at_any_operation_loses_nothing() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let (context, faults) = scene.faulty(&scene.fork().memory);
+    let opened = faults.count();
+    let worker = JobContext { cancel: Cancel::default(), ..scene.context() };
+    run(&context, &sharing(2)).unwrap();
+    drop(worker);
+    let operations = faults.count() - opened;
+    for n in 0..operations {
+        for stop in [Stop::Before, Stop::After] {
+            let cut = scene.fork();
+            let (context, faults) = cut.faulty(&cut.memory);
+            faults.stop_at(faults.count() + n, stop);
+            let worker = JobContext { cancel: Cancel::default(), ..cut.context() };
+            let (report, _) = beside(&cut, &[worker], &context, &sharing(2));
+            let at = format!("cut at operation {n} of {operations}, {stop:?}");
+            assert!(report.is_err() || faults.count() > 0, "{at}");
+            assert!(cut.contents() == expected, "{at}");
+            is_exact(&cut, &at);
+            assert!(cut.contents() == expected, "{at}");
+            clean(&cut.repository(cut.memory.store()), &cut.runtime.handle().clone().into()).unwrap();
+            let left = fleet_objects(&cut);
+            assert!(left.is_empty(), "{at}: {left:?}");
+        }
+    }
+}
+
+/// A worker that claimed everything and died: the pass waits for a claim, and does it.
+#[test]
+fn tasks_that_dead_workers_claimed_are_done() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let alone = scene.fork().optimize(Exact::Always);
+    let claimed = Arc::new(AtomicU64::new(0));
+    for n in (0..400).step_by(7) {
+        let fork = Arc::new(scene.fork());
+        let (hooked, count) = (fork.clone(), claimed.clone());
+        let between = Between::new(fork.memory.store(), move || {
+            let (scene, count) = (hooked.clone(), count.clone());
+            let claim = move || {
+                let context = scene.context();
+                for (pass, task) in due(&scene) {
+                    count.fetch_add(u64::from(is_claimed(&context, pass, task)), Ordering::SeqCst);
+                }
+            };
+            async move { tokio::task::spawn_blocking(claim).await.unwrap() }
+        });
+        let context = fork.context_at(between.clone());
+        between.happens_after(n);
+        assert_eq!(facts(&run(&context, &sharing(2)).unwrap()), facts(&alone), "before operation {n}");
+        assert!(fork.contents() == expected, "before operation {n}");
+        if !between.has_happened() {
+            break;
+        }
+    }
+    assert!(claimed.load(Ordering::SeqCst) > 2, "no task was claimed by the dead worker");
+}
+
+/// Results of an earlier pass are copied to the names of this one: they do not open.
+#[test]
+fn results_of_an_earlier_pass_do_not_count() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let alone = scene.fork().optimize(Exact::Always);
+    let earlier = Arc::new(parking_lot::Mutex::new(BTreeMap::<TaskId, bytes::Bytes>::new()));
+    let (mut copied, mut n) = (0, 0);
+    // First by honest workers, whose results are kept; then these are all that others say.
+    for is_first in [true, false] {
+        loop {
+            let fork = Arc::new(scene.fork());
+            let (hooked, kept, count) = (fork.clone(), earlier.clone(), Arc::new(AtomicU64::new(0)));
+            let counted = count.clone();
+            let between = Between::new(fork.memory.store(), move || {
+                let (scene, kept, count) = (hooked.clone(), kept.clone(), counted.clone());
+                let happens = move || {
+                    let tasks = due(&scene);
+                    if is_first {
+                        decide(&scene, Other::Honest);
+                    }
+                    for (pass, task) in tasks {
+                        let name = names::fleet_done(pass, task);
+                        if is_first {
+                            let bytes = scene.runtime.block_on(scene.memory.get(&name)).unwrap();
+                            kept.lock().insert(task, bytes);
+                        } else if let Some(bytes) = kept.lock().get(&task).cloned() {
+                            scene.runtime.block_on(scene.memory.put(&name, bytes));
+                            count.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                };
+                async move { tokio::task::spawn_blocking(happens).await.unwrap() }
+            });
+            let context = fork.context_at(between.clone());
+            between.happens_after(n);
+            n += 3;
+            let shared = sharing(1);
+            assert_eq!(facts(&run(&context, &shared).unwrap()), facts(&alone));
+            assert!(fork.contents() == expected);
+            if !is_first {
+                assert_eq!((shared.report().tasks_of_others, shared.report().is_distrusted), (0, false));
+            }
+            copied += count.load(Ordering::SeqCst);
+            let is_enough = if is_first { earlier.lock().len() > 1 } else { copied > 2 };
+            if !between.has_happened() || is_enough {
+                n -= 6;
+                break;
+            }
+        }
+    }
+    assert!(copied > 2 && earlier.lock().keys().all(|task| task.stage == Stage::Copy), "{copied}");
+}
+
+/// A store that takes no signs of life, tasks, claims or registers: the pass copies alone.
+#[test]
+fn a_pass_whose_tasks_cannot_be_created_copies_alone() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let alone = scene.fork().optimize(Exact::Always);
+    for part in ["/beat/", "/range/", "/claim/", "/done/"] {
+        let fork = scene.fork();
+        let (context, faults) = fork.faulty(&fork.memory);
+        faults.add(When::kind(OpKind::Put).path(part), Fault::FailBefore(Failure::Status(403)), Times::Always);
+        let shared = sharing(3);
+        let report = run(&context, &shared).unwrap();
+        assert_eq!((facts(&report), report.outcome), (facts(&alone), alone.outcome), "{part}");
+        assert!(matches!(report.outcome, Outcome::Published(_)), "{part}");
+        assert_eq!(shared.report().tasks > 0, part == "/claim/" || part == "/done/", "{part}");
+        assert!(fork.contents() == expected, "{part}");
+        is_exact(&fork, part);
+    }
+}
+
+/// What workers wrote for results that do not count is found by a pass that lists only what is new.
+#[test]
+fn containers_of_results_that_do_not_count_are_collected() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let is_left = |scene: &Scene| {
+        let paths = scene.runtime.block_on(scene.memory.paths());
+        let of_task = |path: &String| names::parse_container(path).is_some_and(|id| id.seq >= 1 << 31);
+        paths.iter().filter(|path| of_task(path)).count()
+    };
+    let mut left = 0;
+    for n in 0..200 {
+        let fork = Arc::new(scene.fork());
+        let hooked = fork.clone();
+        let between = Between::new(fork.memory.store(), move || {
+            let scene = hooked.clone();
+            let happens = move || {
+                let context = scene.context();
+                // Workers write only what they claimed.
+                if due(&scene).into_iter().all(|(pass, task)| is_claimed(&context, pass, task)) {
+                    decide(&scene, Other::Stale);
+                }
+            };
+            async move { tokio::task::spawn_blocking(happens).await.unwrap() }
+        });
+        let context = fork.context_at(between.clone());
+        between.happens_after(n);
+        run(&context, &sharing(1)).unwrap();
+        if !between.has_happened() {
+            break;
+        }
+        left += is_left(&fork);
+        let options = PassOptions { listing: Listing::New, dead_after: Duration::ZERO, ..thorough(Exact::Never) };
+        fork.pass_with(&options).unwrap();
+        assert_eq!(is_left(&fork), 0, "before operation {n}");
+        assert!(fork.contents() == expected, "before operation {n}");
+    }
+    assert!(left > 2, "{left}");
+}
