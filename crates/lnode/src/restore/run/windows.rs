@@ -188,7 +188,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Finishes files that were written over, as far as nothing writes them any more.
+    /// Finishes files that were written over, as far as they are complete.
     fn finish_overwritten(&self) -> Result<(), RestoreError> {
         for (path, error) in self.target.finish_overwritten()? {
             self.single(&path, Err::<(), _>(error))?;
