@@ -16,7 +16,7 @@ use larder_store::RepositoryError;
 use lru::LruCache;
 
 use crate::entries::PlacedEntry;
-use crate::spans::Spans;
+use crate::spans::{Spans, Unshared};
 use crate::version::VersionReader;
 
 /// Remembered first names of hard links: all names of a file then cost one search.
@@ -48,6 +48,26 @@ pub fn diff<E: From<RepositoryError>>(
     new: (&VersionReader, &[u8]),
     mut visitor: impl FnMut(&[u8], Option<&Entry>, Option<&Entry>, Change) -> Result<(), E>,
 ) -> Result<(), E> {
+    walk(old, new, false, |name, old, new, change, _| visitor(name, old, new, change))
+}
+
+/// As [`diff`]. Of files with different contents, the visitor also gets how much of each the other
+/// one lacks.
+pub fn diff_with_bytes<E: From<RepositoryError>>(
+    old: (&VersionReader, &[u8]),
+    new: (&VersionReader, &[u8]),
+    visitor: impl FnMut(&[u8], Option<&Entry>, Option<&Entry>, Change, Unshared) -> Result<(), E>,
+) -> Result<(), E> {
+    walk(old, new, true, visitor)
+}
+
+fn walk<E: From<RepositoryError>>(
+    old: (&VersionReader, &[u8]),
+    new: (&VersionReader, &[u8]),
+    counts_bytes: bool,
+    mut visitor: impl FnMut(&[u8], Option<&Entry>, Option<&Entry>, Change, Unshared) -> Result<(), E>,
+) -> Result<(), E> {
+    let none = Unshared::default();
     let (mut olds, mut news) = (old.0.placed_below(old.1), new.0.placed_below(new.1));
     let (mut before, mut after) = (olds.next().transpose()?, news.next().transpose()?);
     let mut contents = Contents { old: Side::new(old.0), new: Side::new(new.0), spans: Spans::new(old.0, new.0) };
@@ -56,11 +76,11 @@ pub fn diff<E: From<RepositoryError>>(
         let order = match names {
             (None, None) => return Ok(()),
             (Some(name), None) => {
-                visitor(name, before.as_ref().map(entry), None, Change::Removed)?;
+                visitor(name, before.as_ref().map(entry), None, Change::Removed, none)?;
                 Ordering::Less
             }
             (None, Some(name)) => {
-                visitor(name, None, after.as_ref().map(entry), Change::Added)?;
+                visitor(name, None, after.as_ref().map(entry), Change::Added, none)?;
                 Ordering::Greater
             }
             (Some(a), Some(b)) => {
@@ -68,10 +88,14 @@ pub fn diff<E: From<RepositoryError>>(
                 match (order, &before, &after) {
                     (Ordering::Equal, Some(before), Some(after)) => {
                         let change = contents.change(before, after)?;
-                        visitor(b, Some(&before.entry), Some(&after.entry), change)?;
+                        let unshared = match change {
+                            Change::Content if counts_bytes => contents.unshared(before, after)?,
+                            _ => none,
+                        };
+                        visitor(b, Some(&before.entry), Some(&after.entry), change, unshared)?;
                     }
-                    (Ordering::Less, ..) => visitor(a, before.as_ref().map(entry), None, Change::Removed)?,
-                    _ => visitor(b, None, after.as_ref().map(entry), Change::Added)?,
+                    (Ordering::Less, ..) => visitor(a, before.as_ref().map(entry), None, Change::Removed, none)?,
+                    _ => visitor(b, None, after.as_ref().map(entry), Change::Added, none)?,
                 }
                 order
             }
@@ -148,6 +172,14 @@ impl Contents<'_> {
         }
         Ok(true)
     }
+
+    /// How much of each of two files the other one lacks.
+    fn unshared(&mut self, a: &PlacedEntry, b: &PlacedEntry) -> Result<Unshared, RepositoryError> {
+        let (Some(a), Some(b)) = (self.old.contents_of(a)?, self.new.contents_of(b)?) else {
+            return Ok(Unshared::default());
+        };
+        self.spans.unshared(a.stored(), b.stored())
+    }
 }
 
 /// The place of a file's content.
@@ -164,6 +196,12 @@ impl Content {
         let whole = Extent { offset: 0, length: *size };
         let runs = extents.clone().unwrap_or_else(|| vec![whole]);
         Some(Self { size: *size, runs, data_offset: placed.data_offset })
+    }
+
+    /// Its bytes in the data stream, without holes.
+    fn stored(&self) -> std::ops::Range<u64> {
+        let length: u64 = self.runs.iter().map(|run| run.length).sum();
+        self.data_offset..self.data_offset + length
     }
 }
 

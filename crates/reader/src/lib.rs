@@ -42,7 +42,7 @@ mod visit;
 pub use chunk_resolver::{Found, Moved, ReadingOrder, Sought, objects_of, without_index};
 pub use container_cache::{FetchCounters, FetchOptions, FetchReport, read_plan};
 pub use data_reader::{ContentReader, Reach};
-pub use diff::{Change, diff};
+pub use diff::{Change, diff, diff_with_bytes};
 pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
 pub use missing::missing_containers;
 pub use presence::Missing;
@@ -50,7 +50,7 @@ pub use random::{Contents, FrameCache, Hydrated, Piece, RandomError, RandomFile,
 pub use read_lease::{LeaseLost, ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;
-pub use spans::Spans;
+pub use spans::{Spans, Unshared};
 pub use stats::{RepositoryStats, stats};
 pub use stored_bytes::StoredBytes;
 pub use version::VersionReader;

@@ -3,9 +3,11 @@
 //! A shared segment is equal; elsewhere chunks are compared by their fingerprints. No content is
 //! read. Equal bytes that were cut differently count as different.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use larder_format::Fingerprint;
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
@@ -14,6 +16,19 @@ use crate::version::VersionReader;
 
 /// Parts of one file that are told apart. What is behind them counts as different.
 const PARTS_MAX: usize = 1 << 16;
+
+/// Segments and chunks of one file that are remembered, each. Contents of more are counted as if
+/// the other file lacked them.
+const REMEMBERED_MAX: usize = 1 << 20;
+
+/// Bytes of two files that the other one lacks, by whole chunks. Holes do not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unshared {
+    /// Bytes of the older one that the newer one lacks.
+    pub removed: u64,
+    /// Bytes of the newer one that the older one lacks.
+    pub added: u64,
+}
 
 /// See the module header.
 #[derive(Debug)]
@@ -73,6 +88,15 @@ impl Spans {
         Ok(parts)
     }
 
+    /// The bytes of each of two files whose chunks the other one lacks at any offset, by the ranges
+    /// of their stored bytes in the two streams.
+    pub fn unshared(&mut self, old: Range<u64>, new: Range<u64>) -> Result<Unshared, RepositoryError> {
+        let (of_old, of_new) = (self.old.segments(&old)?, self.new.segments(&new)?);
+        let (a, b) = (self.old.chunks(&old, &of_new)?, self.new.chunks(&new, &of_old)?);
+        let removed = self.old.lacking(&old, &of_new, &b)?;
+        Ok(Unshared { removed, added: self.new.lacking(&new, &of_old, &a)? })
+    }
+
     /// Bytes to the next place where both streams begin a chunk; `most` when there is none before.
     fn next_common_cut(&mut self, a: u64, b: u64, most: u64) -> Result<u64, RepositoryError> {
         let (mut old, mut new) = (self.old.chunk_at(a)?, self.new.chunk_at(b)?);
@@ -101,6 +125,78 @@ struct Side {
 impl Side {
     fn new(recipe: RecipeReader) -> Self {
         Self { recipe, segment: None, starts: Vec::new() }
+    }
+
+    /// The fingerprints of all segments that are a part of a range.
+    fn segments(&mut self, range: &Range<u64>) -> Result<HashSet<Fingerprint>, RepositoryError> {
+        let mut found = HashSet::new();
+        let mut at = range.start;
+        while at < range.end && found.len() < REMEMBERED_MAX {
+            let Some(place) = self.recipe.segment_around(at)? else { break };
+            if range.start <= place.start && place.end <= range.end {
+                found.insert(place.fingerprint);
+            }
+            at = place.end;
+        }
+        Ok(found)
+    }
+
+    /// The chunks of a range, but for those of segments that the other file has too.
+    fn chunks(
+        &mut self,
+        range: &Range<u64>,
+        shared: &HashSet<Fingerprint>,
+    ) -> Result<HashSet<Fingerprint>, RepositoryError> {
+        let mut found = HashSet::new();
+        self.visit(range, shared, |fingerprint, _| {
+            if found.len() < REMEMBERED_MAX {
+                found.insert(fingerprint);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The bytes of chunks of a range that are not among others.
+    fn lacking(
+        &mut self,
+        range: &Range<u64>,
+        shared: &HashSet<Fingerprint>,
+        others: &HashSet<Fingerprint>,
+    ) -> Result<u64, RepositoryError> {
+        let mut bytes = 0;
+        self.visit(range, shared, |fingerprint, length| {
+            if !others.contains(&fingerprint) {
+                bytes += length;
+            }
+        })?;
+        Ok(bytes)
+    }
+
+    /// Visits the chunks of a range that are not in shared segments, with their bytes in it.
+    fn visit(
+        &mut self,
+        range: &Range<u64>,
+        shared: &HashSet<Fingerprint>,
+        mut visitor: impl FnMut(Fingerprint, u64),
+    ) -> Result<(), RepositoryError> {
+        let mut at = range.start;
+        while at < range.end {
+            let Some(place) = self.recipe.segment_around(at)? else { return Ok(()) };
+            let is_whole = range.start <= place.start && place.end <= range.end;
+            if !(is_whole && shared.contains(&place.fingerprint)) {
+                let mut start = place.start;
+                for record in self.recipe.segment(place.number)?.iter() {
+                    let end = start + u64::from(record.chunk.size);
+                    let length = end.min(range.end).saturating_sub(start.max(range.start));
+                    if length > 0 {
+                        visitor(record.chunk.fingerprint, length);
+                    }
+                    start = end;
+                }
+            }
+            at = place.end;
+        }
+        Ok(())
     }
 
     /// The records of a segment from the one that begins at `offset`; none when no record begins

@@ -2,7 +2,7 @@
 //! `larder_reader::diff`.
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_reader::{Change, MetaChunks, VersionReader, VersionsAhead, diff};
+use larder_reader::{Change, MetaChunks, Unshared, VersionReader, VersionsAhead, diff_with_bytes};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -40,8 +40,8 @@ pub(super) fn run(app: &App, args: &DiffArgs) -> Result<Exit, Failure> {
         app.out.info(format!("comparing {} with {}:", old.id().short(), new.id().short()))?;
     }
     let mut printer = Printer { app, args, totals: Totals::default(), any: false };
-    diff((&old.reader, &old.top), (&new.reader, &new.top), |name, old, new, change| {
-        printer.change(name, (old, new), change)
+    diff_with_bytes((&old.reader, &old.top), (&new.reader, &new.top), |name, old, new, change, unshared| {
+        printer.change(name, (old, new), change, unshared)
     })?;
     printer.end(&old, &new)?;
     Ok(Exit::Done)
@@ -102,6 +102,8 @@ struct Totals {
     changed_files: u64,
     /// Sizes of the changed files, in the old snapshot and in the new one.
     changed_bytes: (u64, u64),
+    /// Bytes of these that the other snapshot's file lacks.
+    unshared: Unshared,
 }
 
 struct Printer<'a> {
@@ -118,6 +120,7 @@ impl Printer<'_> {
         name: &[u8],
         (old, new): (Option<&Entry>, Option<&Entry>),
         change: Change,
+        unshared: Unshared,
     ) -> Result<(), Failure> {
         match change {
             Change::Nothing => return Ok(()),
@@ -127,6 +130,8 @@ impl Printer<'_> {
                 self.totals.changed_files += 1;
                 self.totals.changed_bytes.0 += old.map_or(0, Entry::size);
                 self.totals.changed_bytes.1 += new.map_or(0, Entry::size);
+                self.totals.unshared.removed += unshared.removed;
+                self.totals.unshared.added += unshared.added;
             }
             Change::Type | Change::Added | Change::Removed => {
                 old.into_iter().for_each(|entry| self.totals.removed.add(entry));
@@ -156,7 +161,7 @@ impl Printer<'_> {
     }
 
     fn end(&self, old: &Side, new: &Side) -> Result<(), Failure> {
-        let Totals { added, removed, changed_files, changed_bytes: (before, after) } = &self.totals;
+        let Totals { added, removed, changed_files, changed_bytes: (before, after), unshared } = &self.totals;
         let out = &self.app.out;
         if out.is_json() {
             return out.json(&json!({
@@ -164,7 +169,8 @@ impl Printer<'_> {
                 "source_snapshot": old.id().to_string(),
                 "target_snapshot": new.id().to_string(),
                 "changed_files": changed_files,
-                "changed": {"files": changed_files, "bytes_before": before, "bytes_after": after},
+                "changed": {"files": changed_files, "bytes_before": before, "bytes_after": after,
+                    "bytes_added": unshared.added, "bytes_removed": unshared.removed},
                 "added": added.json(),
                 "removed": removed.json(),
             }));
@@ -178,6 +184,8 @@ impl Printer<'_> {
         out.info(format!("Others: {:>9} new, {:>9} removed", added.others, removed.others))?;
         out.info(format!("  New files:     {}", sizes::show(added.bytes)))?;
         out.info(format!("  Removed files: {}", sizes::show(removed.bytes)))?;
-        out.info(format!("  Changed files: {}, before {}", sizes::show(*after), sizes::show(*before)))
+        out.info(format!("  Changed files: {}, before {}", sizes::show(*after), sizes::show(*before)))?;
+        let (new, gone) = (sizes::show(unshared.added), sizes::show(unshared.removed));
+        out.info(format!("  Changed in them: {new} new, {gone} removed"))
     }
 }

@@ -189,12 +189,38 @@ fn differences_are_those_that_were_made() {
     let statistics = ran.messages("statistics").pop().expect("statistics");
     schema::check("diff_statistics", &statistics);
     assert_eq!(statistics["changed_files"], 2);
-    assert_eq!(statistics["changed"], json!({"files": 2, "bytes_before": 6, "bytes_after": 8}));
+    assert_eq!(
+        statistics["changed"],
+        json!({"files": 2, "bytes_before": 6, "bytes_after": 8,
+        "bytes_added": 8, "bytes_removed": 6})
+    );
     assert_eq!((&statistics["added"]["bytes"], &statistics["removed"]["bytes"]), (&json!(3), &json!(2)));
     assert!(play.larder(["diff", "-q", "latest", "latest"]).ok().lines().is_empty());
     let lines = play.larder(["diff", "latest", "latest"]).ok().lines();
     assert_eq!(lines[1..], ["no differences"], "{lines:?}");
     play.larder(["diff", "latest:/absent", "latest"]).code(1).says("of series").says("has no /absent");
+}
+
+/// Goal: of a large file, only the chunks count that differ, also behind an insertion.
+#[test]
+fn differences_are_counted_by_chunks() {
+    let play = Play::with_repository();
+    let mut contents = tree::noise(1, 3_000_000);
+    play.write("source/large", &contents);
+    play.backup(["source"]);
+    contents.splice(1_000_000..1_000_000, *b"six...");
+    contents.extend_from_slice(b"end");
+    play.write("source/large", &contents);
+    play.backup(["source"]);
+    let ran = play.larder(["diff", "--json", "latest~1", "latest"]).ok();
+    let statistics = ran.messages("statistics").pop().expect("statistics");
+    schema::check("diff_statistics", &statistics);
+    let changed = &statistics["changed"];
+    assert_eq!((&changed["bytes_before"], &changed["bytes_after"]), (&json!(3_000_000), &json!(3_000_009)));
+    let bytes = |key: &str| changed[key].as_u64().expect("a number");
+    assert_eq!(bytes("bytes_added") - bytes("bytes_removed"), 9, "{changed}");
+    assert!((9..400_000).contains(&bytes("bytes_added")), "{changed}");
+    assert!(play.larder(["diff", "latest~1", "latest"]).ok().text().contains("Changed in them: "));
 }
 
 #[test]
