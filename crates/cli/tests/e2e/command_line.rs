@@ -72,7 +72,9 @@ fn help_lists_verbs_and_exit_codes() {
         assert!(play.larder([verb, "--help"]).ok().text().contains("Usage"), "{verb}");
     }
     play.larder(["--version"]).ok();
-    assert_eq!(play.larder(["version", "--json"]).ok().json()["version"], env!("CARGO_PKG_VERSION"));
+    let version = play.larder(["version", "--json"]).ok().json();
+    crate::support::schema::check("version", &version);
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
 }
 
 #[test]

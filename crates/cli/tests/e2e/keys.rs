@@ -37,6 +37,30 @@ fn passwords_can_be_added_and_removed() {
 }
 
 #[test]
+fn messages_of_keys_obey_their_schemas() {
+    let play = Play::with_repository();
+    let told = |args: &[&str], what: &str| {
+        let told = with_new(&play, args, "two").ok().json();
+        schema::check("key", &told);
+        assert_eq!(told["message_type"], what);
+        told["id"].as_str().expect("text").to_owned()
+    };
+    let id = told(&["key", "add", "--insecure-kdf", "--json"], "key_added");
+    told(&["key", "remove", &id, "--json"], "key_removed");
+    let paper = play.larder(["key", "export", "--json"]).ok().json();
+    schema::check("paper_key", &paper);
+    assert!(paper["lines"].as_array().is_some_and(|lines| !lines.is_empty()));
+    play.larder(["key", "add", "--role", "backup", "--domain", "web", "--file", "web.key"]).ok();
+    let keys = play.larder(["key", "list", "--json"]).ok().json();
+    let of_web = keys.as_array().expect("an array").iter().find(|key| key["domain"] == "web").expect("a key");
+    let id = of_web["id"].as_str().expect("text");
+    let lines = play.larder(["key", "remove", id, "--close-domain", "--json"]).ok().json_lines();
+    let closed = lines.iter().find(|line| line["message_type"] == "domain_closed").expect("it is told");
+    schema::check("domain_closed", closed);
+    told(&["key", "passwd", "--insecure-kdf", "--json"], "key_changed");
+}
+
+#[test]
 fn changing_the_password_ends_the_old_one() {
     let play = Play::with_repository();
     with_new(&play, &["key", "passwd", "--insecure-kdf"], "new").ok();
