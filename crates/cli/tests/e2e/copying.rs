@@ -207,6 +207,29 @@ fn what_cannot_be_copied_is_said() {
     second.larder(["check", "--read-data"]).ok();
 }
 
+/// Goal: a repository of a newer format on either side is named, and nothing changes in either.
+#[test]
+fn a_repository_of_another_format_is_not_copied() {
+    let play = Play::with_repository();
+    play.write("source/file", "content");
+    play.backup(["source"]);
+    let second = Second::of(&play);
+    for (newer, is_source) in [(play.repository(), true), (play.path("second"), false)] {
+        let config = std::fs::read(newer.join("config")).expect("a config");
+        let mut changed = config.clone();
+        changed[4] = 3;
+        damage::replace(&newer, "config", &changed);
+        let before = [damage::objects(&play.repository()), damage::objects(&play.path("second"))];
+        for args in [&["copy"][..], &["copy", "--delete"], &["copy", "-n"]] {
+            let ran = second.larder(args.iter().copied()).code(1).says("format version 3").says("newer Larder");
+            assert_eq!(ran.stderr.contains("the repository to copy from"), is_source, "{}", ran.stderr);
+        }
+        assert_eq!([damage::objects(&play.repository()), damage::objects(&play.path("second"))], before);
+        damage::replace(&newer, "config", &config);
+    }
+    second.copy(&[]);
+}
+
 /// The first copy of a series finds the data of other series, as a first backup does.
 #[test]
 fn the_first_copy_of_a_series_finds_similar_ones() {
