@@ -9,6 +9,7 @@
 pub(crate) mod address_file;
 mod check;
 mod compose;
+mod copies;
 mod definitions;
 pub(crate) mod environment_file;
 mod layers;
@@ -32,8 +33,9 @@ use crate::password::Password;
 
 pub(crate) use check::{check_all, repositories};
 pub(crate) use compose::{Wanted, command_line, has_input, step};
+pub(crate) use copies::{copied_from, from_word, with_copies};
 pub(crate) use definitions::{Definitions, Shape, shape};
-pub(crate) use layers::{chosen, layers};
+pub(crate) use layers::{Chosen, chosen, layer_of_copy, layers};
 pub(crate) use second::second;
 
 /// Verbs that the file has no part in.
@@ -55,6 +57,8 @@ pub(crate) struct Configured {
     pub(crate) variables: Vec<(String, String)>,
     /// The password that was typed for the repository.
     pub(crate) secret: Secret,
+    /// The same of the repository that is copied from.
+    pub(crate) secret_of_source: Secret,
     /// Options for all verbs that were typed, for the steps of a run.
     pub(crate) typed: Vec<OsString>,
     /// Why the configuration cannot be used. Only `run` goes on then, to tell those who wait for a

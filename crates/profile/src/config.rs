@@ -75,7 +75,20 @@ pub struct Repository {
     /// How often `larder run` runs `optimize`, `check` and `drill`; verbs without an entry are not
     /// run.
     pub every: BTreeMap<String, Duration>,
+    /// The repositories whose snapshots `larder run` copies into it.
+    pub copies: Vec<CopyFrom>,
     /// Options of verbs that use it.
+    pub options: Options,
+}
+
+/// A repository that another one has copies of.
+#[derive(Debug, Clone)]
+pub struct CopyFrom {
+    /// Its name.
+    pub from: Located<String>,
+    /// How often its snapshots are copied; zero: in each run.
+    pub every: Duration,
+    /// Options of `copy`.
     pub options: Options,
 }
 
@@ -218,6 +231,8 @@ pub struct Notify {
     pub run: Option<Hook>,
     /// The events that it is told.
     pub on: Vec<Event>,
+    /// Time for one attempt to send a message.
+    pub timeout: Duration,
 }
 
 /// The whole configuration.
@@ -284,6 +299,12 @@ fn link(config: &mut Config) -> Result<(), ConfigError> {
     for repository in &config.repositories {
         if let Some(name) = &repository.credential {
             known(name, "credential", &mut config.credentials.iter().map(|credential| credential.name.as_str()))?;
+        }
+        for CopyFrom { from, .. } in &repository.copies {
+            if from.value == repository.name {
+                return Err(ConfigError::at(&from.place, "a repository gets no copies from itself"));
+            }
+            known(from, "repository", &mut config.repositories.iter().map(|repository| repository.name.as_str()))?;
         }
     }
     for profile in &config.profiles {

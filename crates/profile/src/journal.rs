@@ -32,6 +32,9 @@ pub struct Line {
     pub repository: Option<String>,
     /// The verb, or [`RUN`].
     pub command: String,
+    /// The repository that snapshots were copied from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// The exit code.
     pub exit_code: i32,
     /// The snapshot that a backup made.
@@ -138,6 +141,7 @@ mod tests {
             profile: Some("home".to_owned()),
             repository: None,
             command: RUN.to_owned(),
+            from: None,
             exit_code: 3,
             snapshot_id: None,
             numbers: serde_json::Map::new(),

@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::args::{ConfigArgs, ConfigCommand, ShowConfigArgs};
-use crate::configured::{self, Definitions, Shape, chosen, layers, no_file, schema::schema, shape};
+use crate::configured::{
+    self, Chosen, Definitions, Shape, chosen, layer_of_copy, layers, no_file, schema::schema, shape,
+};
 use crate::configured::{address_file, environment_file};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -115,6 +117,22 @@ struct Shown {
 }
 
 impl Shown {
+    fn of(table: String, chosen: &Chosen<'_>) -> Self {
+        let value = |argument: &OsString| {
+            let text = argument.to_string_lossy();
+            text.split_once('=').map(|(_, value)| value.to_owned())
+        };
+        let values: Vec<_> = chosen.arguments.iter().filter_map(value).collect();
+        let value = match (shape(chosen.arg), values.as_slice()) {
+            (Shape::List, values) => json!(values),
+            (Shape::Single, [value, ..]) => json!(value),
+            (Shape::Count, _) => json!(chosen.arguments.len()),
+            _ => json!(!chosen.arguments.is_empty()),
+        };
+        let from = chosen.places.iter().map(ToString::to_string).collect();
+        Self { table, key: chosen.arg.get_long().unwrap_or_default().to_owned(), value, from }
+    }
+
     fn json(&self) -> Value {
         let Self { table, key, value, from } = self;
         json!({ "message_type": "config_option", "table": table, "key": key, "value": value, "from": from })
@@ -142,6 +160,19 @@ fn of_repository(
         let place = repository.options.verbs.iter().find(|it| it.verb == [verb.clone()]).map(|it| &it.place);
         let place = place.unwrap_or(&repository.place).to_string();
         put(&format!("{table}.{verb}"), "every", json!(duration::show(*every)), place);
+    }
+    for copy in &repository.copies {
+        let table = format!("{table}.copy-from.{}", copy.from.value);
+        let place = copy.from.place.to_string();
+        lines.push(Shown {
+            table: table.clone(),
+            key: "every".to_owned(),
+            value: json!(duration::show(copy.every)),
+            from: vec![place],
+        });
+        let chosen = chosen(definitions, &[layer_of_copy(copy)], &["copy".to_owned()]);
+        let chosen = chosen.map_err(|error| Failure::usage(error.to_string()))?;
+        lines.extend(chosen.iter().map(|chosen| Shown::of(table.clone(), chosen)));
     }
     of_verbs(definitions, config, (None, Some(repository)), &table, lines)
 }
@@ -194,19 +225,7 @@ fn of_verbs(
                 seen.extend(chosen.arguments.iter().cloned());
             }
             let table = verb.iter().fold(table.to_owned(), |table, verb| format!("{table}.{verb}"));
-            let value = |argument: &OsString| {
-                let text = argument.to_string_lossy();
-                text.split_once('=').map(|(_, value)| value.to_owned())
-            };
-            let values: Vec<_> = chosen.arguments.iter().filter_map(value).collect();
-            let value = match (shape(chosen.arg), values.as_slice()) {
-                (Shape::List, values) => json!(values),
-                (Shape::Single, [value, ..]) => json!(value),
-                (Shape::Count, _) => json!(chosen.arguments.len()),
-                _ => json!(!chosen.arguments.is_empty()),
-            };
-            let from = chosen.places.iter().map(ToString::to_string).collect();
-            lines.push(Shown { table, key: chosen.arg.get_long().unwrap_or_default().to_owned(), value, from });
+            lines.push(Shown::of(table, &chosen));
         }
     }
     Ok(())

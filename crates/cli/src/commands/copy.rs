@@ -32,10 +32,16 @@ use crate::output::{Meter, MeterKind};
 use crate::refs::{self, Versions, shown};
 use estimate::{Taken, Work};
 
-pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
-    if args.latest == Some(0) {
-        return Err(Failure::usage("--latest is at least 1"));
+/// Refuses options that no run can have.
+pub(super) fn check(args: &CopyArgs) -> Result<(), Failure> {
+    match args.latest {
+        Some(0) => Err(Failure::usage("--latest is at least 1")),
+        _ => Ok(()),
     }
+}
+
+pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
+    check(args)?;
     let other = source::source(app, args)?;
     let opened = app.open()?;
     opened.repository.require(Roles::BACKUP, "copying snapshots here")?;

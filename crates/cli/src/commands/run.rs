@@ -280,6 +280,7 @@ mod tests {
             profile,
             repository: None,
             command: RUN.to_owned(),
+            from: None,
             exit_code,
             snapshot_id: None,
             numbers: serde_json::Map::new(),

@@ -7,12 +7,12 @@ mod systemd;
 use std::path::PathBuf;
 use std::process::Command;
 
-use larder_profile::config::{Config, Profile};
+use larder_profile::config::{Config, Profile, Repository};
 
 use super::config;
 use crate::app::App;
 use crate::args::{InstallArgs, RemoveArgs, ScheduleArgs, ScheduleCommand, StarterName, WhereArgs};
-use crate::configured::{self, Definitions, chosen as chosen_options, layers, repositories};
+use crate::configured::{self, Definitions, chosen as chosen_options, copied_from, layers, repositories, with_copies};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::safe;
@@ -91,13 +91,22 @@ enum State {
 /// Arguments that give a password.
 const SECRETS: [&str; 4] = ["key_file", "password_file", "password_command", "insecure_no_password"];
 
+/// The repositories of a profile, those that get copies of them, and those that copies are made of.
+fn involved<'a>(config: &'a Config, profile: &Profile) -> Vec<&'a Repository> {
+    let mut all = with_copies(config, &repositories(config, profile));
+    all.extend(copied_from(config, &all));
+    all
+}
+
 /// Nobody is there to type a password.
 fn asks_nobody(config: &Config, profile: &Profile) -> Result<(), Failure> {
-    let repositories = repositories(config, profile);
+    let own = repositories(config, profile).len();
+    let repositories = involved(config, profile);
     let definitions = Definitions::new();
-    for repository in &repositories {
+    for (at, repository) in repositories.iter().enumerate() {
+        let profile_of = Some(profile).filter(|_| at < own);
         let chosen =
-            chosen_options(&definitions, &layers(config, Some(profile), Some(repository)), &["backup".to_owned()]);
+            chosen_options(&definitions, &layers(config, profile_of, Some(repository)), &["backup".to_owned()]);
         let has_secret =
             chosen.is_ok_and(|chosen| chosen.iter().any(|option| SECRETS.contains(&option.arg.get_id().as_str())));
         // A credential that asks is reported below.

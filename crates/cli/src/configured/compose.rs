@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
-use larder_profile::config::{Config, Profile, Repository};
+use larder_profile::config::{Config, CopyFrom, Profile, Repository};
 use larder_profile::document::{ConfigError, Place};
 use larder_store::Location;
 
 use super::definitions::{Definitions, Shape, shape};
 use super::environment_file;
-use super::layers::{Chosen, chosen, excludes, is_scope, layers};
+use super::layers::{Chosen, chosen, excludes, is_scope, layer_of_copy, layers};
 use super::{Configured, name_in, profile, strict};
 use crate::args::{Cli, Global};
 use crate::environment;
@@ -129,6 +129,8 @@ pub(super) fn switches(argv: &[OsString]) -> (Vec<OsString>, Vec<String>) {
 pub(crate) struct Wanted<'a> {
     pub(crate) profile: Option<&'a Profile>,
     pub(crate) repository: Option<&'a Repository>,
+    /// Of `copy`: the table about the repository that is copied from.
+    pub(crate) copy: Option<&'a CopyFrom>,
 }
 
 impl<'a> Wanted<'a> {
@@ -153,13 +155,17 @@ impl<'a> Wanted<'a> {
             // The only one needs no name.
             config.repositories.first().filter(|_| config.repositories.len() == 1)
         };
-        Ok(Self { profile: profile.filter(|_| !OF_THE_FILE.contains(&verb)), repository })
+        let from = typed.value("from_repo").filter(|_| verb == "copy");
+        let from = from.map(|location| name_in(config, location)).transpose()?.flatten();
+        let mut copies = repository.into_iter().flat_map(|repository| &repository.copies);
+        let copy = from.and_then(|from| copies.find(|copy| copy.from.value == from));
+        Ok(Self { profile: profile.filter(|_| !OF_THE_FILE.contains(&verb)), repository, copy })
     }
 
     /// The part of the configuration that the command uses. The location takes its place in the
     /// global options.
     pub(super) fn configured(&self, config: &Arc<Config>, global: &mut Global) -> Result<Configured, Failure> {
-        let Self { profile, repository } = self;
+        let Self { profile, repository, copy: _ } = self;
         let mut variables = Vec::new();
         if let Some(repository) = repository {
             global.repo = Some(location(repository)?.into());
@@ -211,7 +217,10 @@ pub(super) fn arguments(
     off: &[String],
 ) -> Result<Vec<OsString>, ConfigError> {
     let Some(command) = definitions.verb(&typed.verb) else { return Ok(typed.argv.clone()) };
-    let layers = layers(config, wanted.profile, wanted.repository);
+    let mut layers = layers(config, wanted.profile, wanted.repository);
+    if let Some(copy) = wanted.copy {
+        layers.insert(0, layer_of_copy(copy));
+    }
     let chosen = chosen(definitions, &layers, &typed.verb)?;
     let is_used =
         |chosen: &&Chosen<'_>| is_used(command, typed, chosen, off) && !is_other_policy(wanted, typed, chosen);

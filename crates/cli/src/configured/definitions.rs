@@ -183,6 +183,10 @@ fn keys_of(table: &str) -> &'static [&'static str] {
 pub(crate) fn tables(config: &Config) -> Vec<(String, &Options)> {
     let mut tables = vec![("defaults".to_owned(), &config.defaults)];
     tables.extend(config.repositories.iter().map(|it| (format!("repositories.{}", it.name), &it.options)));
+    tables.extend(config.repositories.iter().flat_map(|it| {
+        let name = |from: &str| format!("repositories.{}.copy-from.{from}", it.name);
+        it.copies.iter().map(move |copy| (name(&copy.from.value), &copy.options))
+    }));
     let own = |profile: &larder_profile::config::Profile| format!("profiles.{}", profile.name);
     tables.extend(config.profiles.iter().filter_map(|profile| Some((own(profile), profile.options.first()?))));
     tables

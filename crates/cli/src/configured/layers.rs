@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, Command, Id};
-use larder_profile::config::{Config, Options, Profile, Repository};
+use larder_profile::config::{Config, CopyFrom, Options, Profile, Repository};
 use larder_profile::document::{ConfigError, Entry, Place};
 
 use super::definitions::{self, Definitions, Shape};
@@ -59,6 +59,11 @@ pub(crate) fn layers<'a>(
     }
     layers.push(Source { is_default: true, ..Source::of(&config.defaults) });
     layers
+}
+
+/// The table of a copy, which is nearer than all others.
+pub(crate) fn layer_of_copy(copy: &CopyFrom) -> Source<'_> {
+    Source::of(&copy.options)
 }
 
 /// The options of a verb, with values that clap accepts.

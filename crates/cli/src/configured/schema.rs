@@ -33,6 +33,12 @@ pub(crate) fn schema(definitions: &Definitions) -> Value {
     repository.insert("location".to_owned(), json!({ "type": "string", "description": "As after --repo" }));
     repository.insert("credential".to_owned(), text());
     repository.insert("environment-file".to_owned(), text());
+    let mut copy = options(definitions, &["copy".to_owned()], &[]);
+    copy.retain(|key, _| !["from-repo", "from-repository-file"].contains(&key.as_str()));
+    copy.insert("every".to_owned(), text());
+    let copies = json!({ "type": "object", "additionalProperties": closed(copy),
+        "description": "Repositories whose snapshots `larder run` copies into this one" });
+    repository.insert("copy-from".to_owned(), copies);
     let of_hooks: Vec<_> =
         top_verbs(definitions).map(|verb| (verb, "hooks", json!({ "$ref": "#/$defs/hooks" }))).collect();
     let mut profile = options(definitions, &[], &of_hooks);
@@ -52,8 +58,9 @@ pub(crate) fn schema(definitions: &Definitions) -> Value {
     let notify = table([
         ("kind", json!({ "enum": ["healthchecks", "ntfy", "webhook", "command"] })),
         ("url-file", text()),
-        ("run", texts()),
+        ("run", json!({ "anyOf": [texts(), { "$ref": "#/$defs/hook" }] })),
         ("on", json!({ "type": ["string", "array"], "items": { "enum": Event::ALL.map(Event::name) } })),
+        ("timeout", json!({ "type": "string", "description": "Time for one attempt, such as 10s" })),
     ]);
     let named = |value: Value| json!({ "type": "object", "additionalProperties": value });
     json!({

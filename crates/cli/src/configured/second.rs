@@ -49,7 +49,7 @@ pub(crate) fn second(
         OF_FIRST.iter().any(|option| word.starts_with(option))
     };
     let typed: Vec<OsString> = configured.typed.iter().filter(|word| !is_of_first(word)).cloned().collect();
-    let wanted = Wanted { profile: None, repository };
+    let wanted = Wanted { profile: None, repository, copy: None };
     // Any verb that has no options of its own.
     let (cli, configured) = step(&Definitions::new(), config, wanted, "unlock", &typed)?;
     let global = Global {

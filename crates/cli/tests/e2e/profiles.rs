@@ -1,5 +1,6 @@
 //! The configuration file and `larder run`: options from the file, steps, hooks, locks, exit codes.
 
+mod copies;
 mod notifying;
 
 use std::os::unix::fs::PermissionsExt;

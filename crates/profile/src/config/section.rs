@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::variables::{Variables, expand_all};
-use super::{Config, Credential, Event, Hooks, Located, Notify, NotifyKind, Options, Profile, Repository, VerbOptions};
+use super::{
+    Config, CopyFrom, Credential, Event, Hooks, Located, Notify, NotifyKind, Options, Profile, Repository, VerbOptions,
+};
 use crate::calendar::Schedule;
 use crate::document::{ConfigError, Entry, Node, Place, Table, Value};
 use crate::duration::parse_duration;
@@ -15,18 +17,27 @@ use crate::nearest::did_you_mean;
 /// Time for a hook that names none.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
+/// Time for a message over the network whose table names none.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Keys of a profile besides options and verbs.
 pub const PROFILE_KEYS: [&str; 9] =
     ["inherit", "sources", "repositories", "repository", "schedule", "oncalendar", "random-delay", "relax", "hooks"];
 
 /// Keys of a repository besides options and verbs.
-pub const REPOSITORY_KEYS: [&str; 3] = ["location", "credential", "environment-file"];
+pub const REPOSITORY_KEYS: [&str; 4] = ["location", "credential", "environment-file", COPY_FROM];
+
+/// The table of a repository that names those whose snapshots are copied into it.
+const COPY_FROM: &str = "copy-from";
 
 /// Verbs that `larder run` runs for a repository, and not for a profile.
 const EVERY: [&str; 3] = ["optimize", "check", "drill"];
 
 /// Options that say which repository is meant: a table of the file says it already.
 const PLACE_OPTIONS: [&str; 5] = ["repo", "repository-file", "config", "profile", "password-fd"];
+
+/// The same of the repository that is copied from.
+const OTHER_OPTIONS: [&str; 2] = ["from-repo", "from-repository-file"];
 
 const TOP: [&str; 8] =
     ["version", "include", "credentials", "repositories", "defaults", "profiles", "notify", "metrics"];
@@ -163,16 +174,40 @@ fn repository(mut section: Section<'_>, name: &str) -> Result<Repository, Config
     let environment_file = section.path("environment-file")?;
     let mut every = BTreeMap::new();
     for verb in EVERY {
-        if let Some(duration) = section.below(verb, "every")? {
-            let Value::Text(text) = &duration.node.value else {
-                return Err(ConfigError::at(&duration.node.place, "every must be a string such as \"7d\""));
-            };
-            let parsed = parse_duration(text).map_err(|why| ConfigError::at(&duration.node.place, why))?;
-            every.insert(verb.to_owned(), parsed);
+        if let Some(entry) = section.below(verb, "every")? {
+            every.insert(verb.to_owned(), interval(&entry)?);
         }
     }
+    let copies = copies(&mut section)?;
     let options = section.options(&REPOSITORY_KEYS)?;
-    Ok(Repository { name: name.to_owned(), place, location, credential, environment_file, every, options })
+    Ok(Repository { name: name.to_owned(), place, location, credential, environment_file, every, copies, options })
+}
+
+/// The value of `every`.
+fn interval(entry: &Entry) -> Result<Duration, ConfigError> {
+    let Value::Text(text) = &entry.node.value else {
+        return Err(ConfigError::at(&entry.node.place, "every must be a string such as \"7d\""));
+    };
+    parse_duration(text).map_err(|why| ConfigError::at(&entry.node.place, why))
+}
+
+/// The tables below `copy-from`: `every`, and options of `copy`.
+fn copies(section: &mut Section<'_>) -> Result<Vec<CopyFrom>, ConfigError> {
+    let Some(entry) = section.table.take(COPY_FROM) else { return Ok(Vec::new()) };
+    let above = format!("{}.{COPY_FROM}", section.name);
+    let copy = |(name, mut below): (String, Section<'_>)| {
+        let every = below.table.take("every").map(|entry| interval(&entry)).transpose()?.unwrap_or_default();
+        let from = Located { value: name, place: below.place.clone() };
+        if let Some(entry) = below.table.entries.iter().find(|entry| OTHER_OPTIONS.contains(&entry.key.as_str())) {
+            let why = format!("[{}] names the other repository already; leave out {}", below.name, entry.key);
+            return Err(ConfigError::at(&entry.place, why));
+        }
+        let mut options = Options::default();
+        let verb = vec!["copy".to_owned()];
+        verb_options(below.table, verb, below.name, &below.place, below.variables, &mut options.verbs)?;
+        Ok(CopyFrom { from, every, options })
+    };
+    named(entry, &above, section.variables)?.into_iter().map(copy).collect()
 }
 
 fn profile(mut section: Section<'_>, name: &str) -> Result<Profile, ConfigError> {
@@ -200,6 +235,10 @@ fn profile(mut section: Section<'_>, name: &str) -> Result<Profile, ConfigError>
             let why = format!("every belongs to a repository: [repositories.NAME.{verb}]");
             return Err(ConfigError::at(&every.place, why));
         }
+    }
+    if let Some(entry) = section.table.take(COPY_FROM) {
+        let why = "copies belong to the repository that gets them: [repositories.NAME.copy-from.OTHER]";
+        return Err(ConfigError::at(&entry.place, why));
     }
     let options = vec![section.options(&PROFILE_KEYS)?];
     let name = name.to_owned();
@@ -349,8 +388,14 @@ fn notify(mut section: Section<'_>, name: &str) -> Result<Notify, ConfigError> {
             _ => vec![Event::Failure, Event::Recovery],
         };
     }
-    section.end(&["kind", "url-file", "run", "on"])?;
-    Ok(Notify { name: name.to_owned(), place, kind, url_file, run, on })
+    let timeout = section.duration("timeout")?;
+    if let (Some(_), Some(_)) = (timeout, &run) {
+        let why = format!("[notify.{name}] has a program; write run = {{ run = \"…\", timeout = \"…\" }}");
+        return Err(ConfigError::at(&place, why));
+    }
+    section.end(&["kind", "url-file", "run", "on", "timeout"])?;
+    let timeout = timeout.unwrap_or(NOTIFY_TIMEOUT);
+    Ok(Notify { name: name.to_owned(), place, kind, url_file, run, on, timeout })
 }
 
 /// A string or a list of strings.

@@ -7,8 +7,10 @@ use larder_profile::config::{Config, Profile, Repository};
 use larder_profile::document::ConfigError;
 
 use crate::args::{Cli, Command, FilterArgs};
-use crate::commands::{backup, forget};
-use crate::configured::{Definitions, Wanted, check_all, chosen, command_line, has_input, layers, repositories};
+use crate::commands::{backup, copy, forget};
+use crate::configured::{
+    Definitions, Wanted, check_all, chosen, command_line, from_word, has_input, layers, repositories,
+};
 use crate::failure::Failure;
 
 /// All mistakes of the configuration.
@@ -25,15 +27,34 @@ pub(in crate::commands) fn mistakes(definitions: &Definitions, config: &Config) 
         );
     }
     for repository in &config.repositories {
-        let wanted = Wanted { profile: None, repository: Some(repository) };
+        let wanted = Wanted { profile: None, repository: Some(repository), copy: None };
         for verb in repository.every.keys() {
             if let Err(failure) = command_line(definitions, config, wanted, verb, &[]) {
                 let why = format!("the repository {}: {verb}: {}", repository.name, failure.message);
                 found.push(ConfigError::at(&repository.place, why).to_string());
             }
         }
+        for copy in &repository.copies {
+            let wanted = Wanted { copy: Some(copy), ..wanted };
+            if let Err(failure) = check_copy(definitions, config, wanted, from_word(copy)) {
+                let why = format!("copies from {} into {}: {}", copy.from.value, repository.name, failure.message);
+                found.push(ConfigError::at(&copy.from.place, why).to_string());
+            }
+        }
     }
     found
+}
+
+fn check_copy(
+    definitions: &Definitions,
+    config: &Config,
+    wanted: Wanted<'_>,
+    from: std::ffi::OsString,
+) -> Result<(), Failure> {
+    match command_line(definitions, config, wanted, "copy", &[from])?.command {
+        Command::Copy(args) => copy::check(&args),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a profile is there for others, which inherit from it, and is no backup by itself.
@@ -66,7 +87,7 @@ fn check_verbs(
     profile: &Profile,
     repository: &Repository,
 ) -> Result<(), String> {
-    let wanted = Wanted { profile: Some(profile), repository: Some(repository) };
+    let wanted = Wanted { profile: Some(profile), repository: Some(repository), copy: None };
     let refused = |verb: &str, failure: Failure| format!("the profile {}: {verb}: {}", profile.name, failure.message);
     let line = |verb: &str| -> Result<Cli, String> {
         command_line(definitions, config, wanted, verb, &[]).map_err(|failure| refused(verb, failure))

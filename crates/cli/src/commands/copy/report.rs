@@ -61,32 +61,13 @@ impl Copying<'_> {
     }
 
     pub(super) fn tell(&self, elapsed: Duration) -> Result<(), Failure> {
-        let Done { copied, copied_before, came_from_here, refused, failures, forgotten, kept } = &self.done;
+        let Done { copied, copied_before, came_from_here, forgotten, kept, .. } = &self.done;
         let is_dry = self.args.dry_run || self.args.estimate;
-        if self.app.out.is_json() {
-            let mut object = Map::new();
-            let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
-            put("message_type", json!("summary"));
-            put("dry_run", json!(is_dry));
-            put("copied", json!(copied));
-            put("copied_before", json!(copied_before));
-            put("came_from_here", json!(came_from_here));
-            let refused = refused.iter().map(
-                |(version, refusal)| json!({"snapshot_id": version.id().to_string(), "reason": name_of(*refusal)}),
-            );
-            put("refused", refused.collect());
-            put("failed", failures.iter().map(|(id, _)| id.to_string()).collect());
-            put("forgotten", forgotten.iter().map(ToString::to_string).collect());
-            let kept = kept.iter().map(|(id, kept)| json!({"snapshot_id": id.to_string(), "reason": word_of(*kept)}));
-            put("kept", kept.collect());
-            put("total_duration", json!(elapsed.as_secs_f64()));
-            summary::put_requests(&mut object, &self.destination.repository.store().stats());
-            let mut source = Map::new();
-            summary::put_requests(&mut source, &self.source.repository.store().stats());
-            object.insert("source".to_owned(), Value::Object(source));
-            return self.app.out.json(&object);
-        }
         let out = &self.app.out;
+        if out.is_json() {
+            return out.json(&self.summary(is_dry, elapsed));
+        }
+        out.keep_summary(|| self.summary(is_dry, elapsed));
         let verb = if is_dry { "would copy" } else { "copied" };
         let mut line = format!("{verb} {}", sizes::count(*copied, "snapshot"));
         if *copied_before > 0 {
@@ -116,6 +97,31 @@ impl Copying<'_> {
             }
         }
         Ok(())
+    }
+
+    fn summary(&self, is_dry: bool, elapsed: Duration) -> Value {
+        let Done { copied, copied_before, came_from_here, refused, failures, forgotten, kept } = &self.done;
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+        put("message_type", json!("summary"));
+        put("dry_run", json!(is_dry));
+        put("copied", json!(copied));
+        put("copied_before", json!(copied_before));
+        put("came_from_here", json!(came_from_here));
+        let refused = refused
+            .iter()
+            .map(|(version, refusal)| json!({"snapshot_id": version.id().to_string(), "reason": name_of(*refusal)}));
+        put("refused", refused.collect());
+        put("failed", failures.iter().map(|(id, _)| id.to_string()).collect());
+        put("forgotten", forgotten.iter().map(ToString::to_string).collect());
+        let kept = kept.iter().map(|(id, kept)| json!({"snapshot_id": id.to_string(), "reason": word_of(*kept)}));
+        put("kept", kept.collect());
+        put("total_duration", json!(elapsed.as_secs_f64()));
+        summary::put_requests(&mut object, &self.destination.repository.store().stats());
+        let mut source = Map::new();
+        summary::put_requests(&mut source, &self.source.repository.store().stats());
+        object.insert("source".to_owned(), Value::Object(source));
+        Value::Object(object)
     }
 
     pub(super) fn tell_failures(&self) {

@@ -20,7 +20,8 @@ pub(super) fn source(app: &App, args: &CopyArgs) -> Result<App, Failure> {
         variables.extend(environment_file::read(file)?);
     }
     let repository = configured.repository.or_else(|| Some("to copy from".to_owned()));
+    let secret = app.configured.secret_of_source.clone();
     let configured =
-        Configured { config: app.configured.config.clone(), repository, variables, ..Configured::default() };
+        Configured { config: app.configured.config.clone(), repository, variables, secret, ..Configured::default() };
     Ok(app.step(from.global(base, is_named), configured, app.out.clone()))
 }

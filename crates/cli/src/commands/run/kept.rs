@@ -7,7 +7,7 @@ pub(super) const COLD_UNUSED: &str = "cold_unused_bytes";
 
 /// Keys of the journal, and where a summary has their numbers. A star stands for all items of a
 /// list, whose numbers are added; of a list at the end, the items are counted.
-const NUMBERS: [(&str, &str); 19] = [
+const NUMBERS: [(&str, &str); 23] = [
     ("files_new", "files_new"),
     ("files_changed", "files_changed"),
     ("files_unmodified", "files_unmodified"),
@@ -27,6 +27,10 @@ const NUMBERS: [(&str, &str); 19] = [
     ("drilled_bytes", "snapshots/*/bytes"),
     ("mismatches", "snapshots/*/mismatches"),
     ("failures", "snapshots/*/failures"),
+    ("copied", "copied"),
+    ("copies_failed", "failed"),
+    ("copies_refused", "refused"),
+    ("copies_forgotten", "forgotten"),
 ];
 
 /// The numbers of a summary.

@@ -21,7 +21,7 @@ const BACKUP: [(&str, &str, &str); 7] = [
 ];
 
 /// The same of verbs of repositories, with the verb.
-const OF_REPOSITORIES: [(&str, &str, &str, &str); 10] = [
+const OF_REPOSITORIES: [(&str, &str, &str, &str); 14] = [
     ("check", "num_errors", "check_errors", "Findings of the last check."),
     ("check", "bytes_read", "check_read_bytes", "Content that the last check read."),
     ("optimize", "deleted_bytes", "optimize_deleted_bytes", "Bytes that the last pass deleted."),
@@ -33,14 +33,30 @@ const OF_REPOSITORIES: [(&str, &str, &str, &str); 10] = [
     ),
     ("optimize", "waiting_bytes", "optimize_waiting_bytes", "Unused bytes that wait for their age."),
     ("optimize", "undeleted", "optimize_undeleted_objects", "Objects that the last pass could not delete."),
+    ("copy", "copied", "copy_snapshots", "Snapshots that the last run copied."),
+    ("copy", "copies_failed", "copy_failed_snapshots", "Snapshots that it could not copy."),
+    ("copy", "copies_refused", "copy_refused_snapshots", "Snapshots that it copies only if they are named."),
+    ("copy", "copies_forgotten", "copy_forgotten_snapshots", "Copies that it forgot with their originals."),
     ("drill", "drilled_files", "drill_files", "Files that the last drill restored."),
     ("drill", "drilled_bytes", "drill_bytes", "Bytes of these files."),
     ("drill", "mismatches", "drill_mismatches", "Items of the last drill that differ."),
     ("drill", "failures", "drill_failures", "Items that the last drill could not restore."),
 ];
 
-/// A profile, a repository and a verb; the first two may be empty.
-type Key<'a> = (&'a str, &'a str, &'a str);
+/// A profile, a repository, a verb, and the repository that it copies from; all but the verb may be
+/// empty.
+type Key<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+/// The labels of samples about repositories.
+fn of_repository((_, repository, _, from): &Key<'_>) -> String {
+    with_source(&[("repository", repository)], from)
+}
+
+/// Labels, with `from` if snapshots are copied.
+fn with_source(all: &[(&str, &str)], from: &str) -> String {
+    let from = Some(("from", from)).filter(|(_, from)| !from.is_empty());
+    labels(&all.iter().copied().chain(from).collect::<Vec<_>>())
+}
 
 /// All metrics. `lines` have the oldest first. Times in the future are those of a wrong clock, and
 /// count as now.
@@ -52,6 +68,7 @@ pub(super) fn render(lines: &[Line], repositories: &BTreeMap<String, Numbers>, n
             line.profile.as_deref().unwrap_or_default(),
             line.repository.as_deref().unwrap_or_default(),
             line.command.as_str(),
+            line.from.as_deref().unwrap_or_default(),
         );
         last.insert(key, line);
         if line.is_success() {
@@ -67,10 +84,7 @@ pub(super) fn render(lines: &[Line], repositories: &BTreeMap<String, Numbers>, n
     let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
     text.metric("build_info", "The version of the program, as a label.", Kind::Gauge, &[(version, 1.0)]);
     let of_runs = |lines: &BTreeMap<Key<'_>, &Line>, value: &dyn Fn(&Line) -> f64| -> Vec<(String, f64)> {
-        let sample = |((profile, repository, command), line): (&Key<'_>, &&Line)| {
-            (labels(&[("profile", profile), ("repository", repository), ("command", command)]), value(line))
-        };
-        lines.iter().map(sample).collect()
+        lines.iter().map(|(key, line)| (of_run(key), value(line))).collect()
     };
     let mut gauge = |name: &str, help: &str, samples: &[(String, f64)]| text.metric(name, help, Kind::Gauge, samples);
     let is_success = |line: &Line| if line.is_success() { 1.0 } else { 0.0 };
@@ -84,29 +98,29 @@ pub(super) fn render(lines: &[Line], repositories: &BTreeMap<String, Numbers>, n
     let succeeded: Vec<_> = last
         .keys()
         .map(|key| {
-            let (profile, repository, command) = key;
             let time = success.get(key).map_or(0.0, |line| end(line));
-            (labels(&[("profile", profile), ("repository", repository), ("command", command)]), time)
+            (of_run(key), time)
         })
         .collect();
     gauge("run_last_success_timestamp_seconds", "When the last successful run ended; 0: never.", &succeeded);
     let of_snapshots: Vec<_> = newest
         .iter()
-        .map(|((profile, repository, _), line)| {
+        .map(|((profile, repository, ..), line)| {
             (labels(&[("profile", profile), ("repository", repository)]), start(line))
         })
         .collect();
     gauge("snapshot_newest_timestamp_seconds", "Time of the newest snapshot.", &of_snapshots);
     let number = |line: &Line, key: &str| line.numbers.get(key).and_then(serde_json::Value::as_f64);
     for (key, name, help) in BACKUP {
-        let backups = last.iter().filter(|((.., command), _)| *command == "backup");
-        let samples = backups.filter_map(|((profile, repository, _), line)| {
+        let backups = last.iter().filter(|((_, _, command, _), _)| *command == "backup");
+        let samples = backups.filter_map(|((profile, repository, ..), line)| {
             Some((labels(&[("profile", profile), ("repository", repository)]), number(line, key)?))
         });
         gauge(name, help, &samples.collect::<Vec<_>>());
     }
     for (verb, name, help) in [
         ("check", "check_last_success_timestamp_seconds", "When the last check without a finding ended; 0: never."),
+        ("copy", "copy_last_success_timestamp_seconds", "When the last copies that succeeded ended; 0: never."),
         ("drill", "drill_last_success_timestamp_seconds", "When the last drill without a mismatch ended; 0: never."),
         ("optimize", "optimize_last_success_timestamp_seconds", "When the last pass that succeeded ended; 0: never."),
     ] {
@@ -114,28 +128,29 @@ pub(super) fn render(lines: &[Line], repositories: &BTreeMap<String, Numbers>, n
     }
     for (verb, name, help) in [
         ("check", "check_last_failure_timestamp_seconds", "When the last check that failed ended; 0: none did."),
+        ("copy", "copy_last_failure_timestamp_seconds", "When the last copies that failed ended; 0: none did."),
         ("drill", "drill_last_failure_timestamp_seconds", "When the last drill that failed ended; 0: none did."),
         ("optimize", "optimize_last_failure_timestamp_seconds", "When the last pass that failed ended; 0: none did."),
     ] {
         gauge(name, help, &ends_of(&last, &failure, verb, &end));
     }
     for (verb, key, name, help) in OF_REPOSITORIES {
-        let of_verb = last.iter().filter(|((.., command), _)| *command == verb);
-        let samples = of_verb
-            .filter_map(|((_, repository, _), line)| Some((labels(&[("repository", repository)]), number(line, key)?)));
+        let of_verb = last.iter().filter(|((_, _, command, _), _)| *command == verb);
+        let samples = of_verb.filter_map(|(run, line)| Some((of_repository(run), number(line, key)?)));
         gauge(name, help, &samples.collect::<Vec<_>>());
     }
-    let unused = last.iter().filter_map(|((_, repository, _), line)| {
-        Some((labels(&[("repository", repository)]), number(line, "unused_bytes")?))
-    });
+    let unused = last.iter().filter_map(|(key, line)| Some((of_repository(key), number(line, "unused_bytes")?)));
     gauge("repository_unused_bytes", "Unused bytes that the last check found.", &unused.collect::<Vec<_>>());
-    let cold = last.iter().filter_map(|((_, repository, _), line)| {
-        Some((labels(&[("repository", repository)]), number(line, COLD_UNUSED)?))
-    });
+    let cold = last.iter().filter_map(|(key, line)| Some((of_repository(key), number(line, COLD_UNUSED)?)));
     let help = "Unused bytes in cold storage that the last pass met.";
     gauge("repository_cold_unused_bytes", help, &cold.collect::<Vec<_>>());
     repository_numbers::render(&mut text, repositories);
     text.end()
+}
+
+/// The labels of samples about runs.
+fn of_run((profile, repository, command, from): &Key<'_>) -> String {
+    with_source(&[("profile", profile), ("repository", repository), ("command", command)], from)
 }
 
 /// When the lines of a verb ended, by repository; 0 for those without a line.
@@ -145,8 +160,8 @@ fn ends_of(
     verb: &str,
     end: &dyn Fn(&Line) -> f64,
 ) -> Vec<(String, f64)> {
-    let of_verb = last.keys().filter(|(.., command)| *command == verb);
-    of_verb.map(|key| (labels(&[("repository", key.1)]), lines.get(key).map_or(0.0, |line| end(line)))).collect()
+    let of_verb = last.keys().filter(|(_, _, command, _)| *command == verb);
+    of_verb.map(|key| (of_repository(key), lines.get(key).map_or(0.0, |line| end(line)))).collect()
 }
 
 #[cfg(test)]
@@ -158,13 +173,15 @@ mod tests {
         Line {
             start_ms,
             seconds: 2.0,
-            profile: Some("home".to_owned()).filter(|_| command != "check"),
+            profile: Some("home".to_owned()).filter(|_| !["check", "copy"].contains(&command)),
             repository: Some("nas".to_owned()),
             command: command.to_owned(),
+            from: None,
             exit_code,
             snapshot_id: (of_backup && exit_code == 0).then(|| "1a".to_owned()),
             numbers: serde_json::from_str(match command {
                 "backup" => "{\"files_new\":7}",
+                "copy" => "{\"copied\":3,\"copies_failed\":0,\"copies_refused\":1}",
                 "optimize" => "{\"cold_unused_bytes\":12,\"deleted_bytes\":9}",
                 _ => "{\"unused_bytes\":5}",
             })
@@ -197,6 +214,25 @@ mod tests {
         let types = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
         assert_eq!(helps.len(), types);
         assert!(!text.contains("backup_errors"), "nothing is said about unknown numbers");
+    }
+
+    /// Copies from two repositories into one are two things.
+    #[test]
+    fn copies_have_their_source_as_a_label() {
+        let from = |from: &str, line: Line| Line { from: Some(from.to_owned()), ..line };
+        let lines = [from("a", line(1000, "copy", 0)), from("b", line(5000, "copy", 14))];
+        let text = render(&lines, &BTreeMap::new(), 99_000);
+        for sample in [
+            "larder_run_success{profile=\"\",repository=\"nas\",command=\"copy\",from=\"a\"} 1",
+            "larder_run_success{profile=\"\",repository=\"nas\",command=\"copy\",from=\"b\"} 0",
+            "larder_copy_last_success_timestamp_seconds{repository=\"nas\",from=\"a\"} 3",
+            "larder_copy_last_success_timestamp_seconds{repository=\"nas\",from=\"b\"} 0",
+            "larder_copy_last_failure_timestamp_seconds{repository=\"nas\",from=\"b\"} 7",
+            "larder_copy_snapshots{repository=\"nas\",from=\"a\"} 3",
+            "larder_copy_refused_snapshots{repository=\"nas\",from=\"a\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == sample), "{sample} is not in\n{text}");
+        }
     }
 
     /// Alerts on the age of the last success also work for what never succeeded, and when a clock

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use larder_job::{Clock, SystemClock};
 use larder_profile::config::{Event, Notify, NotifyKind};
+use larder_profile::duration;
 use larder_profile::journal::{Line, RUN};
 use larder_store::{Environment, Post, post};
 use serde_json::Value;
@@ -19,8 +20,6 @@ use crate::output::json_line;
 
 /// Bytes of a summary that services take.
 const BODY_MAX: usize = 10_000;
-/// Time for one attempt.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts.
 const ATTEMPTS: u64 = 3;
 /// The pause before the second attempt; the third one waits twice as long.
@@ -83,14 +82,14 @@ impl Runner<'_> {
         }
         let Some(file) = &notify.url_file else { return Ok(()) };
         let url = address_file::read(&file.value).map_err(|failure| failure.message)?;
-        self.send(&message(notify.kind, &url, event, profiles, &body, exit))
+        self.send(&message(notify.kind, &url, event, profiles, &body, exit), notify.timeout)
     }
 
-    fn send(&self, message: &Post) -> Result<(), String> {
+    fn send(&self, message: &Post, timeout: Duration) -> Result<(), String> {
         let environment = Environment::of_process();
         let mut attempt = 1;
         loop {
-            let sent = self.app.block_on(async { tokio::time::timeout(TIMEOUT, post(message, &environment)).await });
+            let sent = self.app.block_on(async { tokio::time::timeout(timeout, post(message, &environment)).await });
             let why = match sent {
                 Ok(Ok(status)) if (200..300).contains(&status) => return Ok(()),
                 // The same again would be refused again.
@@ -99,7 +98,7 @@ impl Runner<'_> {
                 }
                 Ok(Ok(status)) => format!("the server answered {status}"),
                 Ok(Err(why)) => why,
-                Err(_) => format!("no answer within {} seconds", TIMEOUT.as_secs()),
+                Err(_) => format!("no answer within {}", duration::show(timeout)),
             };
             if attempt >= ATTEMPTS || self.app.interrupts.is_cancelled() {
                 return Err(why);
@@ -162,6 +161,7 @@ mod tests {
             profile: Some("home".to_owned()),
             repository: None,
             command: RUN.to_owned(),
+            from: None,
             exit_code,
             snapshot_id: None,
             numbers: serde_json::Map::new(),

@@ -24,7 +24,7 @@ impl Runner<'_> {
 
     /// Opens a repository with the options of the file.
     pub(super) fn open(&mut self, repository: &Repository) -> Result<(App, Opened), Failure> {
-        let wanted = Wanted { profile: None, repository: Some(repository) };
+        let wanted = Wanted { profile: None, repository: Some(repository), copy: None };
         let (cli, mut configured) = step(self.definitions, self.config, wanted, "check", &self.app.configured.typed)?;
         configured.secret = self.opened.secret(repository);
         let out = self.app.out.of_step(self.labels(None, Some(repository), "open"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::runner::{Runner, StepEnd};
+use super::runner::{Runner, StepEnd, shown};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Align, Table};
@@ -61,7 +61,7 @@ impl Runner<'_> {
                 table.row(vec![
                     end.profile.clone().unwrap_or_default(),
                     end.repository.clone().unwrap_or_default(),
-                    end.command.to_owned(),
+                    shown(end.command, end.from.as_deref()),
                     words(end.exit),
                     time::show_duration(Duration::try_from_secs_f64(end.seconds).unwrap_or_default()),
                 ]);
@@ -103,6 +103,7 @@ impl StepEnd {
             "profile": self.profile,
             "repository": self.repository,
             "command": self.command,
+            "from_repository": self.from,
             "exit_code": self.exit.code(),
             "seconds": self.seconds,
             "start": time::rfc3339(self.start_ms),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use larder_profile::config::{Config, Profile, Repository};
+use larder_profile::config::{Config, CopyFrom, Profile, Repository};
 use larder_profile::journal::{Journal, Line};
 use serde_json::{Map, Value, json};
 
@@ -35,6 +35,29 @@ impl Opened {
     }
 }
 
+/// A step: a verb on a repository.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'s> {
+    /// The profile; maintenance has none.
+    pub(super) profile: Option<&'s Profile>,
+    pub(super) repository: &'s Repository,
+    pub(super) command: &'static str,
+    /// Of `copy`: the other repository.
+    pub(super) copy: Option<&'s CopyFrom>,
+}
+
+impl Step<'_> {
+    /// Its name, for people.
+    pub(super) fn shown(&self) -> String {
+        shown(self.command, self.copy.map(|copy| copy.from.value.as_str()))
+    }
+}
+
+/// A verb, and the repository that it copies from.
+pub(super) fn shown(command: &str, from: Option<&str>) -> String {
+    from.map_or_else(|| command.to_owned(), |from| format!("{command} from {from}"))
+}
+
 /// The end of a step.
 #[derive(Debug, Clone)]
 pub(super) struct StepEnd {
@@ -42,6 +65,8 @@ pub(super) struct StepEnd {
     /// The repository; a hook of a profile has none.
     pub(super) repository: Option<String>,
     pub(super) command: &'static str,
+    /// The repository that snapshots were copied from.
+    pub(super) from: Option<String>,
     pub(super) start_ms: u64,
     pub(super) seconds: f64,
     pub(super) exit: Exit,
@@ -111,6 +136,7 @@ impl StepEnd {
             profile: self.profile.clone(),
             repository: self.repository.clone(),
             command: self.command.to_owned(),
+            from: self.from.clone(),
             exit_code: self.exit.code(),
             snapshot_id: self.snapshot_id.clone(),
             numbers: self.summary.as_ref().map(kept::numbers).unwrap_or_default(),

@@ -10,9 +10,9 @@ use serde_json::Map;
 
 use super::hooked::Told;
 use super::notify;
-use super::runner::{Runner, StepEnd};
+use super::runner::{Runner, Step, StepEnd};
 use crate::commands;
-use crate::configured::{Wanted, chosen, layers, repositories, step};
+use crate::configured::{Wanted, chosen, copied_from, from_word, layers, repositories, step, with_copies};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -28,7 +28,17 @@ impl<'a> Runner<'a> {
                 used.push(repository);
             }
         }
-        self.open_all(&used);
+        // Those that only get copies may be away until one is due, such as disks.
+        if self.app.configured.repository.is_none() {
+            let all = with_copies(self.config, &used);
+            let due = all.into_iter().skip(used.len()).filter(|repository| self.has_due(repository, self.before));
+            let due: Vec<_> = due.collect();
+            used.extend(due);
+        }
+        let copying: Vec<_> = used.iter().copied().filter(|it| self.has_due_copy(it, self.before)).collect();
+        let sources = copied_from(self.config, &copying).into_iter();
+        let sources = sources.filter(|source| used.iter().all(|known| known.name != source.name));
+        self.open_all(&used.iter().copied().chain(sources).collect::<Vec<_>>());
         if !profiles.is_empty() {
             self.notify(&[Event::Start], &names.join(", "), None, None);
         }
@@ -103,6 +113,7 @@ impl<'a> Runner<'a> {
             profile: Some(profile.name.clone()),
             repository: None,
             command: RUN.to_owned(),
+            from: None,
             exit_code: exit.code(),
             snapshot_id: None,
             numbers: Map::new(),
@@ -126,7 +137,7 @@ impl<'a> Runner<'a> {
         let first = self.ends.len();
         match self.before(hooks, &told) {
             Err(failure) => self.note_failure(profile, Some(repository), command, failure),
-            Ok(()) => self.step(Some(profile), repository, command),
+            Ok(()) => self.step(&Step { profile: Some(profile), repository, command, copy: None }),
         }
         let told = match self.ends.last() {
             Some(end) => told.after(end),
@@ -139,18 +150,21 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one verb, and notes its end.
-    pub(super) fn step(&mut self, profile: Option<&Profile>, repository: &Repository, command: &'static str) {
+    pub(super) fn step(&mut self, step: &Step<'_>) {
+        let Step { profile, repository, command, copy } = *step;
         let labels = self.labels(profile, Some(repository), command);
         let (start_ms, started) = (SystemClock.now_ms(), Instant::now());
         let out = self.app.out.of_step(labels);
-        let result = match self.opened.failure(repository) {
+        let other = copy.and_then(|copy| self.config.repository(&copy.from.value));
+        let mut both = [Some(repository), other].into_iter().flatten();
+        let result = match both.find_map(|it| Some((&it.name, self.opened.failure(it)?))) {
             // It was reported already.
-            Some(exit) => Err(Failure::new(exit, format!("repository {} could not be opened", repository.name))),
+            Some((name, exit)) => Err(Failure::new(exit, format!("repository {name} could not be opened"))),
             None => {
-                let on = format!("{command} on {}", repository.name);
+                let on = format!("{} on {}", step.shown(), repository.name);
                 let of = profile.map_or_else(String::new, |profile| format!("{}: ", profile.name));
                 let told = self.app.out.info(format!("== {of}{on}"));
-                let result = told.and_then(|()| self.verb(profile, repository, command, &out));
+                let result = told.and_then(|()| self.verb(step, other, &out));
                 let result = result.map_err(|failure| self.app.out.flush().err().unwrap_or(failure));
                 result.inspect_err(|failure| out.failure(failure))
             }
@@ -165,6 +179,7 @@ impl<'a> Runner<'a> {
             profile: profile.map(|profile| profile.name.clone()),
             repository: Some(repository.name.clone()),
             command,
+            from: copy.map(|copy| copy.from.value.clone()),
             start_ms,
             seconds: started.elapsed().as_secs_f64(),
             exit,
@@ -180,18 +195,23 @@ impl<'a> Runner<'a> {
 
     fn verb(
         &mut self,
-        profile: Option<&Profile>,
-        repository: &Repository,
-        command: &'static str,
+        step_of_run: &Step<'_>,
+        other: Option<&Repository>,
         out: &crate::output::Output,
     ) -> Result<Exit, Failure> {
+        let Step { profile, repository, command, copy } = *step_of_run;
         let mut more: Vec<OsString> = self.app.configured.typed.clone();
         if self.dry_run {
             more.push("--dry-run".into());
         }
-        let wanted = Wanted { profile, repository: Some(repository) };
+        more.extend(copy.map(from_word));
+        let wanted = Wanted { profile, repository: Some(repository), copy };
         let (cli, mut configured) = step(self.definitions, self.config, wanted, command, &more)?;
         configured.secret = self.opened.secret(repository);
+        if let Some(other) = other {
+            configured.secret_of_source = self.opened.secret(other);
+            configured.typed.clone_from(&self.app.configured.typed);
+        }
         let app = self.app.step(cli.global, configured, out.clone());
         let exit = commands::run(&app, cli.command)?;
         out.flush()?;
@@ -211,6 +231,7 @@ impl<'a> Runner<'a> {
             profile: Some(profile.name.clone()),
             repository: repository.map(|repository| repository.name.clone()),
             command,
+            from: None,
             start_ms: SystemClock.now_ms(),
             seconds: 0.0,
             exit: failure.exit,

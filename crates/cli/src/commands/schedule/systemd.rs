@@ -7,10 +7,9 @@ use larder_profile::systemd::{MARK, PREFIX, Unit};
 use larder_store::Location;
 use serde_json::json;
 
-use super::{State, call, config_file, is_system, program, write};
+use super::{State, call, config_file, involved, is_system, program, write};
 use crate::app::App;
 use crate::args::{InstallArgs, RemoveArgs, WhereArgs};
-use crate::configured::repositories;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -148,7 +147,7 @@ fn sources(profile: &Profile) -> Vec<PathBuf> {
 
 /// The folders that runs of a profile write to: local repositories, logs and metrics.
 fn writable(app: &App, config: &Config, profile: &Profile) -> Vec<PathBuf> {
-    let repositories = repositories(config, profile);
+    let repositories = involved(config, profile);
     let local = repositories.iter().filter_map(|repository| match repository.location.value.parse() {
         Ok(Location::Local(path)) => Some(path),
         _ => None,

@@ -79,6 +79,30 @@ fn messages_that_are_not_sent_change_nothing() {
     assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
 }
 
+/// Goal: services and programs that hang are left after their time, and the exit code stays that of the backup.
+#[test]
+fn messages_that_hang_are_left() {
+    // The system accepts connections, and nobody answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let it = simple(
+        "[notify.hc]\nkind = \"webhook\"\nurl-file = \"@/url\"\non = [\"success\", \"failure\"]\ntimeout = \"1s\"\n\
+         [notify.mail]\nkind = \"command\"\non = [\"success\", \"failure\"]\n\
+         run = { run = [\"sleep\", \"100000\"], timeout = \"1s\" }\n",
+    );
+    it.play.write("url", format!("http://127.0.0.1:{port}/secret"));
+    std::fs::set_permissions(it.play.path("url"), PermissionsExt::from_mode(0o600)).expect("ours");
+    it.larder(&["config", "check"]).ok();
+    let told = |ran: Ran| {
+        let ran = ran.says("the notification hc was not sent: no answer within 1s");
+        let ran = ran.says("the notification mail was not sent").says("did not end within 1s and was stopped");
+        assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
+    };
+    told(it.larder(&["run", "home"]).ok());
+    it.play.write("password", "wrong");
+    told(it.larder(&["run", "home"]).code(12));
+}
+
 #[test]
 fn metrics_have_all_profiles() {
     let it = simple(
