@@ -213,7 +213,8 @@ impl RecipeWriter {
         run.bytes += bytes;
         run.last = *record;
         run.mac.update(content);
-        let is_at_border = run.records == SHORT_RECORDS_MAX || record.chunk.fingerprint.0[31] % SHORT_ONE_IN == 0;
+        let is_at_border =
+            run.records == SHORT_RECORDS_MAX || record.chunk.fingerprint.0[31].is_multiple_of(SHORT_ONE_IN);
         if across == Across::ShortRuns && is_at_border {
             self.end_run();
         }

@@ -31,6 +31,9 @@ const AWAY_EACH: usize = 2;
 /// Objects that are read or deleted at once.
 const AT_ONCE: usize = 16;
 
+/// A result of a worker, or why it does not count.
+type Told = Result<CopyResult, String>;
+
 /// How passes are shared.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedPassOptions {
@@ -293,7 +296,7 @@ impl Sharing {
     }
 
     /// Results of batches that are open, by their places.
-    fn results(&self) -> Result<Vec<(usize, Result<CopyResult, String>)>, RepositoryError> {
+    fn results(&self) -> Result<Vec<(usize, Told)>, RepositoryError> {
         let open = self.away.iter().enumerate().filter(|(_, batch)| batch.is_open());
         let open: BTreeMap<TaskId, usize> = open.filter_map(|(at, batch)| Some((batch.task?, at))).collect();
         let repository = &self.context.repository;

@@ -242,7 +242,8 @@ impl Evacuation<'_> {
             follows,
         };
         let batch = CopyBatch { verify, copy: copied.into_iter().map(|(_, chunk)| chunk).collect() };
-        let is_away = !is_own && !(batch.verify.is_empty() && batch.copy.is_empty());
+        let has_work = !batch.verify.is_empty() || !batch.copy.is_empty();
+        let is_away = !is_own && has_work;
         if let Some(shared) = self.shared.as_mut().filter(|_| is_away) {
             shared.offer(batch);
             self.away.push_back(away);

@@ -283,13 +283,16 @@ fn helper(scene: &Scene, context: &JobContext) -> (Result<(), FleetError>, Copie
     (ended, all)
 }
 
+/// How a worker ended, and what it copied.
+type Helped = (Result<(), FleetError>, Copied);
+
 /// A pass beside workers. They are stopped when it is over.
 fn beside(
     scene: &Scene,
     workers: &[JobContext],
     context: &JobContext,
     shared: &SharedPass,
-) -> (Result<PassReport, PassError>, Vec<(Result<(), FleetError>, Copied)>) {
+) -> (Result<PassReport, PassError>, Vec<Helped>) {
     std::thread::scope(|scope| {
         let started: Vec<_> = workers.iter().map(|worker| scope.spawn(move || helper(scene, worker))).collect();
         let report = run(context, shared);
