@@ -47,6 +47,11 @@ every = "1s"
 every = "1s"
 [repositories.nas.drill]
 every = "1s"
+[repositories.second]
+location = "$work/second"
+credential = "one"
+[repositories.second.copy-from.nas]
+every = "1s"
 [profiles.home]
 sources = ["$work/source"]
 repositories = ["nas"]
@@ -55,6 +60,7 @@ file = "$work/collected/larder.prom"
 CONFIG
 chmod 600 "$LARDER_CONFIG" "$work/password"
 "$larder" -q -r nas init --insecure-kdf
+"$larder" -q -r second init --insecure-kdf
 "$larder" -q run home
 
 exporter=$(free_port)
