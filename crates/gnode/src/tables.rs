@@ -80,6 +80,15 @@ pub(crate) fn copying(context: &JobContext, threads: NonZeroUsize) -> JobContext
     JobContext { threads, memory: COPY_MEMORY, progress: Arc::new(NoProgress), ..context.clone() }
 }
 
+/// The context for parts of a round that move contents. Unless it touches cold storage, thawed
+/// objects count as cold.
+pub(crate) fn moving(context: &JobContext, touches_cold: bool) -> JobContext {
+    match touches_cold {
+        true => context.clone(),
+        false => context.through(&context.repository.through(context.repository.store().leaving_thawed())),
+    }
+}
+
 /// Limits of work on tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {

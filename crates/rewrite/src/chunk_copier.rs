@@ -39,7 +39,7 @@ use larder_writer::{
 pub use copied_chunks::CopiedChunks;
 pub use multi_writer::Writer;
 pub use sharing::{BatchEnd, CopyBatch, NumberedChunk, ShareCopies, SharedCopying};
-pub use verifying::damaged_container;
+pub use verifying::{Unreadable, damaged_container};
 
 /// Divisor of a job's memory that gives the part for chunks being copied.
 const BATCH_ONE_IN: usize = 4;

@@ -6,6 +6,7 @@
 //! | the whole object, where a part was asked for  | refused: another server's page, or a store without ranges               |
 //! | a redirect that only names the bucket's region| refused in those words                                                  |
 //! | without `ETag`                                | given one: the library insists on it, and nothing here uses it          |
+//! | of an object with a storage class             | keeps it as [`StorageClass`]: the library drops it                      |
 //!
 //! The library accepts any XML document as a listing. A document of another kind counts as empty,
 //! and one that was cut off in the right place as complete. Deletions rest on listings, so each is
@@ -54,6 +55,10 @@ impl AnswerProblem {
         }
     }
 }
+
+/// An extension of answers: the storage class of the object, as the store names it.
+#[derive(Debug, Clone)]
+pub(crate) struct StorageClass(pub(crate) String);
 
 /// Makes the library's HTTP clients, with a look at their answers.
 #[derive(Debug, Default)]
@@ -108,6 +113,9 @@ impl HttpService for Looked {
             let is_page = header(&response, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
             let what = if is_page { "a web page" } else { "the whole object" };
             return Err(refused(AnswerProblem::NotAPart { what }));
+        }
+        if let Some(class) = header(&response, "x-amz-storage-class").map(str::to_owned) {
+            response.extensions_mut().insert(StorageClass(class));
         }
         response.headers_mut().entry("etag").or_insert(HeaderValue::from_static("\"none\""));
         Ok(response)

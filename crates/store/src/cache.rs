@@ -76,7 +76,7 @@ impl Cached {
         let found = tokio::task::spawn_blocking(move || files.find(&name, &range)).await.ok().flatten();
         counters::add(if found.is_some() { &self.counters.cache_hits } else { &self.counters.cache_misses }, 1);
         let (bytes, object_size) = found?;
-        Some(Reply::Bytes { bytes, object_size })
+        Some(Reply::Bytes { bytes, object_size, is_thawed: false })
     }
 
     /// Keeps an answer. A failure to do so does not matter.
@@ -131,7 +131,7 @@ impl Layer for Cached {
                 };
                 self.keep(&call.name, part, kept, len).await;
             }
-            (Request::Read(range), Reply::Bytes { bytes, object_size }) => {
+            (Request::Read(range), Reply::Bytes { bytes, object_size, .. }) => {
                 let part = if bytes.len() as u64 == *object_size { Part::Whole } else { Part::of(range) };
                 self.keep(&call.name, part, bytes.clone(), *object_size).await;
             }

@@ -210,7 +210,7 @@ impl Classes {
         loop {
             let tried = tokio::time::timeout(ANSWER_TIME, self.try_once(asked, headers, body)).await;
             let error = match tried {
-                Ok(Ok(answer)) if !matches!(answer.status, 429 | 500..=599) => return Ok(answer),
+                Ok(Ok(answer)) if !matches!(answer.status, 429 | 500 | 502..=599) => return Ok(answer),
                 Ok(Ok(answer)) => asked.refused(answer.status, &answer.body),
                 Ok(Err(error)) if !error.is_retryable() => return Err(error),
                 Ok(Err(error)) => error,

@@ -184,7 +184,12 @@ pub(crate) enum Reply {
     /// Deleted.
     Deleted,
     /// The bytes, and the size of the whole object they are from.
-    Bytes { bytes: Bytes, object_size: u64 },
+    Bytes {
+        bytes: Bytes,
+        object_size: u64,
+        /// Whether the object is in cold storage, and can be read for some days.
+        is_thawed: bool,
+    },
     /// The size of the object.
     Size(u64),
 }

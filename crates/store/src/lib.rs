@@ -24,6 +24,7 @@ pub mod catalog;
 pub mod chunk_reader;
 pub mod closed_domains;
 mod cold;
+pub mod cold_containers;
 pub mod config;
 pub mod conformance;
 pub mod container_reader;

@@ -144,6 +144,6 @@ impl Inner {
             let short = ShortRead { expected: wanted, got: bytes.len() as u64 };
             return Err(WrongSize::from(short).of(name));
         }
-        Ok(Reply::Bytes { bytes: Bytes::from(bytes), object_size })
+        Ok(Reply::Bytes { bytes: Bytes::from(bytes), object_size, is_thawed: false })
     }
 }

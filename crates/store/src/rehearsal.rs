@@ -106,7 +106,7 @@ impl Rehearsal {
             file.read_exact_at(&mut bytes, placed.at + start)?;
             Ok(Bytes::from(bytes))
         };
-        Ok(Reply::Bytes { bytes: blocking(call, read).await?, object_size: placed.size })
+        Ok(Reply::Bytes { bytes: blocking(call, read).await?, object_size: placed.size, is_thawed: false })
     }
 }
 

@@ -20,6 +20,8 @@ use object_store::{
     Attribute, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
 
+use crate::answers::StorageClass;
+use crate::cold::classes::is_cold;
 use crate::error::{ShortRead, StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, Created, Layer, Listed, Listing, ReadRange, Reply, Request};
@@ -97,14 +99,14 @@ impl Remote {
             Ok(result) => result,
             Err(error) => return self.read_by_size(call, path, range, failed(call, error)).await,
         };
-        let object_size = result.meta.size;
+        let (object_size, is_thawed) = (result.meta.size, is_thawed(&result));
         let expected = range.within(object_size).map_err(|size| size.of(&call.name))?;
         if result.range != expected {
             let got = result.range.end.saturating_sub(result.range.start);
             return Err(damaged(call, ShortRead { expected: expected.end - expected.start, got }));
         }
         let bytes = collect(call, result, expected.end - expected.start).await?;
-        Ok(Reply::Bytes { bytes, object_size })
+        Ok(Reply::Bytes { bytes, object_size, is_thawed })
     }
 
     /// Second try for ranges that a store refuses: some know no suffixes, and an empty object has
@@ -123,7 +125,7 @@ impl Remote {
         let object_size = self.store.head(path).await.map_err(|error| failed(call, error))?.size;
         let span = range.within(object_size).map_err(|size| size.of(&call.name))?;
         if span.is_empty() {
-            return Ok(Reply::Bytes { bytes: Bytes::new(), object_size });
+            return Ok(Reply::Bytes { bytes: Bytes::new(), object_size, is_thawed: false });
         }
         if *range == ReadRange::Span(span.clone()) {
             // The object is large enough, so its size was not the reason.
@@ -131,8 +133,9 @@ impl Remote {
         }
         let options = GetOptions { range: Some(GetRange::Bounded(span.clone())), ..GetOptions::default() };
         let result = self.store.get_opts(path, options).await.map_err(|error| failed(call, error))?;
+        let is_thawed = is_thawed(&result);
         let bytes = collect(call, result, span.end - span.start).await?;
-        Ok(Reply::Bytes { bytes, object_size })
+        Ok(Reply::Bytes { bytes, object_size, is_thawed })
     }
 }
 
@@ -197,6 +200,11 @@ fn failed(call: &Call, error: object_store::Error) -> StoreError {
 
 fn damaged(call: &Call, short: ShortRead) -> StoreError {
     call.error(StoreErrorKind::Damaged).because(short)
+}
+
+/// Whether the object is of a class that has to be thawed. It can be read, so it is.
+fn is_thawed(result: &GetResult) -> bool {
+    result.extensions.get::<StorageClass>().is_some_and(|class| is_cold(&class.0))
 }
 
 /// Gathers a body of exactly `expected` bytes.

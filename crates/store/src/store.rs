@@ -81,6 +81,8 @@ pub struct Store {
     classes: Option<Arc<Classes>>,
     /// Whether a class was chosen for data.
     has_data_class: bool,
+    /// Whether thawed objects are left as they are.
+    leaves_thawed: bool,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -154,6 +156,7 @@ impl Store {
             keeps_versions: Arc::default(),
             classes: None,
             has_data_class: false,
+            leaves_thawed: false,
             shown: shown.into(),
         }
     }
@@ -219,6 +222,20 @@ impl Store {
         Self { unlisted: None, ..self.clone() }
     }
 
+    /// The same store, in which thawed objects count as cold: reads of them end with
+    /// [`StoreErrorKind::Cold`], as far as answers name a class.
+    ///
+    /// For passes, which leave cold storage as it is.
+    #[must_use]
+    pub fn leaving_thawed(&self) -> Self {
+        Self { leaves_thawed: true, ..self.clone() }
+    }
+
+    /// Whether thawed objects count as cold.
+    pub fn leaves_thawed(&self) -> bool {
+        self.leaves_thawed
+    }
+
     /// Requests to the store so far, by all clones together.
     pub fn stats(&self) -> StoreStats {
         self.counters.snapshot()
@@ -229,6 +246,11 @@ impl Store {
     /// say.
     pub fn keeps_versions(&self) -> bool {
         self.keeps_versions.load(Ordering::Relaxed)
+    }
+
+    /// Whether objects can be in classes that must be thawed.
+    pub fn has_classes(&self) -> bool {
+        self.classes.is_some()
     }
 
     /// Whether a storage class was chosen for data, which is not that of the bucket.
@@ -356,10 +378,7 @@ impl Store {
     /// Reads past kept data, and keeps the answer.
     async fn read_anew(&self, name: &str, range: ReadRange) -> Result<Bytes, StoreError> {
         let call = Call { is_anew: true, ..Call::new(name, Request::Read(range)) };
-        match self.top.call(&call).await? {
-            Reply::Bytes { bytes, .. } => Ok(bytes),
-            Reply::Size(_) | Reply::Created(_) | Reply::Deleted => Err(mismatched(StoreOp::Read, name)),
-        }
+        self.top.call(&call).await.and_then(|reply| self.bytes_of(name, reply)).map(|(bytes, _)| bytes)
     }
 
     /// Reads a part of an object. An object that ends before the range does is
@@ -472,8 +491,16 @@ impl Store {
     }
 
     async fn read(&self, name: &str, range: ReadRange) -> Result<(Bytes, u64), StoreError> {
-        match self.call(name, Request::Read(range)).await? {
-            Reply::Bytes { bytes, object_size } => Ok((bytes, object_size)),
+        self.call(name, Request::Read(range)).await.and_then(|reply| self.bytes_of(name, reply))
+    }
+
+    /// The bytes, and the size of the object.
+    fn bytes_of(&self, name: &str, reply: Reply) -> Result<(Bytes, u64), StoreError> {
+        match reply {
+            Reply::Bytes { is_thawed: true, .. } if self.leaves_thawed => {
+                Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Cold).because(LeftThawed))
+            }
+            Reply::Bytes { bytes, object_size, .. } => Ok((bytes, object_size)),
             Reply::Size(_) | Reply::Created(_) | Reply::Deleted => Err(mismatched(StoreOp::Read, name)),
         }
     }
@@ -490,6 +517,11 @@ impl Store {
 #[derive(Debug, thiserror::Error)]
 #[error("object names have at most {} letters, digits, - _ . and / between non-empty parts", name::NAME_MAX)]
 struct InvalidName;
+
+/// Why a readable object counts as cold.
+#[derive(Debug, thiserror::Error)]
+#[error("it is thawed for some days, and is left as it is")]
+struct LeftThawed;
 
 /// Whether this is a page of HTML or XML. No object of a repository begins so.
 fn is_page(bytes: &[u8]) -> bool {

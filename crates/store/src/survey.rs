@@ -4,7 +4,7 @@
 //! Which of them must be seen before which others is the pass's business (`docs/concurrency.md`).
 //! Unreadable and absent objects are told apart, because a pass must treat the two differently.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
 use larder_format::lease::{LEASE_MAX, Lease, Pin};
@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 
 use crate::Listed;
 use crate::StoreErrorKind;
-use crate::cold::{ClassedObject, Warmth};
 use crate::forget_marks::{OwnedVersion, read_if_there};
 use crate::repository::{Repository, RepositoryError, random};
 use crate::rules::Rule;
@@ -65,59 +64,6 @@ pub struct ListedContainer {
     pub id: ContainerId,
     /// Its bytes.
     pub bytes: u64,
-}
-
-/// A data container in cold storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ColdContainer {
-    /// Its id.
-    pub id: ContainerId,
-    /// Its bytes.
-    pub bytes: u64,
-    /// See [`ClassedObject::billed_until_ms`].
-    pub billed_until_ms: u64,
-}
-
-/// Containers in cold storage that a pass leaves as they are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ColdLeft {
-    /// Their number.
-    pub containers: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Bytes in them that are not used, uncompressed, as far as the pass knows.
-    pub unused_bytes: u64,
-    /// The time until which the last container with unused bytes is billed in any case,
-    /// milliseconds since the epoch by the store's clock; 0: no such time is known.
-    pub billed_until_ms: u64,
-}
-
-impl ColdLeft {
-    /// Of these containers. `unused` has the unused bytes of each that has any. There is one at
-    /// least, because the caller knows of one.
-    pub fn of(listed: &[ColdContainer], unused: &HashMap<ContainerId, u64>) -> Self {
-        let mut left = Self { containers: (listed.len() as u64).max(1), ..Self::default() };
-        for container in listed {
-            left.bytes += container.bytes;
-            let unused = unused.get(&container.id).copied().unwrap_or(0);
-            if unused > 0 {
-                left.unused_bytes += unused;
-                left.billed_until_ms = left.billed_until_ms.max(container.billed_until_ms);
-            }
-        }
-        left
-    }
-
-    /// The larger numbers of two looks at the same containers.
-    #[must_use]
-    pub fn or(self, later: Self) -> Self {
-        Self {
-            containers: self.containers.max(later.containers),
-            bytes: self.bytes.max(later.bytes),
-            unused_bytes: self.unused_bytes.max(later.unused_bytes),
-            billed_until_ms: self.billed_until_ms.max(later.billed_until_ms),
-        }
-    }
 }
 
 impl Repository {
@@ -289,23 +235,6 @@ impl Repository {
     /// Lists all containers.
     pub async fn list_containers(&self) -> Result<Vec<ListedContainer>, RepositoryError> {
         self.collected(names::DATA, names::META).await
-    }
-
-    /// Data containers in storage classes that must be thawed, with their bytes. Those that are
-    /// thawed for some days are among them unless `but_thawed`.
-    pub async fn list_cold_containers(&self, but_thawed: bool) -> Result<Vec<ColdContainer>, RepositoryError> {
-        let listed = self.store.list_classes(names::DATA).await?.unwrap_or_default();
-        let is_cold = |warmth| match warmth {
-            Warmth::Cold | Warmth::Thawing => true,
-            Warmth::Thawed => !but_thawed,
-            Warmth::Warm => false,
-        };
-        let cold = listed.into_iter().filter(|object| is_cold(object.warmth));
-        let container = |object: ClassedObject| {
-            let (id, billed_until_ms) = (names::parse_container(&object.name)?, object.billed_until_ms());
-            Some(ColdContainer { id, bytes: object.size, billed_until_ms })
-        };
-        Ok(cold.filter_map(container).collect())
     }
 
     /// Lists the numbers of all indexes, and the objects of all runs with their bytes.

@@ -43,6 +43,7 @@ const RUN_ONE_IN: usize = 4;
 struct End {
     bytes: Bytes,
     object_size: u64,
+    is_thawed: bool,
 }
 
 /// The kept answers. Stores that differ in their caches alone share it.
@@ -90,18 +91,18 @@ impl TailCache {
         }
     }
 
-    fn keep(&self, name: &Arc<str>, bytes: Bytes, object_size: u64) {
+    fn keep(&self, name: &Arc<str>, end: End) {
         let (kept, most) = self.kept(name);
-        if bytes.len() <= most {
-            let held = bytes.len() + name.len();
-            kept.lock().put(name.clone(), End { bytes, object_size }, held);
+        if end.bytes.len() <= most {
+            let held = end.bytes.len() + name.len();
+            kept.lock().put(name.clone(), end, held);
         }
     }
 
     /// An answer that is known; an error when the object is not of the size that is asked for, as
     /// the store would say.
     fn find(&self, name: &Arc<str>, range: &ReadRange) -> Option<Result<Reply, StoreError>> {
-        let End { bytes, object_size } = self.kept(name).0.lock().get(name)?;
+        let End { bytes, object_size, is_thawed } = self.kept(name).0.lock().get(name)?;
         let wanted = match range.within(object_size) {
             Ok(wanted) => wanted,
             Err(wrong) => return Some(Err(wrong.of(name))),
@@ -109,7 +110,7 @@ impl TailCache {
         let from = object_size - bytes.len() as u64;
         let start = wanted.start.checked_sub(from)? as usize;
         let end = start + (wanted.end - wanted.start) as usize;
-        Some(Ok(Reply::Bytes { bytes: bytes.slice(start..end), object_size }))
+        Some(Ok(Reply::Bytes { bytes: bytes.slice(start..end), object_size, is_thawed }))
     }
 
     async fn read(&self, call: &Call, range: &ReadRange) -> Result<Reply, StoreError> {
@@ -125,10 +126,10 @@ impl TailCache {
         };
         let more = Request::Read(ReadRange::Tail((*count).max(TAIL_LEAST)));
         match self.inner.call(&Call { request: more, ..call.clone() }).await? {
-            Reply::Bytes { bytes, object_size } => {
-                self.keep(&call.name, bytes.clone(), object_size);
+            Reply::Bytes { bytes, object_size, is_thawed } => {
+                self.keep(&call.name, End { bytes: bytes.clone(), object_size, is_thawed });
                 let skipped = bytes.len() as u64 - (*count).min(bytes.len() as u64);
-                Ok(Reply::Bytes { bytes: bytes.slice(skipped as usize..), object_size })
+                Ok(Reply::Bytes { bytes: bytes.slice(skipped as usize..), object_size, is_thawed })
             }
             reply => Ok(reply),
         }
@@ -144,11 +145,11 @@ impl TailCache {
     async fn read_all(&self, call: &Call, range: &ReadRange) -> Result<Reply, StoreError> {
         let all = Call { request: Request::Read(ReadRange::Whole), ..call.clone() };
         match self.inner.call(&all).await? {
-            Reply::Bytes { bytes, object_size } => {
-                self.keep(&call.name, bytes.clone(), object_size);
+            Reply::Bytes { bytes, object_size, is_thawed } => {
+                self.keep(&call.name, End { bytes: bytes.clone(), object_size, is_thawed });
                 let wanted = range.within(object_size).map_err(|wrong| wrong.of(&call.name))?;
                 let bytes = bytes.slice(wanted.start as usize..wanted.end as usize);
-                Ok(Reply::Bytes { bytes, object_size })
+                Ok(Reply::Bytes { bytes, object_size, is_thawed })
             }
             reply => Ok(reply),
         }
@@ -170,7 +171,8 @@ impl Layer for TailCache {
             Request::Read(range) => self.read(call, range).await,
             Request::Create(bytes) if is_run => {
                 let reply = self.inner.call(call).await?;
-                self.keep(&call.name, bytes.clone(), bytes.len() as u64);
+                let object_size = bytes.len() as u64;
+                self.keep(&call.name, End { bytes: bytes.clone(), object_size, is_thawed: false });
                 Ok(reply)
             }
             Request::Delete => {

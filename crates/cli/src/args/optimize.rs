@@ -62,8 +62,8 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) max_unused: Option<f64>,
 
-    /// Retire containers in cold storage too, if they are thawed. Those that cannot be read always
-    /// stay, and those that no snapshot needs are always deleted
+    /// Rewrite and retire data in cold storage too, if it is thawed. Containers that cannot be read
+    /// always stay, and those that no snapshot needs are always deleted
     #[arg(long)]
     pub(crate) touch_cold: bool,
 
@@ -203,7 +203,8 @@ impl PassArgs {
             trust_signed: self.trust_signed,
             memory: global.table_memory(),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
-            reclaim: Some(ReclaimOptions { compression, touch_cold: self.touch_cold, ..ReclaimOptions::default() }),
+            touch_cold: self.touch_cold,
+            reclaim: Some(ReclaimOptions { compression, ..ReclaimOptions::default() }),
             arrange: Some(ArrangeOptions { compression, ..ArrangeOptions::default() }),
             threads: global.threads.unwrap_or(defaults.threads),
             ..defaults

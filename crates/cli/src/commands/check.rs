@@ -231,7 +231,7 @@ impl Ended<'_> {
         put("bytes_read", json!(report.bytes_read));
         put("workers", json!(self.workers.readers.len()));
         put("containers_read_by_workers", json!(self.workers.containers_of_others));
-        put("worker_was_wrong", json!(self.workers.is_distrusted));
+        put("worker_was_wrong", json!(self.workers.worker_was_wrong));
         put("unused_containers", json!(report.unused_containers));
         put("unused_bytes", json!(report.unused_bytes));
         put("cold_containers", json!(report.cold_containers));
@@ -266,7 +266,7 @@ impl Ended<'_> {
                 let containers = sizes::count(containers, "container");
                 out.info(format!("{} read {containers} of them", sizes::count(workers, "worker")))?;
             }
-            if self.workers.is_distrusted {
+            if self.workers.worker_was_wrong {
                 out.info("a worker was wrong about a container, so this process read everything itself")?;
             }
         }

@@ -38,6 +38,70 @@ impl Scene {
         scene
     }
 
+    /// Ten files. Two are of this edition alone, two of two editions in a row, and one changes with the second edition only.
+    fn write_edition(&self, folder: &str, edition: u64) {
+        for part in 0..10 {
+            let of_edition = match part {
+                0 | 1 => 1 + edition,
+                2 => 101 + edition / 2,
+                3 => 201 + edition.div_ceil(2),
+                4 => 301 + edition.min(1),
+                _ => 0,
+            };
+            self.play.write(format!("{folder}/{part}"), tree::noise(of_edition * 100 + part, 150_000));
+        }
+        self.play.settle();
+    }
+
+    /// Series in the layout `lifecycle`, each of a folder with its name, with five snapshots and a pass after each.
+    /// Volumes are cold. Then the third snapshot is forgotten, so that two of three files of a volume are unused: the third one is also
+    /// of the second snapshot. Before it left, it was in one container with data that stays, so it was copied into the volume.
+    fn with_holes(listings: u32, names: &[&str]) -> Self {
+        let scene = Self::new(listings);
+        for name in names {
+            scene.larder(&["series", "set", name, "--layout", "lifecycle"]).ok();
+        }
+        for edition in 0..5 {
+            for name in names {
+                scene.write_edition(name, edition);
+                scene.larder(&[&CLASS[..], &["backup", name, "--series", name]].concat()).ok();
+            }
+            scene.larder(&[&CLASS[..], &["optimize"]].concat()).ok();
+        }
+        for name in names {
+            scene.larder(&["forget", "latest~2", "--series", name]).ok();
+        }
+        let plan = scene.summary(0, &[&CLASS[..], &["optimize", "--task", "arrange", "--dry-run"]].concat());
+        let (holes, series) = (&plan["arranged"], names.len() as u64);
+        assert_eq!(holes["planned_containers"], series, "one volume of each series has holes: {plan}");
+        assert_eq!(holes["planned_moved_bytes"], 150_000 * series, "one of its three files is needed: {plan}");
+        assert_eq!((scene.freezer.listings(), scene.freezer.refused().len()), (0, 0));
+        scene
+    }
+
+    /// Three snapshots. The first, with six files in a cold container, is forgotten, and the second needs two of them.
+    fn with_unused() -> Self {
+        let scene = Self::new(1);
+        let names: Vec<String> = (0..6).map(|number| format!("source/{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            scene.play.write(name, tree::noise(number as u64, 200_000));
+        }
+        scene.larder(&["backup", "source"]).ok();
+        for name in &names[2..] {
+            std::fs::remove_file(scene.play.path(name)).expect("removed");
+        }
+        scene.play.settle();
+        scene.larder(&["backup", "source"]).ok();
+        scene.larder(&["optimize", "--task", "collect"]).ok();
+        scene.freezer.freeze(&scene.play.path("bucket"), "GLACIER");
+        names[..2].iter().for_each(|name| std::fs::remove_file(scene.play.path(name)).expect("removed"));
+        scene.play.write("source/new", tree::noise(9, 100_000));
+        scene.play.settle();
+        scene.larder(&["backup", "source"]).ok();
+        scene.larder(&["forget", "latest~2"]).ok();
+        scene
+    }
+
     fn larder(&self, args: &[&str]) -> Ran {
         self.bucket.larder(&self.play, args)
     }
@@ -156,7 +220,8 @@ fn checks_and_drills_leave_cold_data_out() {
     scene.larder(&["check", "--read-data"]).ok().says("in cold storage could not be verified. This is not damage.");
 }
 
-/// Goal: a pass does not rewrite a newest snapshot whose data is cold, says so, and ends well.
+/// Goal: a pass does not rewrite a newest snapshot whose data is cold, says so, and ends well. If the data is thawed, it does so when it
+/// is told to touch it.
 #[test]
 fn passes_leave_cold_data_alone() {
     let scene = Scene::new(1);
@@ -173,10 +238,22 @@ fn passes_leave_cold_data_alone() {
     scene.larder(&["forget", "latest~1"]).ok();
     scene.freezer.freeze(&scene.play.path("bucket"), "GLACIER");
     let before = scene.freezer.classes();
-    let summary = scene.summary(0, &["optimize", "--task", "exact", "--max-unused", "0"]);
+    let pass = ["optimize", "--task", "exact", "--max-unused", "0"];
+    let summary = scene.summary(0, &pass);
     schema::check("optimize_summary", &summary);
     assert_eq!(summary["defragmented"]["cold"], 1, "{summary}");
     assert_eq!(scene.freezer.classes(), before, "nothing is deleted");
+
+    scene.larder(&["restore", "latest", "--target", "out", "--thaw", "--thaw-poll", "1s"]).ok();
+    let defragmented = scene.summary(0, &pass)["defragmented"].take();
+    assert_eq!((&defragmented["cold"], &defragmented["snapshots"]), (&1.into(), &0.into()), "{defragmented}");
+    assert_eq!(scene.freezer.classes(), before, "it is thawed, and stays");
+    let defragmented = scene.summary(0, &[&pass[..], &["--touch-cold"]].concat())["defragmented"].take();
+    assert_eq!((&defragmented["cold"], &defragmented["snapshots"]), (&0.into(), &1.into()), "{defragmented}");
+    scene.larder(&pass).ok();
+    assert!(scene.freezer.classes().is_empty(), "it was copied, and is deleted");
+    scene.is_whole("out");
+    scene.larder(&["check", "--read-data"]).ok();
 }
 
 /// Goal: a backup that would compare with cold data stores it again.
@@ -239,25 +316,8 @@ fn data_that_was_cold_when_a_pass_saw_it_first_is_no_damage_when_it_is_thawed() 
 /// and loses nothing.
 #[test]
 fn thawed_data_is_retired_when_a_pass_is_told_to_touch_it() {
-    let scene = Scene::new(1);
-    let names: Vec<String> = (0..6).map(|number| format!("source/{number}")).collect();
-    for (number, name) in names.iter().enumerate() {
-        scene.play.write(name, tree::noise(number as u64, 200_000));
-    }
-    scene.larder(&["backup", "source"]).ok();
-    for name in &names[2..] {
-        std::fs::remove_file(scene.play.path(name)).expect("removed");
-    }
-    scene.play.settle();
-    scene.larder(&["backup", "source"]).ok();
-    scene.larder(&["optimize", "--task", "collect"]).ok();
-    scene.freezer.freeze(&scene.play.path("bucket"), "GLACIER");
+    let scene = Scene::with_unused();
     let first = scene.freezer.classes();
-    names[..2].iter().for_each(|name| std::fs::remove_file(scene.play.path(name)).expect("removed"));
-    scene.play.write("source/new", tree::noise(9, 100_000));
-    scene.play.settle();
-    scene.larder(&["backup", "source"]).ok();
-    scene.larder(&["forget", "latest~2"]).ok();
     let pass = ["optimize", "--task", "collect,exact", "--max-unused", "0"];
 
     let summary = scene.summary(0, &pass);
@@ -295,23 +355,14 @@ fn only_finished_volumes_of_the_layout_lifecycle_are_cold() {
     let scene = Scene::new(1);
     scene.larder(&["series", "set", "s", "--layout", "lifecycle"]).ok();
     for edition in 0..SNAPSHOTS {
-        // Two parts of ten are of one snapshot, and two of two in a row.
-        for part in 0..10 {
-            let of_edition = match part {
-                0 | 1 => 1 + edition,
-                2 => 101 + edition / 2,
-                3 => 201 + edition.div_ceil(2),
-                _ => 0,
-            };
-            scene.play.write(format!("source/{part}"), tree::noise(of_edition * 100 + part, 150_000));
-        }
-        scene.play.settle();
+        scene.write_edition("source", edition);
         scene.larder(&[&CLASS[..], &["backup", "source", "--series", "s"]].concat()).ok();
         let newest = scene.larder(&["restore", "latest", "--target", &format!("new-{edition}")]).ok();
         assert!(newest.stderr.is_empty() || !newest.stderr.contains("cold"), "{}", newest.stderr);
         let summary = scene.summary(0, &[&CLASS[..], &["optimize"]].concat());
         assert_eq!(summary["arranged"]["snapshots"], 1, "{summary}");
         assert_eq!(scene.freezer.refused(), Vec::<String>::new(), "no pass reads what is cold");
+        assert_eq!(scene.freezer.listings(), 0, "and no pass asks for classes");
         let restored = format!("now-{edition}");
         scene.larder(&["restore", "latest", "--target", &restored]).ok();
         tree::same(&scene.play.path("source"), &scene.restored(&restored, ""));
@@ -337,5 +388,121 @@ fn only_finished_volumes_of_the_layout_lifecycle_are_cold() {
     assert!(scene.freezer.classes().is_empty(), "the newest snapshot needs none");
     scene.larder(&["restore", "latest", "--target", "out"]).ok();
     scene.is_whole("out");
+    scene.larder(&["check", "--read-data"]).ok();
+}
+
+/// Goal: volumes with holes are left as long as they are cold, and also when they are thawed. A pass that is told to touch them rewrites
+/// them, and loses nothing.
+#[test]
+fn thawed_volumes_are_arranged_when_a_pass_is_told_to_touch_them() {
+    let scene = Scene::with_holes(1, &["s"]);
+    let pass = [&CLASS[..], &["optimize", "--task", "arrange"]].concat();
+    let volumes = scene.freezer.classes();
+    let summary = scene.summary(0, &pass);
+    schema::check("optimize_summary", &summary);
+    let arranged = &summary["arranged"];
+    assert_eq!(
+        (&arranged["cold_containers"], &arranged["containers"], &arranged["containers_written"]),
+        (&volumes.len().into(), &0.into(), &0.into()),
+        "{summary}"
+    );
+    let unused = summary["cold_unused_bytes"].as_u64().expect("a number");
+    assert!((300_000..310_000).contains(&unused), "two files of the third snapshot: {summary}");
+    assert!(summary["cold_until"].as_str().is_some_and(|until| until.starts_with("2026-06-30")), "180 days: {summary}");
+    assert_eq!((scene.freezer.refused().len(), scene.freezer.listings()), (1, 1), "one look, then one listing");
+    assert_eq!(scene.freezer.classes(), volumes);
+
+    // The second snapshot needs the volume. Thawed, it stays as long as nobody says otherwise.
+    scene.larder(&["restore", "latest~2", "--target", "before", "--thaw", "--thaw-poll", "1s"]).ok();
+    scene.freezer.listings();
+    scene.freezer.refused();
+    for told in [&[][..], &["--max-unused", "0"]] {
+        let summary = scene.summary(0, &[&pass[..], told].concat());
+        assert_eq!((&summary["arranged"]["containers"], &summary["cold_unused_bytes"]), (&0.into(), &unused.into()));
+        assert_eq!((scene.freezer.refused().len(), scene.freezer.listings()), (0, 1), "{summary}");
+        assert_eq!(scene.freezer.classes(), volumes);
+    }
+    let summary = scene.summary(0, &[&pass[..], &["--touch-cold"]].concat());
+    let arranged = &summary["arranged"];
+    assert_eq!((&arranged["containers"], &arranged["cold_containers"]), (&1.into(), &0.into()), "{summary}");
+    assert_eq!((scene.freezer.refused().len(), scene.freezer.listings()), (0, 0), "nothing cold is met: {summary}");
+    scene.larder(&pass).ok();
+    let left: Vec<_> = scene.freezer.classes().into_iter().filter(|volume| !volumes.contains(volume)).collect();
+    assert_eq!(left.len(), 1, "the volume is written again, in its class: {left:?}");
+    scene.larder(&["restore", "latest~2", "--target", "after", "--thaw", "--thaw-poll", "1s"]).ok();
+    tree::same(&scene.play.path("before"), &scene.play.path("after"));
+    scene.freezer.clear();
+    scene.larder(&["check", "--read-data"]).ok();
+}
+
+/// Goal: of several series, the report has the sum of what is unused in cold storage, from one listing.
+#[test]
+fn unused_data_in_cold_volumes_is_summed_over_series() {
+    let scene = Scene::with_holes(1, &["s", "t", "u"]);
+    let summary = scene.summary(0, &[&CLASS[..], &["optimize"]].concat());
+    let unused = summary["cold_unused_bytes"].as_u64().expect("a number");
+    assert!((900_000..930_000).contains(&unused), "two files of each series: {summary}");
+    assert_eq!(summary["arranged"]["cold_containers"], scene.freezer.classes().len(), "{summary}");
+    assert_eq!((scene.freezer.refused().len(), scene.freezer.listings()), (1, 1), "for all series: {summary}");
+}
+
+/// Goal: a storage that does not list classes keeps no pass from arranging. It leaves out what it finds cold, thawed or not.
+#[test]
+fn a_pass_arranges_although_classes_are_not_listed() {
+    let scene = Scene::with_holes(1, &["s", "t"]);
+    scene.larder(&["restore", "latest~2", "--series", "s", "--target", "old", "--thaw", "--thaw-poll", "1s"]).ok();
+    scene.freezer.hide_classes();
+    scene.freezer.listings();
+    scene.freezer.refused();
+    for name in ["s", "t"] {
+        scene.write_edition(name, 5);
+        scene.larder(&[&CLASS[..], &["backup", name, "--series", name]].concat()).ok();
+    }
+    let volumes = scene.freezer.classes();
+    let summary = scene.summary(0, &[&CLASS[..], &["optimize"]].concat());
+    let arranged = &summary["arranged"];
+    assert_eq!((&arranged["snapshots"], &arranged["cold_containers"]), (&2.into(), &2.into()), "{summary}");
+    assert!(arranged["containers"].as_u64() > Some(0), "the newest snapshots left some: {summary}");
+    assert!((600_000..620_000).contains(&summary["cold_unused_bytes"].as_u64().expect("a number")), "{summary}");
+    assert_eq!(summary["cold_until"], Value::Null, "nobody says how old they are: {summary}");
+    assert_eq!((scene.freezer.refused().len(), scene.freezer.listings()), (1, 1), "{summary}");
+    let now = scene.freezer.classes();
+    assert!(volumes.iter().all(|volume| now.contains(volume)), "{volumes:?} {now:?}");
+    for name in ["s", "t"] {
+        scene.larder(&["restore", "latest", "--series", name, "--target", "out"]).ok();
+        tree::same(
+            &scene.play.path(name),
+            &scene.play.path("out").join(scene.play.path(name).strip_prefix("/").expect("absolute")),
+        );
+    }
+    scene.freezer.clear();
+    scene.larder(&["check", "--read-data"]).ok();
+}
+
+/// Goal: a storage that does not list classes keeps no pass from its work. What is cold or thawed stays, and is no damage.
+#[test]
+fn a_pass_retires_although_classes_are_not_listed() {
+    let scene = Scene::with_unused();
+    scene.freezer.hide_classes();
+    let pass = ["optimize", "--task", "collect,exact", "--max-unused", "0"];
+    let before = scene.freezer.classes();
+    let is_left = |summary: Value| {
+        let reclaimed = &summary["reclaimed"];
+        assert_eq!((&reclaimed["cold_containers"], &reclaimed["containers"]), (&1.into(), &0.into()), "{summary}");
+        assert_eq!(
+            (&reclaimed["unreadable_containers"], &summary["cold_until"]),
+            (&Value::Array(vec![]), &Value::Null)
+        );
+        let unused = summary["cold_unused_bytes"].as_u64().expect("a number");
+        assert!((700_000..900_000).contains(&unused), "four files of six: {summary}");
+        assert_eq!((scene.freezer.classes(), scene.freezer.listings()), (before.clone(), 1), "{summary}");
+    };
+    is_left(scene.summary(0, &pass));
+    scene.freezer.thaw_all();
+    is_left(scene.summary(0, &pass));
+    let summary = scene.summary(0, &[&pass[..], &["--touch-cold"]].concat());
+    assert_eq!(summary["reclaimed"]["containers"], 1, "{summary}");
+    scene.larder(&pass).ok();
+    assert!(scene.freezer.classes().is_empty(), "it is deleted");
     scene.larder(&["check", "--read-data"]).ok();
 }

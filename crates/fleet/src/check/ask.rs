@@ -51,7 +51,7 @@ pub struct SharedCheckReport {
     /// Processes that read them.
     pub readers: BTreeSet<AttemptId>,
     /// Whether a result was wrong, so that none of other processes counts.
-    pub is_distrusted: bool,
+    pub worker_was_wrong: bool,
 }
 
 /// A check that several processes share. See the module header.
@@ -118,7 +118,7 @@ impl ReadContents for SharedCheck {
                 return read_contents(context, chosen, None);
             }
         };
-        asked.trusts = !self.report.is_distrusted;
+        asked.trusts = !self.report.worker_was_wrong;
         let shared = asked.share(self.options.poll);
         let found = asked.read_rest(shared);
         asked.count(&mut self.report);
@@ -307,7 +307,7 @@ impl<'a> Asked<'a> {
                          did not read it, or it was damaged since, or this host cannot read it; this process reads \
                          everything that others read"
                     ));
-                    self.distrust();
+                    self.discard_all();
                     return Ok(decided + 1);
                 }
             }
@@ -321,7 +321,7 @@ impl<'a> Asked<'a> {
     }
 
     /// From now on, nothing that others say counts.
-    fn distrust(&mut self) {
+    fn discard_all(&mut self) {
         self.trusts = false;
         for (range, number) in self.ranges.iter_mut().zip(0_u32..) {
             if range.reader.take().is_some() {
@@ -365,7 +365,7 @@ impl<'a> Asked<'a> {
     /// Adds this look to a report.
     fn count(&self, report: &mut SharedCheckReport) {
         report.ranges += self.ranges.len() as u64;
-        report.is_distrusted |= !self.trusts;
+        report.worker_was_wrong |= !self.trusts;
         for range in &self.ranges {
             if let Some(reader) = range.reader {
                 report.ranges_of_others += 1;

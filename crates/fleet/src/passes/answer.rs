@@ -190,7 +190,7 @@ impl Worker<'_> {
         self.context.progress.expect(0, verified + copied);
         let copier = ChunkCopier::new(self.context, self.pass, task.compression)?;
         let mut copier = copier.numbered_from(numbers.start);
-        if let BatchEnd::Unreadable(container) = copier.copy_batch(&batch)? {
+        if let BatchEnd::Unreadable(container, _) = copier.copy_batch(&batch)? {
             return Ok(Some(format!("{} cannot be read", names::container(container))));
         }
         result.whole_bytes = copier.whole_bytes();

@@ -62,7 +62,7 @@ pub struct SharedPassReport {
     /// Processes that did them.
     pub workers: BTreeSet<AttemptId>,
     /// Whether a result was wrong, so that none of other processes counts.
-    pub is_distrusted: bool,
+    pub worker_was_wrong: bool,
 }
 
 /// Passes that several processes share. See the module header.
@@ -277,7 +277,7 @@ impl Sharing {
                         "a worker on host {host:?} says that it copied chunks, and this process finds otherwise ({why}); \
                          it does everything that others did"
                     );
-                    self.distrust();
+                    self.discard_all();
                     return Ok(back + 1);
                 }
             }
@@ -287,10 +287,10 @@ impl Sharing {
     }
 
     /// From now on, nothing that others say counts.
-    fn distrust(&mut self) {
-        self.report.lock().is_distrusted = true;
+    fn discard_all(&mut self) {
+        self.report.lock().worker_was_wrong = true;
         for batch in &mut self.away {
-            batch.end = Some(BatchEnd::Distrusted);
+            batch.end = Some(BatchEnd::WorkerWrong);
         }
         self.stop_sharing("a worker was wrong");
     }

@@ -7,7 +7,7 @@ use larder_format::fleet::{CopyResult, TaskId};
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_job::JobContext;
-use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, RewriteError};
+use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, RewriteError, Unreadable};
 use larder_store::repository::random;
 use larder_writer::ContainerTotals;
 
@@ -53,7 +53,8 @@ pub(super) fn verify(
     while let Some((id, index)) = context.executor.block_on(reads.next()) {
         let index = match index {
             Ok(index) => index,
-            Err(error) if error.is_unreadable() => return Ok(Verified::Wrong(error.to_string())),
+            Err(error) if error.is_cold() => return Ok(Verified::NotDone(error.to_string())),
+            Err(error) if error.is_damage() => return Ok(Verified::Wrong(error.to_string())),
             Err(error) => return Err(error.into()),
         };
         written.insert(id, ContainerTotals::of_index(&index));
@@ -79,9 +80,12 @@ pub(super) fn verify(
         sample.push(batch.verify[(draw()? % batch.verify.len() as u64) as usize].chunk);
     }
     let unreadable = own.unreadable_among(&sample)?;
-    if let Some(container) = unreadable.first() {
-        let name = names::container(*container);
-        return Ok(Verified::Wrong(format!("{name} cannot be read by this process")));
+    if let Some((container, why)) = unreadable.first_key_value() {
+        let message = format!("{} cannot be read by this process", names::container(*container));
+        return Ok(match why {
+            Unreadable::Cold => Verified::NotDone(message),
+            Unreadable::Damaged => Verified::Wrong(message),
+        });
     }
     Ok(Verified::Counts(BatchEnd::Elsewhere { places, written, whole_bytes: result.whole_bytes }))
 }

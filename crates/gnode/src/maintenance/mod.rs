@@ -38,7 +38,7 @@ use crate::pass::cost::Requests;
 use crate::pass::{Outcome, PassReport, run as run_pass};
 use crate::refused::{Refused, forget_refused};
 use crate::retries::until_won;
-use crate::tables::remembering;
+use crate::tables::{moving, remembering};
 use deadline::Deadline;
 use defragmentation::Defragmentation;
 
@@ -92,7 +92,8 @@ pub fn run(
     };
     // All steps read the same runs of the index.
     let remembering = context.through(&remembering(&context.repository, options.pass.memory));
-    let mut defragmentation = Defragmentation::new(context, &remembering, options, &deadline, on_not_rewritten);
+    let moving = moving(context, options.pass.touch_cold);
+    let mut defragmentation = Defragmentation::new(&moving, &remembering, options, &deadline, on_not_rewritten);
     if options.rewrites_newest() {
         defragmentation.run()?;
     }

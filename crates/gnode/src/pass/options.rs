@@ -41,6 +41,8 @@ pub struct PassOptions {
     pub memory: usize,
     /// Which containers it lists.
     pub listing: Listing,
+    /// Whether data in cold storage that is thawed for some days is rewritten and retired.
+    pub touch_cold: bool,
     /// The limits of retiring containers that versions name; `None`: none are retired.
     pub reclaim: Option<ReclaimOptions>,
     /// How series of the layout `lifecycle` are arranged; `None`: they are not, and fall behind.
@@ -74,6 +76,7 @@ impl Default for PassOptions {
             max_duration: None,
             memory: MEMORY_DEFAULT,
             listing: Listing::default(),
+            touch_cold: false,
             reclaim: Some(ReclaimOptions::default()),
             arrange: Some(ArrangeOptions::default()),
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX),

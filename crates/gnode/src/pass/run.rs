@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::ContainerList;
@@ -201,6 +202,7 @@ impl Pass<'_> {
             proposal: &proposal,
             search,
             turn: self.turn.number,
+            cold: Arc::default(),
         };
         let tasks = tasks.list().await?;
         let missing_containers = proposal.missing(needs.missing);

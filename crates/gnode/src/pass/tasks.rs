@@ -1,10 +1,13 @@
 //! The list of tasks of a pass, made from its observations.
 
+use std::sync::Arc;
+
 use larder_format::ids::JobId;
 use larder_format::index_manifest::IndexHead;
 use larder_job::JobContext;
 use larder_lifecycle::arrange;
 use larder_store::RepositoryError;
+use larder_store::cold_containers::ColdContainers;
 use larder_store::rules::Rule;
 
 use super::decide::Proposal;
@@ -12,7 +15,7 @@ use super::options::PassOptions;
 use super::task::MaintenanceTask;
 use crate::known_versions::KnownVersions;
 use crate::reclaim::{self, RetentionView, Search};
-use crate::tables::copying;
+use crate::tables::{copying, moving};
 
 /// The input from which tasks are made.
 pub(super) struct TaskInput<'a> {
@@ -27,6 +30,8 @@ pub(super) struct TaskInput<'a> {
     pub(super) search: Search,
     /// The number of the index that the pass is to publish.
     pub(super) turn: u64,
+    /// Containers in cold storage, as far as tasks find them.
+    pub(super) cold: Arc<ColdContainers>,
 }
 
 impl TaskInput<'_> {
@@ -44,7 +49,8 @@ impl TaskInput<'_> {
         let is_exact = self.search.is_wanted(options.exact);
         Some(reclaim::Work {
             options,
-            context: copying(self.context, self.options.threads),
+            context: self.copying(),
+            cold: self.cold.clone(),
             job: self.job,
             retention: self.retention_view(),
             walks: is_exact.then(|| self.known_versions.walked(self.head.rebuilt.is_some())),
@@ -75,11 +81,17 @@ impl TaskInput<'_> {
         }
         Ok(Some(arrange::Work {
             options,
-            context: copying(self.context, self.options.threads),
+            context: self.copying(),
+            cold: self.cold.clone(),
             job: self.job,
             retention: Box::new(self.retention_view()),
             series,
         }))
+    }
+
+    /// The context in which tasks read and write contents.
+    fn copying(&self) -> JobContext {
+        copying(&moving(self.context, self.options.touch_cold), self.options.threads)
     }
 
     fn retention_view(&self) -> RetentionView {

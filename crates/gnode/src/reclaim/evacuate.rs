@@ -15,7 +15,7 @@ use larder_format::container::ContainerIndex;
 use larder_format::ids::ContainerId;
 use larder_format::index_tables::ChunkPlace;
 use larder_index::{Containers, Draft, IndexPass, LookupOptions};
-use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, SharedCopying};
+use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, SharedCopying, Unreadable};
 use larder_writer::ContainerTotals;
 
 use super::chunk_fates::{ChunkFate, ChunkFates};
@@ -64,7 +64,16 @@ pub(super) enum Ended {
     /// their places.
     Stopped(Evacuated),
     /// A worker was wrong, so that no result of workers counts.
-    Distrusted,
+    WorkerWrong,
+}
+
+impl Ended {
+    fn without(container: ContainerId, why: Unreadable) -> Self {
+        match why {
+            Unreadable::Damaged => Self::Unreadable(container),
+            Unreadable::Cold => Self::Cold(container),
+        }
+    }
 }
 
 /// Executes the fates of chunks.
@@ -84,6 +93,7 @@ pub(super) fn evacuate(
     let mut evacuation = Evacuation {
         pass,
         draft,
+        work,
         copier,
         shared,
         batch: Batch::default(),
@@ -91,7 +101,7 @@ pub(super) fn evacuate(
         follows: Vec::new(),
         evacuated: Evacuated::default(),
     };
-    let repository = &pass.io.repository;
+    let repository = &work.context.repository;
     let reads = selection.containers.iter().map(|(number, candidate)| async move {
         (*number, *candidate, repository.read_container_index(candidate.id).await)
     });
@@ -204,6 +214,7 @@ enum Folded {
 struct Evacuation<'a> {
     pass: &'a IndexPass,
     draft: &'a Draft<'a>,
+    work: &'a Work,
     copier: &'a mut ChunkCopier,
     shared: Option<&'a mut (dyn SharedCopying + 'static)>,
     batch: Batch,
@@ -229,7 +240,7 @@ impl Evacuation<'_> {
         redirected.sort_unstable_by_key(|(_, place, _)| *place);
         let verify = match self.targets(&redirected)? {
             Ok(verify) => verify,
-            Err(container) => return Ok(Some(Ended::Unreadable(container))),
+            Err((container, why)) => return Ok(Some(Ended::without(container, why))),
         };
         let mut redirects: Vec<_> = redirected.iter().map(|(number, place, _)| (*number, place.container)).collect();
         redirects.sort_unstable();
@@ -286,8 +297,8 @@ impl Evacuation<'_> {
                 evacuated.whole_bytes += whole_bytes;
                 places
             }
-            BatchEnd::Unreadable(container) => return Folded::Ended(Ended::Unreadable(container)),
-            BatchEnd::Distrusted => return Folded::Ended(Ended::Distrusted),
+            BatchEnd::Unreadable(container, why) => return Folded::Ended(Ended::without(container, why)),
+            BatchEnd::WorkerWrong => return Folded::Ended(Ended::WorkerWrong),
             BatchEnd::Stopped => return Folded::Stopped,
         };
         for number in away.numbers {
@@ -311,14 +322,14 @@ impl Evacuation<'_> {
     fn targets(
         &self,
         redirected: &[(u32, ChunkPlace, ChunkRef)],
-    ) -> Result<Result<Vec<NumberedChunk>, ContainerId>, ReclaimError> {
+    ) -> Result<Result<Vec<NumberedChunk>, (ContainerId, Unreadable)>, ReclaimError> {
         let mut numbers: Vec<u32> = redirected.iter().map(|(_, place, _)| place.container).collect();
         numbers.dedup();
         let table = self.draft.view::<Containers>(LookupOptions::default());
         let facts = self.pass.io.executor.block_on(table.get(&numbers))?;
         let ids: HashMap<u32, ContainerId> =
             numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, facts?.id))).collect();
-        let repository = &self.pass.io.repository;
+        let repository = &self.work.context.repository;
         let reads = redirected.chunk_by(|(_, a, _), (_, b, _)| a.container == b.container).filter_map(|of_one| {
             let id = *ids.get(&of_one.first()?.1.container)?;
             Some(async move { (id, of_one, repository.read_container_index(id).await) })
@@ -328,13 +339,14 @@ impl Evacuation<'_> {
         while let Some((id, of_one, index)) = self.pass.io.executor.block_on(reads.next()) {
             let index = match index {
                 Ok(index) => index,
-                Err(error) if error.is_unreadable() => {
+                Err(error) if error.is_cold() => return Ok(Err((id, Unreadable::Cold))),
+                Err(error) if error.is_damage() => {
                     tracing::warn!(%error, "a container cannot be read, so no copy of its chunks is retired");
-                    return Ok(Err(id));
+                    return Ok(Err((id, Unreadable::Damaged)));
                 }
                 Err(error) => return Err(error.into()),
             };
-            let Some(mut there) = found(of_one, &index) else { return Ok(Err(id)) };
+            let Some(mut there) = found(of_one, &index) else { return Ok(Err((id, Unreadable::Damaged))) };
             there.dedup();
             all.append(&mut there);
         }

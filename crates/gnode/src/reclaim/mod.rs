@@ -47,7 +47,8 @@ use larder_job::JobContext;
 use larder_lifecycle::arrange::ArrangeError;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, ShareCopies, SharedCopying};
 use larder_store::RepositoryError;
-use larder_store::survey::{ColdLeft, ListedContainer};
+use larder_store::cold_containers::{ColdContainers, ColdLeft};
+use larder_store::survey::ListedContainer;
 
 pub(crate) use eligibility::RetentionView;
 pub(crate) use exact_trigger::Search;
@@ -95,8 +96,6 @@ pub struct ReclaimOptions {
     pub max_rewrite: Option<u64>,
     /// How copies are compressed.
     pub compression: Compression,
-    /// Whether containers in cold storage are retired, if they are thawed for some days.
-    pub touch_cold: bool,
 }
 
 impl Default for ReclaimOptions {
@@ -106,7 +105,6 @@ impl Default for ReclaimOptions {
             exact: Exact::WhenWorth,
             max_rewrite: None,
             compression: Compression::DEFAULT,
-            touch_cold: false,
         }
     }
 }
@@ -251,6 +249,8 @@ pub(crate) struct Work {
     pub(crate) options: ReclaimOptions,
     /// For reading and writing contents. It is asked often whether to stop.
     pub(crate) context: JobContext,
+    /// Containers in cold storage, as far as the pass knows them.
+    pub(crate) cold: Arc<ColdContainers>,
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
     pub(crate) retention: RetentionView,
@@ -313,23 +313,24 @@ fn leave_cold(
     unreadable: &mut HashSet<ContainerId>,
     reclaimed: &mut ReclaimReport,
 ) -> Result<bool, ReclaimError> {
-    let listed = pass.io.repository.list_cold_containers(work.options.touch_cold);
-    let cold = match pass.io.executor.block_on(listed) {
-        Ok(cold) => cold,
-        Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.into()),
-        // Most storages have nothing cold, and some may not know the request.
-        Err(error) => {
-            tracing::warn!(%error, "storage classes cannot be listed; cold containers are left out one by one");
-            return Ok(false);
-        }
-    };
-    let ids: HashSet<ContainerId> = cold.iter().map(|container| container.id).collect();
-    let unused = selection.unused_in(&ids, eligibility)?;
+    pass.io.executor.block_on(work.cold.look(&work.context.repository))?;
+    let ids = work.cold.ids();
+    note_cold(work, (selection, eligibility), reclaimed)?;
+    unreadable.extend(&ids);
+    Ok(!ids.is_empty())
+}
+
+/// Notes what is left in cold storage, if any of it has unused data.
+fn note_cold(
+    work: &Work,
+    (selection, eligibility): (&mut Selection, &mut Eligibility),
+    reclaimed: &mut ReclaimReport,
+) -> Result<(), ReclaimError> {
+    let unused = selection.unused_in(&work.cold.ids(), eligibility)?;
     if !unused.is_empty() {
-        reclaimed.cold = reclaimed.cold.or(ColdLeft::of(&cold, &unused));
+        reclaimed.cold = reclaimed.cold.or(work.cold.left(&unused));
     }
-    unreadable.extend(ids);
-    Ok(!cold.is_empty())
+    Ok(())
 }
 
 /// Shares batches with workers, if that was asked for, until the pass has retired its containers.
@@ -408,13 +409,17 @@ fn retire_with(
             }
             Ended::Cold(container) => {
                 // It was not cold in the listing, or the listing does not tell.
+                let known = selection.containers.values().find(|candidate| candidate.id == container);
+                let bytes = known.map_or(0, |candidate| candidate.object_bytes);
+                work.cold.meet(ListedContainer { id: container, bytes });
                 unreadable.insert(container);
+                note_cold(work, (&mut selection, &mut eligibility), &mut reclaimed)?;
                 reclaimed.cold.containers = reclaimed.cold.containers.max(1);
                 reclaimed.next_number = writing.next_number();
                 copier = Some(writing);
                 continue;
             }
-            Ended::Distrusted => {
+            Ended::WorkerWrong => {
                 // The same chunks are copied again. Two copies in one container would stay for
                 // ever.
                 first_number = writing.next_number();

@@ -112,8 +112,7 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
         };
         let unused = Unused::OfContainer(node.pick(&[1, 20, 60]));
         let exact = node.pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
-        let reclaim =
-            ReclaimOptions { unused, exact, max_rewrite: None, compression: Compression::Off, touch_cold: false };
+        let reclaim = ReclaimOptions { unused, exact, max_rewrite: None, compression: Compression::Off };
         // What arrived late is found only by listing everything.
         let dead_after = Duration::from_secs(seconds);
         let (listing, arrange, reclaim) = (Listing::Whole, Some(arrange), Some(reclaim));
@@ -132,7 +131,6 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
         exact: *rng.pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]),
         max_rewrite: *rng.pick(&[None, None, None, Some(20_000)]),
         compression: Compression::Off,
-        touch_cold: false,
     };
     let arrange = ArrangeOptions {
         holes_percent: Some(*rng.pick(&[0.0, 20.0, 60.0])),

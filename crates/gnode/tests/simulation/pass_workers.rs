@@ -37,7 +37,7 @@ pub async fn share(node: &Node) -> Result<(), Stop> {
     let result = collect_with(node, Death::Guessed, true, Some(sharing)).await;
     let report = shared.report();
     // A pass that others took for dead does not find what its workers wrote.
-    node.ledger.add("workers that were not believed", u64::from(report.is_distrusted));
+    node.ledger.add("workers that were not believed", u64::from(report.worker_was_wrong));
     node.ledger.add("tasks", report.tasks);
     node.ledger.add("tasks of workers", report.tasks_of_others);
     node.ledger.add("chunks of workers", report.chunks_of_others);

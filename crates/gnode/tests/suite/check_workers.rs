@@ -169,7 +169,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
         for other in [Other::Honest, Other::FirstBroken].into_iter().chain(lies) {
             let decided = Arc::new(AtomicU64::new(0));
             let count = decided.clone();
-            let (mut of_others, mut distrusted) = (0, 0);
+            let (mut of_others, mut found_wrong) = (0, 0);
             for n in (0..400).step_by(if other == Other::Honest { 3 } else { 9 }) {
                 let fork = Arc::new(scene.fork());
                 let (hooked, count) = (fork.clone(), count.clone());
@@ -187,18 +187,21 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
                 if !between.has_happened() {
                     break;
                 }
-                assert!(!by_others.is_distrusted || by_others.ranges_of_others == 0, "{other:?} before operation {n}");
+                assert!(
+                    !by_others.worker_was_wrong || by_others.ranges_of_others == 0,
+                    "{other:?} before operation {n}"
+                );
                 of_others += by_others.ranges_of_others;
-                distrusted += u64::from(by_others.is_distrusted);
+                found_wrong += u64::from(by_others.worker_was_wrong);
             }
             assert!(count_of(&decided) > 10, "{other:?}: only {} ranges were decided", count_of(&decided));
             match other {
-                Other::Honest => assert!(of_others > 10 && distrusted == 0, "{of_others} {distrusted}"),
-                Other::Unread => assert!(of_others == 0 && distrusted > 2, "{of_others} {distrusted}"),
+                Other::Honest => assert!(of_others > 10 && found_wrong == 0, "{of_others} {found_wrong}"),
+                Other::Unread => assert!(of_others == 0 && found_wrong > 2, "{of_others} {found_wrong}"),
                 // It is right about what is damaged.
-                Other::Replayed | Other::Mixed | Other::FirstBroken => assert!(distrusted > 2, "{distrusted}"),
-                Other::Broken => assert!(of_others > 0 && distrusted == 0),
-                Other::Short | Other::Stranger => assert_eq!((of_others, distrusted), (0, 0), "{other:?}"),
+                Other::Replayed | Other::Mixed | Other::FirstBroken => assert!(found_wrong > 2, "{found_wrong}"),
+                Other::Broken => assert!(of_others > 0 && found_wrong == 0),
+                Other::Short | Other::Stranger => assert_eq!((of_others, found_wrong), (0, 0), "{other:?}"),
             }
         }
     }
@@ -251,7 +254,7 @@ fn any_number_of_workers_find_what_one_process_finds() {
             let answers: Vec<_> = started.into_iter().map(|worker| worker.join().unwrap()).collect();
             sharing.tidy(&scene.context());
             assert_eq!(report.unwrap(), expected);
-            assert!(!sharing.report().is_distrusted);
+            assert!(!sharing.report().worker_was_wrong);
             let ranges: u64 = answers.iter().map(|(_, answer)| answer.ranges).sum();
             assert!(sharing.report().ranges_of_others <= ranges, "{ranges}: {:?}", sharing.report());
             assert!(answers.iter().all(|(ended, _)| ended.is_err()), "they were stopped");
@@ -486,7 +489,7 @@ fn results_of_earlier_checks_do_not_count() {
         between.happens_after(n);
         let (report, by_others) = shared(&context, 1);
         assert_eq!(report, expected);
-        assert_eq!((by_others.ranges_of_others, by_others.is_distrusted), (0, false));
+        assert_eq!((by_others.ranges_of_others, by_others.worker_was_wrong), (0, false));
         if count_of(&copied) > 2 {
             break;
         }

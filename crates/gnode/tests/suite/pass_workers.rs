@@ -213,7 +213,7 @@ fn whatever_others_say_the_pass_leaves_what_one_process_leaves() {
     let alone = undisturbed.optimize(Exact::Always);
     assert!(alone.reclaimed.copied_chunks > 3 && alone.reclaimed.redirected_chunks > 3, "{alone:?}");
     for other in [Other::Honest].into_iter().chain(LIES) {
-        let (mut decided, mut of_others, mut distrusted) = (0, 0, 0);
+        let (mut decided, mut of_others, mut found_wrong) = (0, 0, 0);
         let mut n = 0;
         loop {
             let fork = Arc::new(scene.fork());
@@ -243,22 +243,22 @@ fn whatever_others_say_the_pass_leaves_what_one_process_leaves() {
                 let left = fleet_objects(&fork);
                 assert!(left.is_empty(), "{at}: {left:?}");
             }
-            assert!(!by_others.is_distrusted || by_others.tasks_of_others == 0, "{at}");
+            assert!(!by_others.worker_was_wrong || by_others.tasks_of_others == 0, "{at}");
             decided += count.load(Ordering::SeqCst);
             of_others += by_others.tasks_of_others;
-            distrusted += u64::from(by_others.is_distrusted);
+            found_wrong += u64::from(by_others.worker_was_wrong);
             n += if other == Other::Honest { 2 } else { 5 };
         }
         assert!(decided > 2, "{other:?}: only {decided} tasks were decided in {n} passes");
         match other {
-            Other::Honest => assert!(of_others > 2 && distrusted == 0, "{of_others} {distrusted}"),
+            Other::Honest => assert!(of_others > 2 && found_wrong == 0, "{of_others} {found_wrong}"),
             // A task without chunks to copy needs no containers.
-            Other::Idle | Other::Mixed => assert!(distrusted > 0, "{other:?}: {of_others} {distrusted}"),
+            Other::Idle | Other::Mixed => assert!(found_wrong > 0, "{other:?}: {of_others} {found_wrong}"),
             Other::Phantom | Other::Short | Other::Stranger | Other::Rotten | Other::Beyond => {
-                assert!(distrusted > 0, "{other:?}: {of_others} {distrusted}");
+                assert!(found_wrong > 0, "{other:?}: {of_others} {found_wrong}");
             }
             Other::Stale | Other::Failed | Other::Unsigned => {
-                assert_eq!((of_others, distrusted), (0, 0), "{other:?}");
+                assert_eq!((of_others, found_wrong), (0, 0), "{other:?}");
             }
         }
     }
@@ -323,7 +323,7 @@ fn any_number_of_workers_leave_what_one_process_leaves() {
         assert_eq!(facts(&report.unwrap()), facts(&alone), "{at}");
         assert!(fork.contents() == expected, "{at}");
         let by_others = shared.report();
-        assert!(!by_others.is_distrusted && by_others.tasks > 1, "{at}: {by_others:?}");
+        assert!(!by_others.worker_was_wrong && by_others.tasks > 1, "{at}: {by_others:?}");
         assert!(helped.iter().all(|(ended, copied)| ended.is_err() && copied.failed == 0), "they were stopped");
         of_others += by_others.tasks_of_others;
         is_exact(&fork, &at);
@@ -461,7 +461,7 @@ fn results_of_an_earlier_pass_do_not_count() {
             assert_eq!(facts(&run(&context, &shared).unwrap()), facts(&alone));
             assert!(fork.contents() == expected);
             if !is_first {
-                assert_eq!((shared.report().tasks_of_others, shared.report().is_distrusted), (0, false));
+                assert_eq!((shared.report().tasks_of_others, shared.report().worker_was_wrong), (0, false));
             }
             copied += count.load(Ordering::SeqCst);
             let is_enough = if is_first { earlier.lock().len() > 1 } else { copied > 2 };

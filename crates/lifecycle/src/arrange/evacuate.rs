@@ -38,8 +38,8 @@ pub(super) enum Ended {
     Stopped,
     /// This container cannot be read.
     Unreadable(ContainerId),
-    /// This container is in cold storage.
-    Cold(ContainerId),
+    /// These containers are in cold storage, and maybe others.
+    Cold(Vec<ContainerId>),
 }
 
 /// Copies the needed extents of the selected containers, and changes their records.
@@ -61,6 +61,10 @@ pub(super) fn evacuate(
     })?;
     let lasts: Vec<u32> = lasts.into_iter().collect();
     let mut tables = Tables { cache: LruCache::new(TABLES_KEPT) };
+    let cold = tables.cold_among(work, pass, selected)?;
+    if !cold.is_empty() {
+        return Ok(Ended::Cold(cold));
+    }
     for writers in lasts.chunks(WRITERS_MAX) {
         let mut round = Round {
             pass,
@@ -84,7 +88,7 @@ pub(super) fn evacuate(
         match ended {
             Ok(()) => {}
             Err(Cut::Unreadable(container)) => return Ok(Ended::Unreadable(container)),
-            Err(Cut::Cold(container)) => return Ok(Ended::Cold(container)),
+            Err(Cut::Cold(container)) => return Ok(Ended::Cold(vec![container])),
             Err(Cut::Stopped) => return Ok(Ended::Stopped),
             Err(Cut::Failed(error)) => return Err(error),
         }
@@ -117,11 +121,11 @@ struct Tables {
 }
 
 impl Tables {
-    fn of(&mut self, pass: &IndexPass, container: ContainerId) -> Result<Arc<Vec<ChunkRef>>, Cut> {
+    fn of(&mut self, work: &Work, pass: &IndexPass, container: ContainerId) -> Result<Arc<Vec<ChunkRef>>, Cut> {
         if let Some(table) = self.cache.get(&container) {
             return Ok(table.clone());
         }
-        match pass.io.executor.block_on(pass.io.repository.read_container_index(container)) {
+        match pass.io.executor.block_on(work.context.repository.read_container_index(container)) {
             Ok(index) => {
                 let table: Arc<Vec<ChunkRef>> = Arc::new(index.chunk_refs().collect());
                 self.cache.put(container, table.clone());
@@ -136,15 +140,43 @@ impl Tables {
         }
     }
 
+    /// Containers among these that are in cold storage: the first one if the classes were not
+    /// listed yet, otherwise all. Looks before anything is copied: the copies would be in vain.
+    fn cold_among(
+        &mut self,
+        work: &Work,
+        pass: &IndexPass,
+        selected: &HashSet<ContainerId>,
+    ) -> Result<Vec<ContainerId>, ArrangeError> {
+        let mut cold = Vec::new();
+        if !pass.io.repository.store().has_classes() {
+            return Ok(cold);
+        }
+        let selected: BTreeSet<ContainerId> = selected.iter().copied().collect();
+        for container in selected {
+            match self.of(work, pass, container) {
+                Err(Cut::Cold(container)) => cold.push(container),
+                Err(Cut::Failed(error)) => return Err(error),
+                // Copying finds that again.
+                Ok(_) | Err(Cut::Unreadable(_) | Cut::Stopped) => {}
+            }
+            if !cold.is_empty() && !work.cold.was_asked() || work.context.cancel.is_cancelled() {
+                break;
+            }
+        }
+        Ok(cold)
+    }
+
     /// The chunks of a stretch of a container's payload.
     fn stretch(
         &mut self,
+        work: &Work,
         pass: &IndexPass,
         container: ContainerId,
         from: u32,
         length: u32,
     ) -> Result<Vec<ChunkRef>, Cut> {
-        let table = self.of(pass, container)?;
+        let table = self.of(work, pass, container)?;
         let first = table.partition_point(|chunk| chunk.offset < from);
         let end = from.saturating_add(length);
         let chunks: Vec<ChunkRef> = table[first..].iter().take_while(|chunk| chunk.offset < end).copied().collect();
@@ -193,7 +225,7 @@ impl Round<'_> {
                 // A later version may end the use of open extents. Nobody reads a volume again.
                 let writer = Writer { number, is_settled: extent.last.is_some() };
                 let (container, from) = extent.to.unwrap_or((name.facts.id, extent.from));
-                let stretch = self.tables.stretch(self.pass, container, from, extent.length)?;
+                let stretch = self.tables.stretch(self.work, self.pass, container, from, extent.length)?;
                 chunks = stretch.len();
                 self.chunks.extend(stretch.into_iter().map(|chunk| (chunk, writer)));
                 self.bytes += u64::from(extent.length);
@@ -216,6 +248,11 @@ impl Round<'_> {
                 tracing::warn!(%error, "a container cannot be read and is not retired");
                 let container = damaged_container(&error);
                 return Err(container.map_or_else(|| Cut::from(RewriteError::Repository(error)), Cut::Unreadable));
+            }
+            // Its days may be over since its tables were read.
+            Err(RewriteError::Repository(error)) if error.is_cold() => {
+                let container = damaged_container(&error);
+                return Err(container.map_or_else(|| Cut::from(RewriteError::Repository(error)), Cut::Cold));
             }
             Err(error) => return Err(error.into()),
         };

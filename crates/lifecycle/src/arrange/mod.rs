@@ -23,6 +23,8 @@
 //! * A container has a lifespan that covers those of its extents.
 //! * A container that cannot be read is not retired. A series with an unreadable recipe is not
 //!   changed.
+//! * Nothing is read or copied from a container in cold storage. The view of the store in
+//!   [`Work::context`] says whether thawed ones count as cold.
 //!
 //! Beyond the paper: Data that stays is not copied. A container is retired only when too much of it
 //! is useless. Several versions are arranged at once, in any order of forgetting. Versions may be
@@ -39,7 +41,8 @@ mod select;
 mod series;
 mod series_changes;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ByteCount, ContainerId, JobId, SeriesKey};
@@ -48,7 +51,8 @@ use larder_format::layout::Layout;
 use larder_index::{Draft, IndexPass};
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
-use larder_store::survey::{ColdLeft, ListedContainer};
+use larder_store::cold_containers::{ColdContainers, ColdLeft};
+use larder_store::survey::ListedContainer;
 
 pub use container_retention::{ArrangeError, ContainerRetention};
 pub(crate) use needs_rebuild::disordered_on;
@@ -207,6 +211,8 @@ pub struct Work {
     pub options: ArrangeOptions,
     /// For reading and writing contents. It is asked often whether to stop.
     pub context: JobContext,
+    /// Containers in cold storage, as far as the pass knows them.
+    pub cold: Arc<ColdContainers>,
     /// The pass, to which new containers belong.
     pub job: JobId,
     /// The pass's knowledge of containers.
@@ -297,7 +303,7 @@ fn arrange_series(
         arranged.damaged_series += 1;
         return Ok(None);
     }
-    let mut unreadable = HashSet::new();
+    let mut unreadable = work.cold.ids();
     let mut was_cut = false;
     let retires = unarranged.retires();
     for _ in 0..if retires { ATTEMPTS } else { 0 } {
@@ -326,17 +332,13 @@ fn arrange_series(
                 arranged.unreadable.push(container);
                 unreadable.insert(container);
             }
-            Ended::Cold(container) => {
-                let listed = pass.io.repository.list_cold_containers(true);
-                let cold = pass.io.executor.block_on(listed)?;
-                let unused = cold.iter().filter_map(|container| {
-                    let known = series.containers.get(&container.id)?;
-                    let needed = content.get(&container.id)?.as_ref().map_or(0, |content| content.needed);
-                    Some((container.id, known.facts.bytes.saturating_sub(needed)))
-                });
-                arranged.cold = arranged.cold.or(ColdLeft::of(&cold, &unused.collect()));
-                unreadable.insert(container);
-                unreadable.extend(cold.into_iter().map(|container| container.id));
+            Ended::Cold(containers) => {
+                pass.io.executor.block_on(work.cold.look(&work.context.repository))?;
+                for id in containers {
+                    let bytes = series.containers.get(&id).map_or(0, |known| known.facts.object_bytes);
+                    work.cold.meet(ListedContainer { id, bytes });
+                }
+                unreadable.extend(work.cold.ids());
             }
         }
     }

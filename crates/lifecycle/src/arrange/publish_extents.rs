@@ -26,6 +26,7 @@ pub(super) fn publish_extents(
 ) -> Result<(), IndexError> {
     let mut facts = pass.changes::<Containers>()?;
     let mut records = pass.changes::<ContainerExtents>()?;
+    let (cold, mut unused) = (work.cold.ids(), HashMap::new());
     for series in all.into_values() {
         let mut settling = Settling::read(pass, draft, &series)?;
         settling.number_new(draft)?;
@@ -35,6 +36,8 @@ pub(super) fn publish_extents(
                 arranged.reclaimed += 1;
                 arranged.retired_bytes.0 += after.object_bytes;
                 arranged.containers.push(ListedContainer { id: after.id, bytes: after.object_bytes });
+            } else if known.is_there() && cold.contains(&after.id) {
+                unused.insert(after.id, after.bytes.saturating_sub(settling.needed(&after.id)));
             }
             // No manifest names containers that arranging wrote, so no reader will ask where their
             // chunks went.
@@ -68,6 +71,7 @@ pub(super) fn publish_extents(
             records.put(id, &Extents::default())?;
         }
     }
+    arranged.cold = work.cold.left(&unused);
     draft.apply(facts)?;
     draft.apply(records)
 }
@@ -153,6 +157,11 @@ impl Settling {
             end: end_of_layout(draft, series.key),
             converted: converted(draft, series.key),
         })
+    }
+
+    /// Bytes of a container that any version needs.
+    fn needed(&self, container: &ContainerId) -> u64 {
+        self.contents.get(container).copied().flatten().map_or(0, |content| content.needed)
     }
 
     /// Gives numbers to the written containers.

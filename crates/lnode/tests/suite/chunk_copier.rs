@@ -16,7 +16,7 @@ use larder_job::JobContext;
 use larder_reader::VersionReader;
 use larder_rewrite::CheckOptions;
 use larder_rewrite::check::ReadData;
-use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, Unreadable};
 use larder_store::catalog::Version;
 use larder_store::chunk_reader::ChunkReader;
 
@@ -268,7 +268,10 @@ fn a_frame_is_copied_only_when_every_chunk_in_it_is_right() {
     let mut copier = ChunkCopier::new(&context, JobId([6; 16]), Compression::DEFAULT).unwrap();
     let error = copier.copy(&chunks).unwrap_err();
     assert!(matches!(error, RewriteError::Repository(error) if error.is_damage()));
-    assert_eq!(copier.unreadable_among(&chunks).unwrap().into_iter().collect::<Vec<_>>(), [victim]);
+    assert_eq!(
+        copier.unreadable_among(&chunks).unwrap().into_iter().collect::<Vec<_>>(),
+        [(victim, Unreadable::Damaged)]
+    );
     let first = container.index.frames()[0].payload_range();
     let others: Vec<_> = chunks.into_iter().filter(|chunk| chunk.offset >= first.end).collect();
     assert_eq!(copier.copy(&others).unwrap().len(), others.len());

@@ -158,7 +158,7 @@ impl ChunkCopier {
         self.place(&mut others)?;
         let unreadable = self.unreadable_among(&others)?;
         for ((chunk, other), place) in rewriting.shared.drain(..).zip(others) {
-            if !unreadable.contains(&place.container) {
+            if !unreadable.contains_key(&place.container) {
                 rewriting.batch.insert(chunk.fingerprint, Some(other));
                 rewriting.places.insert(other);
                 rewriting.shared_chunks += 1;

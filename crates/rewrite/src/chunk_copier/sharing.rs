@@ -13,7 +13,7 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_job::JobContext;
 use larder_writer::ContainerTotals;
 
-use super::{ChunkCopier, RewriteError, damaged_container};
+use super::{ChunkCopier, RewriteError, Unreadable, damaged_container};
 
 /// A chunk, and its number in the table of its container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +48,10 @@ pub enum BatchEnd {
         /// Uncompressed bytes of frames that were copied as they were compressed.
         whole_bytes: u64,
     },
-    /// This container cannot be read.
-    Unreadable(ContainerId),
+    /// This container cannot be read, and why.
+    Unreadable(ContainerId, Unreadable),
     /// A result of another process was wrong. What others did before does not count either.
-    Distrusted,
+    WorkerWrong,
     /// It was to stop, and nobody waited for this batch.
     Stopped,
 }
@@ -99,18 +99,21 @@ impl ChunkCopier {
     /// Verifies and copies a batch.
     ///
     /// # Errors
-    /// The store failed, or no container is to blame. Damage is no error.
+    /// The store failed, or no container is to blame. Damage and cold storage are no errors.
     pub fn copy_batch(&mut self, batch: &CopyBatch) -> Result<BatchEnd, RewriteError> {
         let chunks = |of: &[NumberedChunk]| of.iter().map(|numbered| numbered.chunk).collect::<Vec<_>>();
-        if let Some(container) = self.unreadable_among(&chunks(&batch.verify))?.pop_first() {
-            return Ok(BatchEnd::Unreadable(container));
+        if let Some((container, why)) = self.unreadable_among(&chunks(&batch.verify))?.pop_first() {
+            return Ok(BatchEnd::Unreadable(container, why));
         }
         match self.copy(&chunks(&batch.copy)) {
             Ok(copies) => Ok(BatchEnd::Here(copies.iter().map(|copy| copy.container).collect())),
-            Err(RewriteError::Repository(error)) if error.is_damage() => {
-                tracing::warn!(%error, "a container cannot be read and is not retired");
-                let container = damaged_container(&error);
-                container.map(BatchEnd::Unreadable).ok_or_else(|| RewriteError::Repository(error))
+            Err(RewriteError::Repository(error)) if error.is_unreadable() => {
+                let why = if error.is_cold() { Unreadable::Cold } else { Unreadable::Damaged };
+                if why == Unreadable::Damaged {
+                    tracing::warn!(%error, "a container cannot be read and is not retired");
+                }
+                let end = damaged_container(&error).map(|container| BatchEnd::Unreadable(container, why));
+                end.ok_or_else(|| RewriteError::Repository(error))
             }
             Err(error) => Err(error),
         }

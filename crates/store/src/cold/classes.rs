@@ -47,7 +47,7 @@ pub(super) const TIERS: [&str; 2] = ["ARCHIVE_ACCESS", "DEEP_ARCHIVE_ACCESS"];
 
 /// Whether objects of this class cannot be read before they are thawed, as far as a listing tells.
 /// `GLACIER_IR` can be read at once.
-pub(super) fn is_cold(class: &str) -> bool {
+pub(crate) fn is_cold(class: &str) -> bool {
     matches!(class, "GLACIER" | "DEEP_ARCHIVE")
 }
 

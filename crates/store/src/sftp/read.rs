@@ -80,12 +80,12 @@ async fn opened(connection: &Connection, call: &Call, range: &ReadRange, handle:
             futures::join!(stat, body(connection, call, handle, span.start, span.end - span.start));
         let object_size = object_size?;
         range.within(object_size).map_err(wrong)?;
-        return Ok(Reply::Bytes { bytes: bytes?, object_size });
+        return Ok(Reply::Bytes { bytes: bytes?, object_size, is_thawed: false });
     }
     let object_size = stat.await?;
     let span = range.within(object_size).map_err(wrong)?;
     let bytes = body(connection, call, handle, span.start, span.end - span.start).await?;
-    Ok(Reply::Bytes { bytes, object_size })
+    Ok(Reply::Bytes { bytes, object_size, is_thawed: false })
 }
 
 /// Reads exactly `length` bytes from `start` on.

@@ -3,7 +3,7 @@
 use larder_format::ids::ContainerId;
 use larder_gnode::pass::{Outcome, PassReport};
 use larder_gnode::reclaim::{ReclaimPlan, ReclaimReport};
-use larder_store::survey::ColdLeft;
+use larder_store::cold_containers::ColdLeft;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

@@ -29,7 +29,7 @@ pub(super) fn json(report: Option<&SharedPassReport>) -> Value {
         "tasks_of_workers": report.tasks_of_others,
         "chunks_copied_by_workers": report.chunks_of_others,
         "bytes_copied_by_workers": report.bytes_of_others,
-        "worker_was_wrong": report.is_distrusted,
+        "worker_was_wrong": report.worker_was_wrong,
     })
 }
 
@@ -40,7 +40,7 @@ pub(super) fn print(report: Option<&SharedPassReport>, out: &Output) -> Result<(
         let tasks = format!("{} of {} tasks", report.tasks_of_others, report.tasks);
         out.info(format!("{} did {tasks}, and copied {bytes}", sizes::count(workers, "worker")))?;
     }
-    if report.is_distrusted {
+    if report.worker_was_wrong {
         out.warn("a worker was wrong about what it copied, so no result of workers counts; the pass copied alone");
     }
     Ok(())

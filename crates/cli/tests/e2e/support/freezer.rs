@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_testkit::canned::{Answer, Request};
 use parking_lot::Mutex;
 
 use super::damage;
-use super::server::{Bucket, refusal};
+use super::server::{Bucket, answer, refusal};
 
 /// When all objects were made.
 const MADE: &str = "2026-01-01T00:00:00.000Z";
@@ -42,6 +43,25 @@ pub(crate) struct Freezer {
     expires: Arc<Mutex<u32>>,
     /// Objects that were read while they were cold.
     refused: Arc<Mutex<Vec<String>>>,
+    /// Listings of classes since the last question.
+    listings: Arc<Mutex<u32>>,
+    /// Whether listings of classes are refused.
+    hides_classes: Arc<AtomicBool>,
+}
+
+/// An answer about a thawed object.
+fn of_class(class: &str, answer: Answer) -> Answer {
+    match answer {
+        Answer::Whole(status @ (200 | 206), mut headers, body) => {
+            headers.push(("x-amz-storage-class", class.to_owned()));
+            headers.push((
+                "x-amz-restore",
+                "ongoing-request=\"false\", expiry-date=\"Fri, 01 Jan 2027 00:00:00 GMT\"".to_owned(),
+            ));
+            Answer::Whole(status, headers, body)
+        }
+        answer => answer,
+    }
 }
 
 /// The class whose archive tiers only an object itself tells.
@@ -64,6 +84,21 @@ impl Freezer {
     /// The reads of cold objects since the last call.
     pub(crate) fn refused(&self) -> Vec<String> {
         std::mem::take(&mut *self.refused.lock())
+    }
+
+    /// How many listings of classes came since the last call.
+    pub(crate) fn listings(&self) -> u32 {
+        std::mem::take(&mut *self.listings.lock())
+    }
+
+    /// Refuses listings of classes from now on.
+    pub(crate) fn hide_classes(&self) {
+        self.hides_classes.store(true, Ordering::Relaxed);
+    }
+
+    /// Thaws all objects, as if somebody else had asked.
+    pub(crate) fn thaw_all(&self) {
+        self.objects.lock().values_mut().for_each(|frozen| frozen.state = State::Thawed);
     }
 
     /// Takes out everything: all objects can be read.
@@ -102,13 +137,17 @@ impl Freezer {
             "GET" if parameter("list-type") && request.header("x-amz-optional-object-attributes").is_some() => {
                 assert!(query.contains("X-Amz-Signature="), "{query}");
                 assert!(query.contains("x-amz-optional-object-attributes"), "it is signed: {query}");
-                Some(self.list(folder))
+                *self.listings.lock() += 1;
+                match self.hides_classes.load(Ordering::Relaxed) {
+                    true => Some(refusal(501, "NotImplemented")),
+                    false => Some(self.list(folder)),
+                }
             }
             "GET" => {
                 let mut objects = self.objects.lock();
                 let frozen = objects.get_mut(&key)?;
                 match frozen.state {
-                    State::Thawed => None,
+                    State::Thawed => Some(of_class(&frozen.class, answer(folder, request))),
                     state => {
                         if state == State::Expiring {
                             frozen.state = State::Cold;
