@@ -513,16 +513,26 @@ impl Inner {
     ) -> Result<(), TargetError> {
         let path = &entry.path;
         let mut stat = Stat::of(fd).map_err(TargetError::step("look at", path))?;
-        let old_bytes = writer.old.bytes().min(layout.size);
-        if old_bytes > 0 {
-            for hole in layout.holes(old_bytes).filter(|hole| !sparse::is_hole(fd, *hole)) {
+        let resize = || rustix::fs::ftruncate(fd, layout.size).map_err(TargetError::step("set the size of", path));
+        if stat.size > layout.size {
+            writer.touch(fd);
+            resize()?;
+        }
+        for hole in layout.holes(layout.size).take_while(|hole| hole.offset < writer.old.bytes()) {
+            // File systems keep a block of which a part is cleared, so the last one is whole.
+            let end = match hole.offset + hole.length {
+                end if end == layout.size => end.next_multiple_of(sparse::BLOCK),
+                end => end,
+            };
+            if !sparse::is_clear(fd, hole.offset..end, || writer.existing_content()) {
                 writer.touch(fd);
-                sparse::clear(fd, hole.offset, hole.length).map_err(TargetError::step("make a hole in", path))?;
+                let cleared = sparse::clear(fd, hole.offset, end - hole.offset);
+                cleared.map_err(TargetError::step("make a hole in", path))?;
             }
         }
-        if stat.size != layout.size {
+        if stat.size < layout.size {
             writer.touch(fd);
-            rustix::fs::ftruncate(fd, layout.size).map_err(TargetError::step("set the size of", path))?;
+            resize()?;
         }
         let changed = writer.touched.is_completed();
         // A mark that was found here is of a run that has not waited for the disk.

@@ -2,6 +2,8 @@
 //! content.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +16,7 @@ use super::error::TargetError;
 
 /// Bytes of the blocks that file systems can keep as holes. Zeros are left out by such blocks, or
 /// by the part of one that a piece has.
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 /// Blocks of a file that may be known to be cleared in part. Further ones stay allocated.
 const SEAMS_MAX: usize = 1 << 10;
 
@@ -155,12 +157,27 @@ pub(super) fn write(fd: BorrowedFd<'_>, data: &[u8], offset: u64, zeros: Zeros<'
     Ok(())
 }
 
-/// Whether a range is a hole already, so that clearing it would only change the file's times.
-pub(super) fn is_hole(fd: BorrowedFd<'_>, range: Extent) -> bool {
-    match rustix::fs::seek(fd, SeekFrom::Data(range.offset)) {
-        Ok(data) => data >= range.offset + range.length,
-        Err(errno) => errno == Errno::NXIO,
-    }
+/// Whether a range needs no clearing, which would only change the file's times: its whole blocks
+/// are holes, and its parts of blocks are zeros. `reader` opens the file for reading.
+pub(super) fn is_clear(fd: BorrowedFd<'_>, range: Range<u64>, reader: impl FnOnce() -> Option<File>) -> bool {
+    let first = range.start.next_multiple_of(BLOCK).min(range.end);
+    let blocks = first..(range.end - range.end % BLOCK).max(first);
+    let is_hole = blocks.is_empty()
+        || match rustix::fs::seek(fd, SeekFrom::Data(blocks.start)) {
+            Ok(data) => data >= blocks.end,
+            Err(errno) => errno == Errno::NXIO,
+        };
+    let mut edges = [range.start..blocks.start, blocks.end..range.end].into_iter().filter(|edge| !edge.is_empty());
+    is_hole && (edges.clone().next().is_none() || reader().is_some_and(|file| edges.all(|edge| is_zeros(&file, edge))))
+}
+
+/// Whether a part of a block is zeros, as far as the file goes.
+fn is_zeros(file: &File, range: Range<u64>) -> bool {
+    let mut reader = file;
+    let mut bytes = Vec::new();
+    reader.seek(io::SeekFrom::Start(range.start)).is_ok()
+        && reader.take(range.end - range.start).read_to_end(&mut bytes).is_ok()
+        && is_zero(&bytes)
 }
 
 /// Whether no byte of a range is in a hole. File systems that know of none say so.
@@ -171,13 +188,16 @@ pub(super) fn is_data(fd: BorrowedFd<'_>, range: Extent) -> bool {
     }
 }
 
-/// Makes a range of existing content read as zeros: a hole where the file system knows them.
+/// Makes a range of existing content read as zeros: a hole where the file system knows them. The
+/// file keeps its size.
 pub(super) fn clear(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), Errno> {
     match rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
         other => return other,
     }
     let zeros = [0_u8; 1 << 16];
+    let size = rustix::fs::fstat(fd)?.st_size.cast_unsigned();
+    let length = length.min(size.saturating_sub(offset));
     let mut at = 0;
     while at < length {
         let part = usize::try_from(length - at).map_or(zeros.len(), |rest| rest.min(zeros.len()));

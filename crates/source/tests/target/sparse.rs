@@ -77,6 +77,42 @@ fn old_content_is_punched_out() {
     }
 }
 
+/// Old content ends at any place, also within a block that is a hole afterwards.
+#[test]
+fn a_file_that_was_written_over_is_not_touched_again() {
+    const RUNS: [&[(u64, u64)]; 5] = [&[], &[(8192, 4096)], &[(0, 4096)], &[(8192, 5000), (40_000, 10)], &[(100, 10)]];
+    for (old_bytes, runs) in [1, 100, 4096, 8193, 60_000].into_iter().flat_map(|old| RUNS.map(|runs| (old, runs))) {
+        for size in [runs.last().map_or(10, |(offset, length)| offset + length), 53_000] {
+            let place = Place::new();
+            std::fs::write(place.path("old"), vec![7; old_bytes]).expect("written");
+            let target = place.plain();
+            let content = bytes(runs.iter().map(|(_, length)| *length as usize).sum(), 4);
+            for name in ["old", "new"] {
+                let entry = sparse_file(name, size, runs);
+                let writer = begin(&target, &entry);
+                let mut rest = content.as_slice();
+                for (offset, length) in runs {
+                    let (now, later) = rest.split_at(*length as usize);
+                    writer.write_at(*offset, now).expect("written");
+                    rest = later;
+                }
+                writer.finish(&entry).expect("finished");
+            }
+            finish_overwritten(&target);
+            let what = format!("{old_bytes} old bytes, {runs:?}, {size} bytes");
+            assert!(read(&place.path("old")) == read(&place.path("new")), "{what}");
+            let entry = sparse_file("old", size, runs);
+            let writer = begin(&target, &entry);
+            for (offset, length) in runs {
+                writer.keep(*offset, *length).expect("kept");
+            }
+            writer.finish(&entry).expect("finished");
+            assert!(!writer.has_changed(), "{what}");
+            assert_eq!(allocated(&place, "old"), allocated(&place, "new"), "{what}");
+        }
+    }
+}
+
 #[test]
 fn an_equal_file_with_holes_is_not_touched() {
     let place = Place::new();
