@@ -177,6 +177,11 @@ impl Versions {
         self.all().into_iter().chain(self.refused.iter().cloned()).collect()
     }
 
+    /// Whether the repository has no snapshots, not even unreadable ones.
+    pub(crate) fn has_none(&self) -> bool {
+        !self.has_unreadable && self.all_and_refused().is_empty()
+    }
+
     /// Snapshots whose manifests cannot be read.
     pub(crate) fn damaged(&self) -> &[DamagedVersion] {
         &self.damaged

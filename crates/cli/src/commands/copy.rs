@@ -59,7 +59,10 @@ pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
     let (versions, _) = Versions::load_tagged(&other, &from, &args.filter)?;
     let unconfirmed = app.block_on(unconfirmed(&from, &versions.admitted))?;
     let (found, named) = chosen(&other, args, &versions, &unconfirmed)?;
-    if found.is_empty() && !args.delete {
+    // A profile may copy from a repository before the first backup into it.
+    if versions.has_none() {
+        app.out.remark("note: the other repository has no snapshots");
+    } else if found.is_empty() && !args.delete {
         return Err(versions.nothing_fits());
     }
     // With the tags that they were made with, which their witness covers.

@@ -16,11 +16,13 @@ pub(crate) struct Source<'a> {
     of_verbs: Option<&'a Options>,
     /// Variables come before it.
     is_default: bool,
+    /// All of it is about one verb.
+    is_of_one_verb: bool,
 }
 
 impl<'a> Source<'a> {
     fn of(options: &'a Options) -> Self {
-        Self { general: &options.general, of_verbs: Some(options), is_default: false }
+        Self { general: &options.general, of_verbs: Some(options), is_default: false, is_of_one_verb: false }
     }
 }
 
@@ -55,7 +57,12 @@ pub(crate) fn layers<'a>(
     if let Some(repository) = repository {
         layers.push(Source::of(&repository.options));
         let credential = config.credential_of(repository);
-        layers.extend(credential.map(|it| Source { general: &it.options, of_verbs: None, is_default: false }));
+        layers.extend(credential.map(|it| Source {
+            general: &it.options,
+            of_verbs: None,
+            is_default: false,
+            is_of_one_verb: false,
+        }));
     }
     layers.push(Source { is_default: true, ..Source::of(&config.defaults) });
     layers
@@ -63,7 +70,7 @@ pub(crate) fn layers<'a>(
 
 /// The table of a copy, which is nearer than all others.
 pub(crate) fn layer_of_copy(copy: &CopyFrom) -> Source<'_> {
-    Source::of(&copy.options)
+    Source { is_of_one_verb: true, ..Source::of(&copy.options) }
 }
 
 /// The options of a verb, with values that clap accepts.
@@ -76,20 +83,37 @@ pub(crate) fn chosen<'a>(
     let Some(command) = definitions.verb(verb) else { return Ok(chosen) };
     for layer in layers {
         let of_verb = layer.of_verbs.into_iter().flat_map(|options| options.of_verb(verb));
-        for entry in of_verb.chain(layer.general) {
+        let of_verb = of_verb.map(|entry| (entry, true));
+        let before = chosen.len();
+        for (entry, is_of_verb) in of_verb.chain(layer.general.iter().map(|entry| (entry, layer.is_of_one_verb))) {
             let Some(arg) = definitions.option(verb, &entry.key) else { continue };
             if layer.is_default && arg.get_env().is_some_and(|name| std::env::var_os(name).is_some()) {
                 continue;
             }
             let arguments = definitions::arguments(arg, entry)?;
             definitions.check_value(verb, entry, &arguments)?;
-            add(command, &mut chosen, arg, entry, arguments);
+            let is_off = arguments.is_empty();
+            let excluded_by = add(command, &mut chosen, arg, entry, arguments);
+            if let Some(other) = excluded_by.filter(|other| is_of_verb && !is_off && *other >= before)
+                && let Some(other) = chosen.get(other).filter(|other| !other.arguments.is_empty())
+            {
+                let other = other.arg.get_long().unwrap_or_else(|| other.arg.get_id().as_str());
+                let why = format!("{} and {other} exclude each other", entry.key);
+                return Err(ConfigError::at(&entry.node.place, why));
+            }
         }
     }
     Ok(chosen)
 }
 
-fn add<'a>(command: &Command, chosen: &mut Vec<Chosen<'a>>, arg: &'a Arg, entry: &Entry, arguments: Vec<OsString>) {
+/// Returns the number of a nearer option that excludes it.
+fn add<'a>(
+    command: &Command,
+    chosen: &mut Vec<Chosen<'a>>,
+    arg: &'a Arg,
+    entry: &Entry,
+    arguments: Vec<OsString>,
+) -> Option<usize> {
     let place = entry.node.place.clone();
     if let Some(known) = chosen.iter_mut().find(|known| known.arg.get_id() == arg.get_id()) {
         // What is nearer comes later, because the last pattern that fits decides.
@@ -98,13 +122,14 @@ fn add<'a>(command: &Command, chosen: &mut Vec<Chosen<'a>>, arg: &'a Arg, entry:
             known.arguments.splice(0..0, arguments);
             known.places.insert(0, place);
         }
-        return;
+        return None;
     }
-    if chosen.iter().any(|known| excludes(command, known.arg, arg)) {
-        return;
+    let excluded_by = chosen.iter().position(|known| excludes(command, known.arg, arg));
+    if excluded_by.is_none() {
+        let is_closed = definitions::shape(arg) != Shape::List || arguments.is_empty() || is_scope(command, arg);
+        chosen.push(Chosen { arg, arguments, places: vec![place], is_closed });
     }
-    let is_closed = definitions::shape(arg) != Shape::List || arguments.is_empty() || is_scope(command, arg);
-    chosen.push(Chosen { arg, arguments, places: vec![place], is_closed });
+    excluded_by
 }
 
 /// Whether an option says which snapshots may be forgotten. The nearest layer decides alone: two

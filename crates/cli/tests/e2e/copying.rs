@@ -178,6 +178,7 @@ fn what_cannot_be_copied_is_said() {
     let containers = damage::named(&play.repository(), "data/");
     play.write("other/file", tree::noise(2, 300_000));
     play.backup(["other", "--series", "good"]);
+    play.larder(["-r", "empty", "init", "--insecure-kdf"]).ok();
     let second = Second::of(&play);
     run(second.command(["copy"]).env_remove("LARDER_FROM_REPOSITORY")).code(2).says("--from-repo");
     run(second.command(["copy"]).env("LARDER_FROM_PASSWORD", "wrong")).code(12).says("the repository to copy from");
@@ -189,6 +190,8 @@ fn what_cannot_be_copied_is_said() {
     std::fs::write(&text, PASSWORD).expect("written");
     let from = ["copy", "--from-repo", "repository", "--from-password-file", "text", "-n"];
     run(second.command(from).env_remove("LARDER_FROM_REPOSITORY").env_remove("LARDER_FROM_PASSWORD")).ok();
+    let empty = second.command(["copy"]).env("LARDER_FROM_REPOSITORY", play.path("empty")).output();
+    Ran::from(empty.expect("it runs")).ok().says("the other repository has no snapshots");
     second.larder(["copy", "nothing"]).code(1).says("no snapshot fits");
     second.larder(["copy", "--series", "none"]).code(1).says("no snapshot fits");
     let same =

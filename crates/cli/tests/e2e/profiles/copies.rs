@@ -39,6 +39,8 @@ fn in_cloud(it: &Configured) -> Vec<Value> {
 #[test]
 fn copies_follow_the_backup() {
     let it = with_cloud("every = \"1d\"\nseries = [\"testhost:home\"]\n[metrics]\nfile = \"@/larder.prom\"\n");
+    let dry = it.larder(&["run", "home", "--dry-run", "--json"]).ok();
+    assert_eq!(steps(&dry)[1], ("copy from nas on cloud".to_owned(), 0), "before the first backup");
     it.larder(&["-r", "nas", "backup", "source", "--series", "other"]).ok();
     let dry = it.larder(&["-r", "nas", "run", "home", "--json"]).ok();
     assert_eq!(steps(&dry), [("backup on nas".to_owned(), 0)], "--repo names the only repository");
@@ -108,6 +110,7 @@ fn mistakes_of_copies_are_named() {
         ("dry-run = true\n", "[repositories.cloud.copy-from.nas] cannot have dry-run"),
         ("from-repo = \"/x\"\n", "names the other repository already; leave out from-repo"),
         ("every = 1\n", "every must be a string such as \"7d\""),
+        ("latest = 1\ndelete = true\n", "delete and latest exclude each other"),
         ("latest = 0\n", "copies from nas into cloud: --latest is at least 1"),
         (own, "a repository gets no copies from itself"),
         (other, "there is no repository \"nass\"; did you mean \"nas\"?"),
