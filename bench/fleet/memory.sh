@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # What a worker of a batch takes at most, as the kernel counts it (VmHWM), with S3 and NATS over TLS.
 #
-# Two workers have two images each, with three quarters of the content in common; then pages change, twice. Each process has a
-# program file of its own: the kernel takes no pages from a file that several processes have mapped. Needs openssl, minio and
-# nats-server in the path or in ~/.cache/larder-ci/bin.
+# Two workers have two images each, with three quarters of the content in common; then pages change, twice. All processes have one
+# program file. Needs openssl, minio and nats-server in the path or in ~/.cache/larder-ci/bin.
 #
 #   bench/fleet/memory.sh LARDER [MIB OF AN IMAGE] [LIMIT]
 set -euo pipefail
@@ -39,14 +38,13 @@ tls { cert_file: "$dir/certs/public.crt", key_file: "$dir/certs/private.key" }
 CONF
 nats-server -c nats.conf >nats.log 2>&1 &
 jobs+=($!)
-for name in first second planner; do cp "$larder" "larder-$name"; done
 
 export LARDER_REPOSITORY=s3:https://127.0.0.1:$s3/bucket/repository LARDER_CACERT=$dir/ca.crt
 for _ in $(seq 100); do
-    LARDER_PASSWORD=bench ./larder-planner --cacert ca.crt -q init --insecure-kdf 2>init.log && break
+    LARDER_PASSWORD=bench "$larder" --cacert ca.crt -q init --insecure-kdf 2>init.log && break
     sleep 0.1
 done
-LARDER_PASSWORD=bench ./larder-planner --cacert ca.crt -q key add --role all --file all.key
+LARDER_PASSWORD=bench "$larder" --cacert ca.crt -q key add --role all --file all.key
 export LARDER_KEY_FILE=$dir/all.key
 
 python3 - "$size" <<'PYTHON'
@@ -62,7 +60,7 @@ with open("images.toml", "w") as inventory:
         inventory.write(f'[[image]]\nname = "{name}"\nsource = "{os.getcwd()}/{name}.raw"\nhost = "{host}"\n')
 PYTHON
 
-run() { XDG_CACHE_HOME=$dir/cache-$1 LARDER_STATE=$dir/state-$1 "./larder-$1" --cacert ca.crt "${@:2}"; }
+run() { XDG_CACHE_HOME=$dir/cache-$1 LARDER_STATE=$dir/state-$1 "$larder" --cacert ca.crt "${@:2}"; }
 echo "images of $size MiB, --total-memory $limit; KiB at most"
 for day in 1 2 3; do
     for queue in "tls://127.0.0.1:$nats --nats-cacert $dir/ca.crt" store; do

@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "the kernel is told which pages of the program are not in use")]
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use larder_lnode::{BackupOptions, ReadBudget};
 use larder_writer::WriteBudget;
@@ -30,6 +31,11 @@ const PARTS: [(&str, u64); 4] = [
 const CACHES_MIN: u64 = 2_000_000;
 /// More is of no use (bytes).
 const CACHES_MAX: u64 = 1 << 30;
+
+/// How often the resident memory is looked at. Code comes in by some megabytes in this time.
+const LOOK: Duration = Duration::from_millis(5);
+/// Stack of the thread that looks (bytes).
+const STACK: usize = 64 << 10;
 
 /// Bytes of a large file that are read, held and cut.
 const BLOCKS: usize = ReadBudget::SMALL_BYTES;
@@ -62,6 +68,7 @@ pub(crate) fn begin(total: u64, global: &mut Global) -> Result<(), Failure> {
     global.total_memory = Some(total);
     allocator::keep_little();
     page_out();
+    watch(total);
     Ok(())
 }
 
@@ -96,24 +103,74 @@ impl Peak {
 /// file or from the kernel's cache. What started the process, read the command line and opened the
 /// repository does not.
 pub(crate) fn page_out() {
+    give_back(|_| true);
+}
+
+/// The pages of a file that are mapped to be read or executed, and never written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FilePages {
+    from: usize,
+    bytes: usize,
+    is_code: bool,
+}
+
+/// Gives back the pages that `admits` wants.
+fn give_back(admits: impl Fn(&FilePages) -> bool) {
     // Without `/proc`, they stay.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for (from, len) in maps.lines().filter_map(file_pages) {
-        // SAFETY: the advice leaves the contents of all pages as they are, and these are read-only
-        // pages of files.
-        let _ = unsafe { madvise(std::ptr::without_provenance_mut(from), len, Advice::LinuxPageOut) };
+    for pages in maps.lines().filter_map(file_pages).filter(|pages| admits(pages)) {
+        // Data may have been relocated by the loader, and then differ from their file. Code has
+        // not. That it is mapped by other processes too does not keep it here.
+        let advice = if pages.is_code { Advice::LinuxDontNeed } else { Advice::LinuxPageOut };
+        // SAFETY: both leave the contents as they are. These are read-only pages of files, and
+        // those of code were never written to, so that they come back from the file.
+        let _ = unsafe { madvise(std::ptr::without_provenance_mut(pages.from), pages.bytes, advice) };
     }
 }
 
-/// The pages of a file that are mapped to be read or executed, and never written: where they begin,
-/// and bytes.
-fn file_pages(line: &str) -> Option<(usize, usize)> {
+fn file_pages(line: &str) -> Option<FilePages> {
     let mut columns = line.split_whitespace();
     let (range, rights) = (columns.next()?, columns.next()?);
     let inode = columns.nth(2)?;
     let (from, to) = range.split_once('-')?;
     let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
-    (rights.starts_with('r') && !rights.contains('w') && inode != "0").then(|| (from, to.saturating_sub(from)))
+    let is_wanted = rights.starts_with('r') && !rights.contains('w') && inode != "0";
+    is_wanted.then(|| FilePages { from, bytes: to.saturating_sub(from), is_code: rights.contains('x') })
+}
+
+/// Looks at the resident memory from time to time. Near the limit, code is given back: the kernel
+/// maps 64 KiB around each page that is executed, and unmaps nothing by itself.
+fn watch(total: u64) {
+    let (near, code_min) = (total - total / 4, total / 5);
+    let look = move || loop {
+        std::thread::sleep(LOOK);
+        match Resident::now() {
+            Some(now) if now.all > near && now.of_files > code_min => give_back(|pages| pages.is_code),
+            Some(_) => {}
+            None => return,
+        }
+    };
+    let thread = std::thread::Builder::new().name("memory".to_owned()).stack_size(STACK);
+    if let Err(error) = thread.spawn(look) {
+        tracing::warn!(%error, "resident memory is not watched");
+    }
+}
+
+/// Resident memory of this process in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Resident {
+    all: u64,
+    of_files: u64,
+}
+
+impl Resident {
+    /// `None` where the system does not say.
+    fn now() -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = |name| text.lines().find_map(|line| line.strip_prefix(name));
+        let bytes = |name| line(name)?.split_whitespace().next()?.parse().ok().map(|kib: u64| kib << 10);
+        Some(Self { all: bytes("VmRSS:")?, of_files: bytes("RssFile:")? })
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +200,9 @@ mod tests {
     #[test]
     fn pages_of_files_are_found_in_the_list_of_mappings() {
         let text = "55d0a000-55d0b000 r-xp 00001000 fe:00 1234 /usr/bin/larder";
-        assert_eq!(file_pages(text), Some((0x55d0_a000, 0x1000)));
+        let found = FilePages { from: 0x55d0_a000, bytes: 0x1000, is_code: true };
+        assert_eq!(file_pages(text), Some(found));
+        assert_eq!(file_pages(&text.replace("r-x", "r--")), Some(FilePages { is_code: false, ..found }));
         for other in [
             "55d0a000-55d0b000 rw-p 00001000 fe:00 1234 /usr/bin/larder",
             "7ffc0000-7ffc1000 r-xp 00000000 00:00 0 [vdso]",
@@ -154,5 +213,21 @@ mod tests {
             assert_eq!(file_pages(other), None, "{other}");
         }
         page_out();
+    }
+
+    #[test]
+    fn code_is_given_back_and_comes_again() {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
+        let code: Vec<FilePages> = maps.lines().filter_map(file_pages).filter(|pages| pages.is_code).collect();
+        let sum = || -> u64 {
+            let pages = code.iter().flat_map(|code| (code.from..code.from + code.bytes).step_by(1 << 12));
+            // SAFETY: these pages are mapped to be read, and stay so.
+            pages.map(|at| u64::from(unsafe { std::ptr::read_volatile(std::ptr::without_provenance::<u8>(at)) })).sum()
+        };
+        let (before, all) = (sum(), Resident::now().expect("the system says").of_files);
+        give_back(|pages| pages.is_code);
+        let left = Resident::now().expect("the system says").of_files;
+        assert!(left < all / 2, "{left} of {all}");
+        assert_eq!(sum(), before, "nothing is lost");
     }
 }
