@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use larder_format::compress::Compression;
+use larder_format::ids::RepositoryId;
 use larder_format::names;
 use larder_job::{Cancel, JobContext, Machine, Progress, SystemClock};
 use larder_reader::FetchOptions;
@@ -21,6 +22,7 @@ use larder_store::{
     CacheOptions, Environment, Location, OpenHints, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions,
     TlsOptions, Unlisted,
 };
+use parking_lot::Mutex;
 
 use crate::args::{FetchArgs, Global};
 use crate::configured::{Configured, no_file};
@@ -56,6 +58,8 @@ pub(crate) struct App {
     found_damage: AtomicBool,
     /// Objects that listings could not examine.
     pub(crate) unlisted: Arc<Unlisted>,
+    /// When this command opened its repository.
+    pub(crate) began: Mutex<Option<Began>>,
 }
 
 impl std::fmt::Debug for App {
@@ -93,19 +97,42 @@ pub(crate) struct Opened {
     pub(crate) unlocked: Unlocked,
 }
 
+/// The repository that a command works on, and since when. Typing a password takes no part.
+#[derive(Debug)]
+pub(crate) struct Began {
+    pub(crate) store: Store,
+    pub(crate) repository: RepositoryId,
+    pub(crate) at: Instant,
+}
+
+impl Began {
+    fn now(repository: &Repository) -> Self {
+        Self { store: repository.store().clone(), repository: repository.config().repository, at: Instant::now() }
+    }
+}
+
 impl App {
     /// Prepares; touches nothing yet.
     pub(crate) fn new(global: Global, configured: Configured, out: Output) -> Self {
         let interrupts = Interrupts::listen(&out);
         let (found_damage, unlisted) = (AtomicBool::new(false), Arc::default());
-        Self { global, configured, out, interrupts, runtime: Arc::default(), found_damage, unlisted }
+        Self {
+            global,
+            configured,
+            out,
+            interrupts,
+            runtime: Arc::default(),
+            found_damage,
+            unlisted,
+            began: Mutex::default(),
+        }
     }
 
     /// The context of a step of this command, with options of its own.
     pub(crate) fn step(&self, global: Global, configured: Configured, out: Output) -> Self {
         let (interrupts, runtime) = (self.interrupts.clone(), self.runtime.clone());
         let (found_damage, unlisted) = (AtomicBool::new(false), Arc::default());
-        Self { global, configured, out, interrupts, runtime, found_damage, unlisted }
+        Self { global, configured, out, interrupts, runtime, found_damage, unlisted, began: Mutex::default() }
     }
 
     /// Notes damage that does not stop the command: it must not end with success.
@@ -316,7 +343,9 @@ impl App {
         }
         // The repository's id is proved only now, and the cache must never mix two repositories.
         let cached = store.with_cache_of(repository.config().repository);
-        Opened { repository: repository.through(cached), unlocked }
+        let repository = repository.through(cached);
+        self.began.lock().get_or_insert_with(|| Began::now(&repository));
+        Opened { repository, unlocked }
     }
 
     /// The first request failed: the reason is the location, not one object.

@@ -10,6 +10,7 @@ mod app;
 mod args;
 mod commands;
 mod configured;
+mod durations;
 mod environment;
 mod exit;
 mod failure;

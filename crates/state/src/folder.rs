@@ -10,6 +10,7 @@ use larder_format::keys::Secret;
 use rustix::fs::{FlockOperation, OFlags};
 use zeroize::Zeroizing;
 
+use crate::measured::{MEASURED_MAX, Measured, MeasuredRun};
 use crate::seen::{SEEN_MAX, Seen};
 
 /// How often, and how long, a process waits for another one that changes the state.
@@ -152,6 +153,27 @@ impl StateFolder {
         let mut bytes = Vec::new();
         match minicbor::encode(&seen, &mut bytes) {
             Ok(()) => self.replace("seen", &bytes),
+            Err(_) => unreachable!("memory takes all bytes"),
+        }
+    }
+
+    /// How long commands took. Nothing, if nothing was noted or the file cannot be read.
+    pub fn measured(&self) -> Measured {
+        let path = self.path.join("measured");
+        let Ok(Some(file)) = open_checked(&path) else { return Measured::default() };
+        let mut bytes = Vec::new();
+        let read = file.take(MEASURED_MAX).read_to_end(&mut bytes);
+        read.ok().and_then(|_| minicbor::decode(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// Notes how long a command took. A power cut may take it back.
+    pub fn add_measured(&self, command: &str, run: MeasuredRun) -> Result<(), StateError> {
+        let _lock = self.lock()?;
+        let mut measured = self.measured();
+        measured.add(command, run);
+        let mut bytes = Vec::new();
+        match minicbor::encode(&measured, &mut bytes) {
+            Ok(()) => self.replace("measured", &bytes),
             Err(_) => unreachable!("memory takes all bytes"),
         }
     }

@@ -53,7 +53,7 @@ pub(crate) struct CopyArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Change nothing; show the requests, bytes and money that the copies would take in both
+    /// Change nothing; show the requests, bytes, money and time that the copies would take in both
     /// repositories, at least and at most
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) estimate: bool,

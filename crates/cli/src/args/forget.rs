@@ -91,8 +91,8 @@ pub(crate) struct ForgetArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Change nothing; show the requests, bytes and money that the command would take, with --prune
-    /// also those of the pass
+    /// Change nothing; show the requests, bytes, money and time that the command would take, with
+    /// --prune also those of the pass
     #[arg(hide_short_help = true, long, conflicts_with = "dry_run")]
     pub(crate) estimate: bool,
 

@@ -330,8 +330,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) claim_timeout: Duration,
 
-    /// Read no content; show the requests, bytes and money that the check would take. The structure
-    /// is checked, because it says which content there is
+    /// Read no content; show the requests, bytes, money and time that the check would take. The
+    /// structure is checked, because it says which content there is
     #[arg(long)]
     pub(crate) estimate: bool,
 

@@ -112,8 +112,8 @@ pub(crate) struct OptimizeArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Change nothing; show the requests, bytes and money that the pass would take. Data that it
-    /// would move is read
+    /// Change nothing; show the requests, bytes, money and time that the pass would take. Data
+    /// that it would move is read
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) estimate: bool,
 

@@ -72,7 +72,7 @@ pub(crate) struct RestoreArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Change nothing; show the requests, bytes and money that the restore would take
+    /// Change nothing; show the requests, bytes, money and time that the restore would take
     #[arg(long, conflicts_with_all = ["verify", "delete"])]
     pub(crate) estimate: bool,
 

@@ -11,13 +11,14 @@ use larder_gnode::roll_back::{accept, rolled_back};
 use larder_job::{JobContext, RolledBack};
 use larder_rewrite::check::{AffectedVersion, CheckError, Damage, PlannedContent, ReadData, check_with};
 use larder_rewrite::{CheckOptions, CheckReport, check};
-use larder_store::StoreStats;
 use larder_store::catalog::Version;
+use larder_store::{Repository, StoreStats};
 use serde_json::{Map, Value, json};
 
 use super::fleet::POLL;
 use crate::app::{App, config_words};
 use crate::args::CheckArgs;
+use crate::durations;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::machine;
@@ -87,7 +88,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let requests = opened.repository.store().stats();
     let is_whole = report.damages.is_empty() && index.disagreements() == 0 && rolled_back.is_empty();
     if args.estimate {
-        estimate(app, &requests, &report.planned, is_whole)?;
+        estimate(app, &opened.repository, &report.planned, is_whole)?;
         return Ok(if is_whole { Exit::Done } else { Exit::Damage });
     }
     let ended = Ended {
@@ -109,18 +110,21 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
 }
 
 /// Shows what a check takes: what this one has taken, and the content.
-fn estimate(app: &App, taken: &StoreStats, planned: &PlannedContent, is_whole: bool) -> Result<(), Failure> {
+fn estimate(app: &App, repository: &Repository, planned: &PlannedContent, is_whole: bool) -> Result<(), Failure> {
+    let taken = repository.store().stats();
     let with = |containers: u64, bytes: u64| StoreStats {
         reads: taken.reads + containers,
         bytes_down: taken.bytes_down + bytes,
-        ..*taken
+        ..taken
     };
     let PlannedContent { containers, bytes } = *planned;
+    let (low, high) = (with(containers.0, bytes.0), with(containers.1, bytes.1));
     let estimate = Estimate {
-        low: with(containers.0, bytes.0),
-        high: with(containers.1, bytes.1),
+        low,
+        high,
+        seconds: durations::expected(app, repository, &[durations::CHECK], [&low, &high]),
         is_exact: is_whole && containers.0 == containers.1 && bytes.0 == bytes.1,
-        ..Estimate::exactly(*taken)
+        ..Estimate::exactly(taken)
     };
     estimate.show(&app.out, app.prices().as_ref())?;
     if !is_whole {

@@ -21,6 +21,7 @@ use super::optimize;
 use super::reclaimable::Free;
 use crate::app::App;
 use crate::args::{FilterArgs, ForgetArgs};
+use crate::durations;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -294,10 +295,12 @@ impl Selection {
         let exit = self.end(app, refused)?;
         if args.prune {
             let options = args.pass.options(&app.global, false);
-            let of_pass = optimize::rehearse(app, repository, options)?;
+            let of_pass = optimize::rehearse(app, repository, options, durations::FORGET_AND_PRUNE)?;
             return Ok(if of_pass == Exit::Done { exit } else { of_pass });
         }
-        Estimate::rehearsed(repository.store().stats()).show(&app.out, app.prices().as_ref())?;
+        let requests = repository.store().stats();
+        let seconds = durations::expected(app, repository, &[durations::FORGET], [&requests; 2]);
+        Estimate { seconds, ..Estimate::rehearsed(requests) }.show(&app.out, app.prices().as_ref())?;
         Ok(exit)
     }
 

@@ -54,11 +54,21 @@ mod volume;
 
 use crate::app::App;
 use crate::args::Command;
+use crate::durations;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Runs the command.
+/// Runs the command, and notes how long it took.
 pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
+    let kind = durations::kind(&command);
+    let exit = dispatch(app, command)?;
+    if let Some(kind) = kind {
+        durations::note(app, kind, exit);
+    }
+    Ok(exit)
+}
+
+fn dispatch(app: &App, command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Init(args) => init::run(app, &args),
         Command::Backup(args) => backup::run(app, &args),

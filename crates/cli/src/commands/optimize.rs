@@ -19,6 +19,7 @@ use larder_store::Repository;
 
 use crate::app::App;
 use crate::args::{OptimizeArgs, PassArgs};
+use crate::durations;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::machine;
@@ -30,7 +31,7 @@ pub(super) fn run(app: &App, args: &OptimizeArgs) -> Result<Exit, Failure> {
     opened.repository.require(Roles::OPERATE, "a pass")?;
     let options = MaintenanceOptions { when_worth: args.auto, ..args.pass.options(&app.global, args.dry_run) };
     if args.estimate {
-        return rehearse(app, &opened.repository, options);
+        return rehearse(app, &opened.repository, options, durations::OPTIMIZE);
     }
     round(app, &opened.repository, &args.pass, options, shared::of(args))
 }
@@ -69,7 +70,13 @@ fn exit_of(ended: Ended) -> Exit {
 }
 
 /// Runs a round on a repository that is opened for a rehearsal, and shows what all of it took.
-pub(super) fn rehearse(app: &App, repository: &Repository, options: MaintenanceOptions) -> Result<Exit, Failure> {
+/// `kind` says which runs tell the time.
+pub(super) fn rehearse(
+    app: &App,
+    repository: &Repository,
+    options: MaintenanceOptions,
+    kind: &str,
+) -> Result<Exit, Failure> {
     let machine = machine::remembering(&app.global, &app.out, repository).only_looking();
     let cancel = app.interrupts.job_begins();
     let context = JobContext { cancel, machine, ..app.reading(repository.clone()) };
@@ -82,7 +89,8 @@ pub(super) fn rehearse(app: &App, repository: &Repository, options: MaintenanceO
     if !app.out.is_json() {
         report::say_rehearsed(&report, &app.out)?;
     }
-    Estimate::rehearsed(report.requests).show(&app.out, app.prices().as_ref())?;
+    let seconds = durations::expected(app, repository, &[kind], [&report.requests; 2]);
+    Estimate { seconds, ..Estimate::rehearsed(report.requests) }.show(&app.out, app.prices().as_ref())?;
     Ok(exit)
 }
 

@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::args::{Global, OverwriteName, RestoreArgs};
+use crate::durations;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -100,7 +101,9 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         requests.sizes = requests.sizes.saturating_sub(report.planned.looks);
         requests.bytes_down += report.planned.bytes;
         let is_exact = !report.planned.is_about && report.errors == 0;
-        Estimate { is_exact, ..Estimate::exactly(requests) }.show(&app.out, app.prices().as_ref())?;
+        let kinds = [durations::RESTORE, durations::DRILL];
+        let seconds = durations::expected(app, &opened.repository, &kinds, [&requests; 2]);
+        Estimate { is_exact, seconds, ..Estimate::exactly(requests) }.show(&app.out, app.prices().as_ref())?;
     }
     let ended = Ended {
         args,

@@ -8,6 +8,9 @@ use super::Output;
 use crate::failure::Failure;
 use crate::sizes;
 
+/// The repository that snapshots are copied from.
+pub(crate) const SOURCE: &str = "source";
+
 /// The least and the most that a command takes. Both are equal if it is known exactly.
 #[derive(Debug, Clone)]
 pub(crate) struct Estimate {
@@ -17,7 +20,7 @@ pub(crate) struct Estimate {
     pub(crate) stored: Option<(u64, u64)>,
     /// Bytes of space that are to be expected within these bounds, if anything tells them.
     pub(crate) likely: Option<(u64, u64)>,
-    /// Seconds, if anything tells them.
+    /// Seconds of the whole command, if anything tells them.
     pub(crate) seconds: Option<(f64, f64)>,
     /// Whether both bounds are what a run takes.
     pub(crate) is_exact: bool,
@@ -110,8 +113,11 @@ impl Estimate {
             let likely = self.likely.map(|(low, high)| format!(", probably {}", size(low, high)));
             out.line(format!("space: {}{}", size(low, high), likely.unwrap_or_default()))?;
         }
-        if let Some((low, high)) = self.seconds {
-            out.line(format!("time: {}", between(low, high, |seconds| format!("{seconds:.0} s"))))?;
+        match self.seconds {
+            Some((low, high)) => out.line(format!("time: {}", span(low, high)))?,
+            // The other repository has the time of both.
+            None if self.repository == Some(SOURCE) => {}
+            None => out.line("time: unknown, nothing was measured here yet")?,
         }
         match prices {
             Some(prices) => {
@@ -124,6 +130,17 @@ impl Estimate {
             None => out.line("cost: the prices of this storage are not known; --prices sets them"),
         }
     }
+}
+
+/// Seconds in words, as exact as they are worth.
+fn span(low: f64, high: f64) -> String {
+    let show = |seconds: f64| match seconds {
+        seconds if seconds < 1.0 => "less than 1 s".to_owned(),
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.0} h", seconds / 3600.0),
+    };
+    between(show(low), show(high), |shown| shown)
 }
 
 /// Both bounds in words, or the only one.
@@ -139,6 +156,13 @@ mod tests {
     fn equal_bounds_are_one_number() {
         assert_eq!(between(7, 7, |number: u64| number.to_string()), "7");
         assert_eq!(between(7, 9, |number: u64| number.to_string()), "7 to 9");
+    }
+
+    #[test]
+    fn seconds_are_rounded() {
+        assert_eq!(span(0.2, 0.4), "less than 1 s");
+        assert_eq!(span(0.2, 71.7), "less than 1 s to 72 s");
+        assert_eq!(span(130.0, 7300.0), "2 min to 2 h");
     }
 
     #[test]

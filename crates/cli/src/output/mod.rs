@@ -25,7 +25,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::restic;
 
-pub(crate) use estimate::Estimate;
+pub(crate) use estimate::{Estimate, SOURCE};
 pub(crate) use json_line::json_line;
 pub(crate) use progress::{Meter, MeterKind};
 pub(crate) use sorted_lines::SortedLines;

@@ -79,6 +79,40 @@ fn a_restore_takes_what_its_estimate_says() {
     assert!(text.contains("requests: ") && text.contains("prices of this storage are not known"), "{text}");
 }
 
+/// Goal: a command that ran on this machine tells the time of the next one. Before, no time is given.
+#[test]
+fn a_time_is_that_of_earlier_runs() {
+    let play = Play::with_repository();
+    changing(&play);
+    let second = Second::of(&play);
+    let seconds = |args: &[&str]| estimate(&play, args)["seconds"].clone();
+    let (restore, check) = (["restore", "latest", "--target", "target"], ["check", "--read-data"]);
+    let forget = ["forget", "--keep-last", "6"];
+    for args in [&restore[..], &check, &["optimize"], &forget, &[&forget[..], &["--prune"]].concat()] {
+        assert_eq!(seconds(args), Value::Null, "{args:?}");
+        let text = play.larder([args, &["--estimate"]].concat()).ok().text();
+        assert!(text.contains("\ntime: unknown, nothing was measured here yet\n"), "{text}");
+        play.larder([args, &["--dry-run"]].concat());
+        assert_eq!(seconds(args), Value::Null, "a dry run says nothing: {args:?}");
+        play.larder(args).ok();
+        let pair = seconds(args);
+        let (low, high) = (pair[0].as_f64().expect("a number"), pair[1].as_f64().expect("a number"));
+        assert!(0.0 <= low && low <= high && high < 1000.0, "{args:?}: {pair}");
+    }
+    let copies = |of: &[Value]| of.iter().map(|of| of["seconds"].is_null()).collect::<Vec<_>>();
+    let estimated = || copies(&estimates(&second.larder(["copy", "--estimate", "--json"]).ok()));
+    assert_eq!(estimated(), [true, true]);
+    second.copy(&[]);
+    assert_eq!(estimated(), [true, false]);
+    // A drill is a restore, too. Without a state nothing is known.
+    let other = Play::with_repository();
+    other.write("source/file", tree::noise(1, 100_000));
+    other.backup(["source"]);
+    other.larder(["drill", "--sample", "100%"]).ok();
+    assert!(!estimate(&other, &restore)["seconds"].is_null());
+    assert!(estimate(&other, &[&restore[..], &["--no-state"]].concat())["seconds"].is_null());
+}
+
 /// Passes move what old snapshots need, and an estimate that does not know where to says so.
 #[test]
 fn an_estimate_is_exact_or_says_that_it_is_not() {

@@ -15,8 +15,9 @@ use larder_store::catalog::Version;
 use super::{Copying, files_of};
 use crate::app::App;
 use crate::commands::storing::Storing;
+use crate::durations;
 use crate::failure::Failure;
-use crate::output::Estimate;
+use crate::output::{Estimate, SOURCE};
 
 /// Times that a container is fetched at most. Files that follow each other need the same ones,
 /// which memory may have dropped meanwhile.
@@ -131,15 +132,17 @@ impl Copying<'_> {
             is_exact: nothing_to_do,
             ..Estimate::exactly(taken.source)
         };
+        let (low, high) = (sure.destination, sum(&sum(&now.destination, &work.destination), &of_marks));
         let destination = Estimate {
-            low: sure.destination,
-            high: sum(&sum(&now.destination, &work.destination), &of_marks),
+            low,
+            high,
             stored,
+            seconds: durations::expected(self.app, &self.destination.repository, &[durations::COPY], [&low, &high]),
             is_exact: nothing_to_do,
             ..Estimate::exactly(taken.destination)
         };
         let parts: [(&str, &str, &App, Estimate); 2] = [
-            ("source", "the repository to copy from:", self.other, source),
+            (SOURCE, "the repository to copy from:", self.other, source),
             ("destination", "the repository that gets the copies:", self.app, destination),
         ];
         for (name, title, app, estimate) in parts {
