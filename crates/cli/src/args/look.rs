@@ -155,7 +155,7 @@ pub(crate) enum LsSort {
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
     /// Pattern to search for
-    #[arg(value_name = "PATTERN", required_unless_present = "blob")]
+    #[arg(value_name = "PATTERN", required_unless_present_any = ["blob", "tree"])]
     pub(crate) patterns: Vec<OsString>,
 
     /// Search only these snapshots (latest, latest~2, or an id prefix)
@@ -193,6 +193,10 @@ pub(crate) struct FindArgs {
     /// Only files with data in this container, named as `check` names it: data/…/…
     #[arg(long, alias = "pack", value_name = "OBJECT", value_parser = parse_container)]
     pub(crate) blob: Option<ContainerId>,
+
+    /// For people who know restic: is refused, with what to do
+    #[arg(long, hide = true)]
+    pub(crate) tree: bool,
 
     /// Which snapshots
     #[command(flatten)]

@@ -21,6 +21,12 @@ use crate::restic;
 use crate::time;
 
 pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
+    if args.tree {
+        let why = "--tree names objects of restic: here, folders are no objects";
+        return Err(Failure::usage(why).advise(
+            "`larder find NAME` finds a folder in all snapshots, and `larder history PATH` shows when it changed",
+        ));
+    }
     let wanted = Wanted::new(args)?;
     let opened = app.open()?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;

@@ -155,7 +155,11 @@ fn files_are_found_by_their_container() {
     assert_eq!(found(&second[0], &[]), [["new"]]);
     assert_eq!(found(&second[0], &["old"]), Vec::<Vec<String>>::new(), "a name counts as well");
     play.larder(["find", "--blob", "1a2b3c"]).code(2).says("no name of a container");
+    assert_eq!(play.larder(["find", "--pack", &second[0]]).ok().text().lines().count(), 2, "restic's word");
     play.larder(["find"]).code(2);
+    for args in [&["find", "--tree"][..], &["find", "--tree", "1a2b3c"], &["find", "1a2b3c", "--tree"]] {
+        play.larder(args).code(2).says("folders are no objects").says("larder history PATH");
+    }
 }
 
 #[test]
