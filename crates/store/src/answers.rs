@@ -7,6 +7,7 @@
 //! | a redirect that only names the bucket's region| refused in those words                                                  |
 //! | without `ETag`                                | given one: the library insists on it, and nothing here uses it          |
 //! | of an object with a storage class             | keeps it as [`StorageClass`]: the library drops it                      |
+//! | of the server inside of `rclone serve s3`     | is noted: two such servers guarantee less than one                      |
 //!
 //! The library accepts any XML document as a listing. A document of another kind counts as empty,
 //! and one that was cut off in the right place as complete. Deletions rest on listings, so each is
@@ -14,7 +15,11 @@
 
 mod listing;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
+use data_encoding::BASE64;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
@@ -65,6 +70,7 @@ pub(crate) struct StorageClass(pub(crate) String);
 pub(crate) struct Looking {
     inner: ReqwestConnector,
     identified: Option<HttpClient>,
+    is_rclone: Arc<AtomicBool>,
 }
 
 impl Looking {
@@ -72,11 +78,17 @@ impl Looking {
     pub(crate) fn with_identity(client: HttpClient) -> Self {
         Self { identified: Some(client), ..Self::default() }
     }
+
+    /// The same, which sets `is_rclone` once an answer comes from `rclone serve s3`.
+    pub(crate) fn telling_rclone(self, is_rclone: Arc<AtomicBool>) -> Self {
+        Self { is_rclone, ..self }
+    }
 }
 
 impl HttpConnector for Looking {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Looked { inner: self.inner.connect(options)?, identified: self.identified.clone() }))
+        let (identified, is_rclone) = (self.identified.clone(), self.is_rclone.clone());
+        Ok(HttpClient::new(Looked { inner: self.inner.connect(options)?, identified, is_rclone }))
     }
 }
 
@@ -86,6 +98,7 @@ struct Looked {
     inner: HttpClient,
     /// The one for HTTPS, if it is another.
     identified: Option<HttpClient>,
+    is_rclone: Arc<AtomicBool>,
 }
 
 #[async_trait]
@@ -96,6 +109,9 @@ impl HttpService for Looked {
         let is_tls = request.uri().scheme_str() == Some("https");
         let client = self.identified.as_ref().filter(|_| is_tls).unwrap_or(&self.inner);
         let mut response = client.execute(request).await?;
+        if is_of_rclone(&response) {
+            self.is_rclone.store(true, Ordering::Relaxed);
+        }
         let status = response.status();
         if status.is_redirection()
             && !response.headers().contains_key("location")
@@ -120,6 +136,18 @@ impl HttpService for Looked {
         response.headers_mut().entry("etag").or_insert(HeaderValue::from_static("\"none\""));
         Ok(response)
     }
+}
+
+/// Whether the server inside of `rclone serve s3` has answered, or a program with the same one. It
+/// calls itself AmazonS3. Its second id of a request is the first one, four times, in base64.
+fn is_of_rclone(response: &HttpResponse) -> bool {
+    if header(response, "server").is_some_and(|server| server.starts_with("rclone")) {
+        return true;
+    }
+    let (Some(id), Some(long)) = (header(response, "x-amz-request-id"), header(response, "x-amz-id-2")) else {
+        return false;
+    };
+    !id.is_empty() && BASE64.decode(long.as_bytes()).is_ok_and(|bytes| bytes == id.repeat(4).as_bytes())
 }
 
 /// A header as text.

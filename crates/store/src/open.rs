@@ -134,12 +134,14 @@ pub fn names_variable(error: &StoreError) -> bool {
     })
 }
 
-/// Makes the transport for a location, which sets `keeps_versions` once it knows. Sends nothing.
+/// Makes the transport for a location, which sets `keeps_versions` and `is_rclone` once it knows.
+/// Sends nothing.
 pub(crate) fn transport(
     location: &Location,
     options: &StoreOptions,
     env: &Environment,
     keeps_versions: &Arc<AtomicBool>,
+    is_rclone: &Arc<AtomicBool>,
 ) -> Result<Arc<dyn Layer>, StoreError> {
     let invalid = |error: Box<dyn std::error::Error + Send + Sync>| {
         StoreError::new(StoreOp::Open, &location.to_string(), StoreErrorKind::Invalid).because(error)
@@ -171,8 +173,8 @@ pub(crate) fn transport(
         },
         Location::Memory => Ok(remote(Arc::new(InMemory::new()), "")),
         Location::S3 { endpoint, bucket, prefix } => {
-            let builder =
-                aws::builder(endpoint.as_deref(), bucket, options, env).map_err(|problem| invalid(problem.into()))?;
+            let builder = aws::builder(endpoint.as_deref(), bucket, options, env, is_rclone.clone())
+                .map_err(|problem| invalid(problem.into()))?;
             Ok(remote(Arc::new(builder.build().map_err(|error| invalid(error.into()))?), prefix))
         }
         Location::Azure { container, prefix } => {
@@ -196,7 +198,8 @@ pub(crate) fn classes(
     let invalid = |error: Box<dyn std::error::Error + Send + Sync>| {
         StoreError::new(StoreOp::Open, &location.to_string(), StoreErrorKind::Invalid).because(error)
     };
-    let builder = aws::builder(endpoint.as_deref(), bucket, options, env).map_err(|problem| invalid(problem.into()))?;
+    let builder = aws::builder(endpoint.as_deref(), bucket, options, env, Arc::default())
+        .map_err(|problem| invalid(problem.into()))?;
     let client = aws::client(endpoint.as_deref(), options, env).map_err(|problem| invalid(problem.into()))?;
     let connector = aws::connector(options, env).map_err(|problem| invalid(problem.into()))?;
     let client = connector.connect(&client).map_err(|error| invalid(error.into()))?;
@@ -245,7 +248,7 @@ mod tests {
 
     fn opened(location: &str, env: &Environment) -> Result<(), String> {
         let location = location.parse().expect("a location");
-        let error = match transport(&location, &StoreOptions::default(), env, &Arc::default()) {
+        let error = match transport(&location, &StoreOptions::default(), env, &Arc::default(), &Arc::default()) {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
@@ -272,7 +275,9 @@ mod tests {
             ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
         ]);
         let opened = |location: &str, options: &StoreOptions| {
-            let error = transport(&location.parse().expect("a location"), options, &keys, &Arc::default()).err()?;
+            let error =
+                transport(&location.parse().expect("a location"), options, &keys, &Arc::default(), &Arc::default())
+                    .err()?;
             Some(error.source().map(ToString::to_string).unwrap_or_default())
         };
         for location in ["s3:https://far.example/bucket", "azure://container", "gs://bucket"] {

@@ -77,6 +77,8 @@ pub struct Store {
     unlisted: Option<Arc<Unlisted>>,
     /// Whether the store said that it keeps old versions of objects.
     keeps_versions: Arc<AtomicBool>,
+    /// Whether an answer came from `rclone serve s3`.
+    is_rclone: Arc<AtomicBool>,
     /// What asks for storage classes, where there are any.
     classes: Option<Arc<Classes>>,
     /// Whether a class was chosen for data.
@@ -108,8 +110,8 @@ impl Store {
 
     /// The same with variables of the caller's choice.
     pub fn open_with(location: &Location, options: &StoreOptions, env: &Environment) -> Result<Self, StoreError> {
-        let keeps_versions = Arc::default();
-        let mut transport = open::transport(location, options, env, &keeps_versions)?;
+        let (keeps_versions, is_rclone) = (Arc::default(), Arc::default());
+        let mut transport = open::transport(location, options, env, &keeps_versions, &is_rclone)?;
         if let Some(folder) = &options.rehearse_in {
             let failed = |error| StoreError::from_io(StoreOp::Open, &folder.display().to_string(), error);
             transport = Arc::new(Rehearsal::new(transport, folder).map_err(failed)?);
@@ -118,7 +120,7 @@ impl Store {
         let classes = open::classes(location, options, env)?.map(Arc::new);
         let has_data_class = classes.is_some() && options.s3.storage_class.is_some();
         let store = Self::over(transport, location.to_string(), options, is_far);
-        Ok(Self { keeps_versions, classes, has_data_class, ..store })
+        Ok(Self { keeps_versions, is_rclone, classes, has_data_class, ..store })
     }
 
     /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own
@@ -154,6 +156,7 @@ impl Store {
             unsound: Arc::default(),
             unlisted: None,
             keeps_versions: Arc::default(),
+            is_rclone: Arc::default(),
             classes: None,
             has_data_class: false,
             leaves_thawed: false,
@@ -246,6 +249,12 @@ impl Store {
     /// say.
     pub fn keeps_versions(&self) -> bool {
         self.keeps_versions.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server is `rclone serve s3`, of which only one may serve a repository. An answer
+    /// shows it; before that this is false.
+    pub fn is_rclone(&self) -> bool {
+        self.is_rclone.load(Ordering::Relaxed)
     }
 
     /// Whether objects can be in classes that must be thawed.

@@ -12,7 +12,7 @@ use larder_format::roles::Roles;
 use larder_job::{Clock, SystemClock};
 use larder_store::config::{find_config, read_config};
 use larder_store::repository::{SystemEntropy, random};
-use larder_store::{Location, Repository, RepositoryError};
+use larder_store::{Location, Repository, RepositoryError, Store};
 use serde_json::json;
 
 use crate::app::App;
@@ -69,7 +69,18 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
             "Without the password nobody can read the data. `larder key export` prints a paper key: keep one."
         })?;
     }
+    tell_of_rclone(app, repository.store());
     Ok(Exit::Done)
+}
+
+/// Says what one server of this kind cannot show.
+pub(super) fn tell_of_rclone(app: &App, store: &Store) {
+    if store.is_rclone() {
+        app.out.aside(
+            "this server is like `rclone serve s3`. Only one such server may serve a repository, for all its \
+             machines: with two, jobs could replace each other's objects",
+        );
+    }
 }
 
 /// Refuses a folder of other files: a repository between them is hard to get rid of. Refuses a name

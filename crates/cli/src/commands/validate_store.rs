@@ -5,6 +5,7 @@ use larder_store::repository::{SystemEntropy, random};
 use larder_store::{Location, Store, StoreErrorKind};
 use serde_json::json;
 
+use super::init::tell_of_rclone;
 use crate::app::App;
 use crate::args::ValidateStoreArgs;
 use crate::exit::Exit;
@@ -42,6 +43,7 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
         let text = crate::sizes::count(broken as u64, "promise");
         app.out.info(format!("the store breaks {text}: see above what that means for a repository on it"))?;
     }
+    tell_of_rclone(app, &store);
     Ok(if broken == 0 { Exit::Done } else { Exit::Failed })
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use larder_testkit::canned::{Answer, Request};
 
-use crate::support::server::{Bucket, refusal};
+use crate::support::server::{Bucket, answer, refusal};
 use crate::support::{Play, tree};
 
 fn no_fault(_: usize, _: &Request) -> Option<Answer> {
@@ -104,6 +104,38 @@ fn validate_store_names_the_promise_that_a_server_breaks() {
     assert!(text.contains("kept    range reads") && text.contains("the store breaks"), "{text}");
     let json = bucket.larder(&play, ["validate-store", "--json"]).code(1);
     assert!(json.messages("summary")[0]["num_errors"].as_u64() > Some(0));
+}
+
+/// Goal: `rclone serve s3` is noted, and Amazon is not. Both call themselves AmazonS3; the ids of requests differ. Method: its headers
+/// as its source makes them.
+#[test]
+fn the_server_of_rclone_is_noted() {
+    let ids = |of_rclone: bool| {
+        let id = "00000000000000A7";
+        let long = if of_rclone { id.repeat(4) } else { format!("{}x", id.repeat(3)) };
+        let long = data_encoding::BASE64.encode(long.as_bytes());
+        vec![("server", "AmazonS3".to_owned()), ("x-amz-request-id", id.to_owned()), ("x-amz-id-2", long)]
+    };
+    for of_rclone in [true, false] {
+        let play = Play::new();
+        let (folder, behind) = (play.path("bucket"), play.path("bucket"));
+        let bucket = Bucket::serve(folder, move |_, request| match answer(&behind, request) {
+            Answer::Whole(status, mut headers, body) => {
+                headers.extend(ids(of_rclone));
+                Some(Answer::Whole(status, headers, body))
+            }
+            other => Some(other),
+        });
+        for args in [&["init", "--insecure-kdf"][..], &["validate-store"]] {
+            let ran = bucket.larder(&play, args).ok();
+            assert_eq!(ran.stderr.contains("rclone serve s3"), of_rclone, "{args:?}: {}", ran.stderr);
+        }
+        let ran = bucket.larder(&play, ["validate-store", "--json"]).ok();
+        let notes = ran.errors("warning");
+        assert_eq!(!notes.is_empty(), of_rclone, "{notes:?}");
+        let ran = bucket.larder(&play, ["snapshots"]).ok();
+        assert!(!ran.stderr.contains("rclone"), "only where it helps: {}", ran.stderr);
+    }
 }
 
 #[test]

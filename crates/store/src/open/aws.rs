@@ -6,6 +6,8 @@
 //! endpoint there is no machine role to ask for, and asking would only take long to fail.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{Certificate, ClientOptions};
@@ -22,10 +24,11 @@ pub(super) fn builder(
     bucket: &str,
     options: &StoreOptions,
     env: &Environment,
+    is_rclone: Arc<AtomicBool>,
 ) -> Result<AmazonS3Builder, OpenProblem> {
     let custom = endpoint.or(env.s3_endpoint());
     let client = client(endpoint, options, env)?;
-    let connector = connector(options, env)?;
+    let connector = connector(options, env)?.telling_rclone(is_rclone);
     let mut builder = AmazonS3Builder::new();
     for (key, value) in env.with_prefix("AWS_") {
         if let Ok(key) = key.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()
