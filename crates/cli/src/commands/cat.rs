@@ -69,7 +69,7 @@ fn key(app: &App, id: &str) -> Result<Value, Failure> {
         "kdf": if fields.cost.is_some() { "argon2id" } else { "file" },
         "memory_kib": fields.cost.map(|cost| cost.memory_kib),
         "passes": fields.cost.map(|cost| cost.passes),
-        "lanes": fields.cost.map(|cost| cost.lanes),
+        "parallelism": fields.cost.map(|cost| cost.lanes),
         "role": fields.roles.to_string(),
         "domain": fields.domain,
         "userName": fields.user,

@@ -132,7 +132,7 @@ fn contents_are_listed() {
 
     let ran = play.larder(["ls", "latest", "--json"]).ok();
     let lines = ran.json_lines();
-    assert_eq!(lines[0]["message_type"], "snapshot");
+    schema::check("snapshot", &lines[0]);
     for node in &lines[1..] {
         schema::check("node", node);
     }
@@ -268,6 +268,7 @@ fn manifests_can_be_shown_for_support() {
     let play = two_versions();
     let manifest = play.larder(["cat", "manifest", "latest"]).ok().json();
     assert!(manifest["containers"].as_array().is_some_and(|rows| !rows.is_empty()), "{manifest}");
+    schema::check("cat_manifest", &manifest);
     play.larder(["cat", "manifest"]).code(2);
     play.larder(["cat", "key", "zz"]).code(1);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{PASSWORD, Play, Ran, run};
+use crate::support::{PASSWORD, Play, Ran, run, schema};
 
 /// A run under the name `restic`, with restic's variables and none of ours for the repository.
 fn restic(play: &Play, args: &[&str]) -> Ran {
@@ -44,6 +44,7 @@ fn what_backrest_asks_is_answered() {
     let config = restic(&["cat", "config"]).ok().json();
     assert_eq!((id(&made["id"]), &config["version"]), (id(&config["id"]), &json!(2)));
     assert!(config["chunker_polynomial"].is_string());
+    schema::check("cat_config", &config);
 
     let source = play.path("source").display().to_string();
     let backup = restic(&["backup", "--json", &source, "--exclude-caches", "--tag", "plan:p,created-by:i"]).ok();

@@ -11,6 +11,7 @@ fn init_makes_a_repository_that_the_password_opens() {
     assert_eq!(listed, serde_json::json!([]));
     let config = play.larder(["cat", "config"]).ok().json();
     assert_eq!(config["id"], made["id"]);
+    schema::check("cat_config", &config);
     assert!(play.larder(["snapshots"]).ok().text().contains("no snapshots"));
 }
 
@@ -61,6 +62,7 @@ fn the_ordinary_init_derives_keys_at_full_cost() {
     let name = play.objects().into_iter().find(|(name, _)| name.starts_with("keys/")).expect("a key").0;
     let key = play.larder(["cat", "key", name.trim_start_matches("keys/")]).ok().json();
     assert!(key["memory_kib"].as_u64().expect("a number") >= 64 << 10, "{key}");
+    schema::check("cat_key", &key);
     assert!(!play.larder(["init", "--help"]).ok().text().contains("insecure-kdf"), "nobody should find it by accident");
 }
 
