@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use crate::profiles::{Configured, SIMPLE};
-use crate::support::run;
+use crate::support::{PASSWORD, run};
 
 /// `config check` and every run refuse it for the same reason.
 #[track_caller]
@@ -124,6 +124,22 @@ fn repositories_do_not_contain_each_other() {
     it.larder(&["-r", "nas", "backup", it.play.path("usb").to_str().expect("a text")]).ok();
     let files = it.larder(&["-r", "nas", "ls", "latest", "--recursive"]).ok().text();
     assert!(files.contains("/usb/config"), "{files}");
+}
+
+/// Goal: what systemd gives a service as a credential can be the password. By hand, another source is named. Method: the folder and the
+/// variable that a service gets, and `cat` for `systemd-creds cat`.
+#[test]
+fn a_password_can_be_a_credential_of_the_service() {
+    let command = "password-command = 'cat \"$CREDENTIALS_DIRECTORY/nas\"'";
+    let it = Configured::new(&SIMPLE.replace("password-file = \"@/password\"", command));
+    it.play.write("source/a", "a");
+    it.play.write("credentials/nas", PASSWORD);
+    let service = |args: &[&str]| run(it.command(args).env("CREDENTIALS_DIRECTORY", it.play.path("credentials")));
+    service(&["-r", "nas", "init", "--insecure-kdf"]).ok();
+    service(&["run", "home"]).ok();
+    let by_hand = ["-r", "nas", "snapshots", "--json", "--password-file", "password"];
+    assert_eq!(it.larder(&by_hand).ok().json().as_array().map(Vec::len), Some(1));
+    it.larder(&by_hand[..4]).code(12);
 }
 
 /// A name that the configuration does not have is not taken for a folder.
