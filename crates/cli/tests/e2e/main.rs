@@ -28,6 +28,7 @@ mod looking;
 mod machine;
 mod mirroring;
 mod mounting;
+mod mounting_afar;
 mod museum;
 mod mutual_tls;
 mod over_http;

@@ -57,11 +57,16 @@ impl Mounting {
         if !can_mount() {
             return None;
         }
+        Some(Self::by(play, play.command([&["mount", "--json", "mnt"], args].concat())))
+    }
+
+    /// The same by a command of the caller.
+    pub(crate) fn by(play: &Play, command: Command) -> Self {
         let folder = play.path("mnt");
         std::fs::create_dir_all(&folder).expect("created");
-        let (child, output, event) = ready(play.command([&["mount", "--json", "mnt"], args].concat()), "mount");
+        let (child, output, event) = ready(command, "mount");
         assert_eq!((&event["event"], &event["folder"]), (&"mounted".into(), &folder.to_str().into()));
-        Some(Self { child: Some(child), output, folder })
+        Self { child: Some(child), output, folder }
     }
 
     /// A path below it.
