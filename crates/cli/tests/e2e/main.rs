@@ -29,6 +29,7 @@ mod machine;
 mod mirroring;
 mod mounting;
 mod mounting_afar;
+mod mounting_as_user;
 mod museum;
 mod mutual_tls;
 mod over_http;

@@ -160,7 +160,7 @@ impl Play {
     }
 
     /// The binary where everybody can run it: the checkout may lie in a folder that others may not enter.
-    fn binary_for_all(&self) -> PathBuf {
+    pub(crate) fn binary_for_all(&self) -> PathBuf {
         let binary = self.path("larder");
         if !binary.exists() {
             // By a process of its own: a program that is open for writing does not start, and another test's child may have
