@@ -2,8 +2,16 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use larder_testkit::canned::Answer;
+use tokio::runtime::Runtime;
 
 use super::{all_kinds, summary, tool};
+use crate::support::mounting::until;
+use crate::support::server::{Bucket, answer};
 use crate::support::{Play, Ran, run, tree};
 
 /// A repository of Borg in the folder of the play.
@@ -159,4 +167,63 @@ fn what_borg_cannot_read_is_told() {
     let ran = borg.import(&[]).code(3);
     assert_eq!(summary(&ran)["failed"], serde_json::json!(["one"]), "{}", ran.stderr);
     assert_eq!(play.larder(["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(0));
+}
+
+/// A bucket that stores one object and never says so: the first `held` one after this many versions.
+fn bucket_that_holds(play: &Play, versions: usize, held: &'static str) -> (Bucket, Arc<AtomicBool>) {
+    let (is_held, seen) = (Arc::new(AtomicBool::new(false)), AtomicUsize::new(0));
+    let (folder, holds) = (play.path("bucket"), is_held.clone());
+    let runtime = Runtime::new().expect("threads start");
+    let bucket = Bucket::on(runtime, move |_, request| {
+        let is_put = |of: &str| request.method == "PUT" && request.target.contains(of);
+        let before = seen.fetch_add(usize::from(is_put("/versions/")), Ordering::SeqCst);
+        let stored = answer(&folder, request);
+        if before == versions && is_put(held) {
+            holds.store(true, Ordering::SeqCst);
+            return Answer::Later(Duration::from_secs(3600), Box::new(stored));
+        }
+        stored
+    });
+    (bucket, is_held)
+}
+
+/// Goal: killed anywhere, the next run makes every snapshot once, and equal. Method: a storage that is silent in the middle of the
+/// first archive, in the middle of the second one, and when the last snapshot is there.
+#[test]
+fn a_killed_import_goes_on() {
+    let play = Play::new();
+    let quick = Bucket::serve(play.path("bucket"), |_, _| None);
+    quick.larder(&play, ["init", "--insecure-kdf"]).ok();
+    let borg = Borg::with(&play, "repokey");
+    for number in 1..=3_u64 {
+        for file in 0..4 {
+            play.write(format!("source/{number}/{file}"), tree::noise(number * 100 + file, 400_000));
+        }
+        play.write("source/changing", tree::noise(number, 100_000));
+        borg.create(&format!("archive{number}"), &format!("202{number}-02-03T04:05:06"), "");
+        tool(&play, &["cp", "-a", "source", &format!("copy{number}")]);
+    }
+    for (versions, held) in [(0, "/data/"), (1, "/data/"), (1, "/versions/")] {
+        let (bucket, is_held) = bucket_that_holds(&play, versions, held);
+        let mut command = bucket.command(&play, ["import", "borg", "borg"]);
+        let mut child = play.spawn(borg.env(&mut command));
+        until("the storage is silent", || is_held.load(Ordering::SeqCst));
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+    }
+    let mut command = quick.command(&play, ["import", "borg", "borg", "--json", "--compare"]);
+    let done = summary(&run(borg.env(&mut command)).ok());
+    assert_eq!((&done["imported"], &done["imported_before"]), (&0.into(), &3.into()), "{done:#}");
+    let all = quick.larder(&play, ["snapshots", "--json"]).ok().json();
+    let all = all.as_array().expect("snapshots");
+    let tags: Vec<_> = all.iter().map(|one| one["tags"][0].clone()).collect();
+    assert_eq!(tags, ["archive1", "archive2", "archive3"]);
+    for (number, one) in all.iter().enumerate() {
+        let (id, target) = (one["id"].as_str().expect("an id"), format!("back{number}"));
+        quick.larder(&play, ["restore", id, "--target", &target]).ok();
+        let (from, to) = (format!("copy{}/", number + 1), format!("{target}/source/"));
+        let differences = tool(&play, &["rsync", "-rlpoHni", "--checksum", "--delete", "-D", &from, &to]);
+        assert_eq!(String::from_utf8_lossy(&differences), "");
+    }
+    quick.larder(&play, ["check", "--read-data"]).ok();
 }
