@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::profiles::{Configured, SIMPLE};
-use crate::support::schema;
+use crate::support::mounting::with_mounts;
+use crate::support::{run, schema};
 
 const SCHEDULED: &str = "schedule = [\"daily 02:30\", \"Sun 12:00\"]\nrandom-delay = \"30m\"\nrelax = [\"LockPersonality\"]\n\
                          [profiles.other]\nsources = [\"/tmp\"]\nschedule = \"every 6h\"\n[profiles.by-hand]\nsources = [\"/tmp\"]\n";
@@ -74,6 +75,41 @@ fn a_line_of_cron_is_written_listed_and_removed() {
     it.larder(&[&["schedule", "remove"], &place[..]].concat()).ok();
     it.rewrite(&format!("{SIMPLE}oncalendar = \"Mon *-*-1..7 03:00\"\n"));
     it.larder(&[&["schedule", "install"], &place[..]].concat()).code(2).says("only systemd understands oncalendar");
+}
+
+/// Goal: the line makes the backup that is due, with the few variables and the shell that cron gives it, also from a file whose
+/// name cron and the shell would misread; and none that is not due.
+#[test]
+fn the_line_of_cron_makes_the_backup_that_is_due() {
+    let it = Configured::new(&format!("{SIMPLE}schedule = \"every 6h\"\n"));
+    it.play.write("source/a", "a");
+    it.larder(&["-r", "nas", "init", "--insecure-kdf"]).ok();
+    let odd = it.play.path("my 5% 'file'.toml");
+    std::fs::rename(&it.file, &odd).expect("renamed");
+    std::fs::create_dir(it.play.path("home")).expect("created");
+    let (config, folder) = (odd.to_str().expect("text"), it.play.path("cron").display().to_string());
+    let install = ["--config", config, "schedule", "install", "--with", "cron", "--directory", &folder];
+    run(it.play.command(install).env_remove("LARDER_REPOSITORY")).ok();
+    let crontab = text(&it, "cron/larder");
+    let line = crontab.lines().find(|line| !line.starts_with('#')).expect("a line");
+    let [_, _, _, _, _, "root", command] = line.splitn(7, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+    // What cron makes of it. A percent sign without a backslash would end it.
+    let command = command.replace("\\%", "\n").replace('%', "#").replace('\n', "%");
+    it.play.write("line", command);
+    let home = it.play.path("home").display().to_string();
+    // What root remembers is not touched. Others remember in their home.
+    let hide = "[ $(id -u) -ne 0 ] || mount -t tmpfs none /var/lib; umask 022; ";
+    let call = format!(
+        "line=$(cat line); {hide} for time in 1 2; do \
+         (cd {home}; env -i HOME={home} LOGNAME=$(id -un) SHELL=/bin/sh PATH=/usr/bin:/bin /bin/sh -c \"$line\"); done"
+    );
+    let Some(ran) = with_mounts(&it.play, &call) else { return };
+    let ran = ran.ok();
+    // cron sends mail for every word.
+    assert_eq!((ran.text(), &*ran.stderr), (String::new(), ""));
+    let mut snapshots = it.play.command(["--config", config, "-r", "nas", "snapshots", "--json"]);
+    let snapshots = run(snapshots.env_remove("LARDER_REPOSITORY").env_remove("LARDER_PASSWORD")).ok().json();
+    assert_eq!(snapshots.as_array().map(Vec::len), Some(1), "{snapshots:#}");
 }
 
 #[test]
