@@ -13,93 +13,21 @@ repository with six requests at a time.
 """
 
 import argparse
-import asyncio
 import multiprocessing
 import os
 import pathlib
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
 import time
 
-from harness import s3
+from harness import link, s3
 
-LATENCY, RATE = 0.03, 90e6
 WAYS = ["local", "s3", "each", "total"]
 BUCKET = "restores"
 SECRETS = {"AWS_ACCESS_KEY_ID": s3.ACCESS, "AWS_SECRET_ACCESS_KEY": s3.SECRET, "AWS_REGION": s3.REGION}
-
-
-class Link:
-    """When a byte may leave."""
-
-    def __init__(self):
-        self.free = 0.0
-
-
-async def deliver(reader, writer, link):
-    """Copies what arrives, late and no faster than the link."""
-    loop = asyncio.get_running_loop()
-    parts = asyncio.Queue(256)
-
-    async def receive():
-        while part := await reader.read(1 << 16):
-            await parts.put((loop.time(), part))
-        await parts.put((0, b""))
-
-    receiving = asyncio.create_task(receive())
-    try:
-        while True:
-            sent, part = await parts.get()
-            if not part:
-                break
-            begins = max(link.free, sent + LATENCY)
-            link.free = begins + len(part) / RATE
-            if (rest := link.free - loop.time()) > 0:
-                await asyncio.sleep(rest)
-            writer.write(part)
-            await writer.drain()
-    except ConnectionError:
-        pass
-    finally:
-        receiving.cancel()
-        writer.close()
-
-
-async def copy(reader, writer):
-    try:
-        while part := await reader.read(1 << 16):
-            writer.write(part)
-            await writer.drain()
-    except ConnectionError:
-        pass
-    finally:
-        writer.close()
-
-
-def serve_link(server_port, port, is_shared):
-    """Runs a link to a server of this machine."""
-    shared = Link()
-
-    async def connect(reader, writer):
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", server_port)
-        link = shared if is_shared else Link()
-        await asyncio.gather(copy(reader, to_server), deliver(from_server, writer, link), return_exceptions=True)
-
-    async def main():
-        async with await asyncio.start_server(connect, "127.0.0.1", port) as server:
-            await server.serve_forever()
-
-    asyncio.run(main())
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def page(rng, words):
@@ -182,35 +110,25 @@ def measure(args, programs, work):
     server = s3.Server(work / "minio")
     server.store(BUCKET)
     minio_port = int(server.endpoint.rsplit(":", 1)[1])
-    ports = {"s3": minio_port, "each": free_port(), "total": free_port()}
+    ports = {"s3": minio_port, "each": link.free_port(), "total": link.free_port()}
     links = [
-        multiprocessing.Process(target=serve_link, args=(minio_port, ports[way], way == "total"), daemon=True)
+        multiprocessing.Process(target=link.serve, args=(minio_port, ports[way], way == "total"), daemon=True)
         for way in ["each", "total"]
     ]
-    for link in links:
-        link.start()
+    for process in links:
+        process.start()
     try:
         for port in ports.values():
-            wait_for(port)
+            link.wait_for(port)
         for name in args.set or SETS:
             source = work / "source" / name
             source.mkdir(parents=True)
             measure_set(args, programs, work, name, source, SETS[name](source, args.mib, words), ports)
             shutil.rmtree(source)
     finally:
-        for link in links:
-            link.terminate()
+        for process in links:
+            process.terminate()
         server.close()
-
-
-def wait_for(port):
-    for _ in range(200):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit(f"nothing listens on port {port}")
 
 
 def measure_set(args, programs, work, name, source, versions, ports):
