@@ -41,8 +41,11 @@ async def deliver(reader, writer, link):
             sent, part = await parts.get()
             if not part:
                 break
-            begins = max(link.free, sent + LATENCY)
-            link.free = begins + len(part) / RATE
+            # The link is taken when the part arrives there: what is under way holds up nobody else.
+            arrives = sent + LATENCY
+            if (rest := arrives - loop.time()) > 0:
+                await asyncio.sleep(rest)
+            link.free = max(link.free, arrives) + len(part) / RATE
             if (rest := link.free - loop.time()) > 0:
                 await asyncio.sleep(rest)
             writer.write(part)
