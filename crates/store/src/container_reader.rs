@@ -132,17 +132,20 @@ impl Repository {
             Err(error) => return Err(error.into()),
         };
         let requests = parts.len() as u32;
-        let mut object = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-        parts.into_iter().for_each(|part| object.extend_from_slice(&part));
-        let object = object.freeze();
-        let bytes_read = object.len() as u64;
-        match ContainerIndex::decode(&self.keys, id, &object, bytes_read) {
-            Ok(index) => {
-                let parts = vec![(0, object)];
-                Ok(OpenContainer { index, parts, object_len: bytes_read, bytes_read, requests })
-            }
-            Err(_) => self.read_container(id).await,
+        let bytes_read = parts.iter().map(|part| part.len() as u64).sum();
+        let starts = (0..object_len).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+        let mut parts: Vec<(u64, Bytes)> = starts.zip(parts).collect();
+        let last = parts.last().map(|(_, bytes)| bytes.clone()).unwrap_or_default();
+        let mut index = ContainerIndex::decode(&self.keys, id, &last, object_len);
+        if index.is_err() {
+            // The tables may be longer than the last part.
+            let all: Bytes = parts.iter().flat_map(|(_, bytes)| bytes).copied().collect::<Vec<u8>>().into();
+            index = ContainerIndex::decode(&self.keys, id, &all, object_len);
+            parts = vec![(0, all)];
         }
+        let Ok(index) = index else { return self.read_container(id).await };
+        join_frames(&index, &mut parts);
+        Ok(OpenContainer { index, parts, object_len, bytes_read, requests })
     }
 
     /// Makes a container again from its [`OpenContainer::sealed_parts`], without asking the store.
@@ -231,6 +234,31 @@ impl Repository {
         let index = ContainerIndex::decode(&self.keys, id, &tail, object_len).map_err(damaged)?;
         Ok(Tail { index, bytes: tail, object_len, bytes_read, requests })
     }
+}
+
+/// Adds each frame across the border of two parts as a part of its own. The parts are all of the
+/// object.
+fn join_frames(index: &ContainerIndex, parts: &mut Vec<(u64, Bytes)>) {
+    let pieces = parts.len();
+    for frame in index.frames() {
+        let range = frame.object_range();
+        let Some(first) = parts[..pieces].partition_point(|(from, _)| *from <= range.start).checked_sub(1) else {
+            break;
+        };
+        let mut joined = BytesMut::new();
+        for (from, bytes) in &parts[first..pieces] {
+            let (start, end) = (range.start.max(*from), range.end.min(from + bytes.len() as u64));
+            if start >= end || (start, end) == (range.start, range.end) {
+                break;
+            }
+            joined.extend_from_slice(&bytes[(start - from) as usize..(end - from) as usize]);
+        }
+        if !joined.is_empty() {
+            parts.push((range.start, joined.freeze()));
+        }
+    }
+    // A frame comes behind the part that begins where it does.
+    parts.sort_by_key(|(from, _)| *from);
 }
 
 /// The ranges of the object to read for these payload bytes, without the parts at hand.

@@ -230,7 +230,9 @@ impl Execution<'_> {
             let runs = &window.runs[spans[number].clone()];
             let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
             let part = read_plan::choose(wanted, self.sizes.measure(id));
-            FetchTask { id: *id, ranges: part.ranges, bytes: part.bytes }
+            let in_pieces = part.ranges.is_none() && self.sizes.knows(id) && !self.context.executor.is_in_turns();
+            let pieces = if in_pieces { self.fetcher.pieces(part.bytes) } else { 1 };
+            FetchTask { id: *id, ranges: part.ranges, bytes: part.bytes, pieces }
         };
         window.containers.iter().enumerate().map(task).collect()
     }

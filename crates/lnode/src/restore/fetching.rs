@@ -4,6 +4,9 @@
 //! one after the other: the containers of the next one are requested when all of the present one
 //! are, so none waits for memory that a later window holds.
 //!
+//! Where memory is for fewer whole containers than requests may be under way, each is read in
+//! pieces side by side.
+//!
 //! A container that the next window needs as well is handed on, within half of the memory. The
 //! other half is then left for the present window, and no container counts for more than that.
 
@@ -15,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use larder_format::ids::ContainerId;
 use larder_job::JobContext;
+use larder_reader::read_plan;
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
@@ -31,6 +35,8 @@ pub(super) struct FetchTask {
     pub(super) id: ContainerId,
     pub(super) ranges: Option<Vec<Range<u32>>>,
     pub(super) bytes: u64,
+    /// Requests for all of it, side by side. More than one only if `bytes` is its exact size.
+    pub(super) pieces: u64,
 }
 
 /// A fetched container, and the memory it takes until it is written.
@@ -53,8 +59,8 @@ pub(super) struct Fetcher {
     units: u32,
     /// Requests under way.
     turns: Arc<Semaphore>,
-    /// Requests are made before the containers are needed.
-    is_ahead: bool,
+    /// The number of them at most.
+    streams: usize,
     /// Ends when all tasks so far are requested.
     last: Mutex<Option<oneshot::Receiver<()>>>,
 }
@@ -113,14 +119,19 @@ impl Fetcher {
             memory: Arc::new(Semaphore::new(units as usize)),
             units,
             turns: Arc::new(Semaphore::new(prefetch.max(1))),
-            is_ahead: prefetch > 0,
+            streams: prefetch,
             last: Mutex::default(),
         }
     }
 
     /// Whether containers are fetched before the window that needs them is executed.
     pub(super) fn is_ahead(&self) -> bool {
-        self.is_ahead
+        self.streams > 0
+    }
+
+    /// Requests for a whole container of this size.
+    pub(super) fn pieces(&self, bytes: u64) -> u64 {
+        read_plan::pieces(bytes, u64::from(self.units) * MEMORY_UNIT, self.streams)
     }
 
     /// Requests these containers in their order, as many at a time as memory allows.
@@ -128,7 +139,7 @@ impl Fetcher {
         let Some(out) = fetches.out.clone() else { return };
         fetches.whole.extend(tasks.iter().filter(|task| task.ranges.is_none()).map(|task| task.id));
         tasks.retain(|task| fetches.listed.insert(task.id));
-        let (repository, asked, is_ahead) = (self.repository.clone(), fetches.asked.clone(), self.is_ahead);
+        let (repository, asked, is_ahead) = (self.repository.clone(), fetches.asked.clone(), self.is_ahead());
         let (memory, turns, half) = (self.memory.clone(), self.turns.clone(), self.units / 2);
         let (ended, end) = oneshot::channel();
         let before = self.last.lock().replace(end);
@@ -137,20 +148,27 @@ impl Fetcher {
                 // An error when that feeder has ended, too.
                 let _ = before.await;
             }
-            for FetchTask { id, ranges, bytes } in tasks {
+            for FetchTask { id, ranges, bytes, pieces } in tasks {
                 let units = bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(half)) as u32;
                 let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
-                let Ok(turn) = turns.clone().acquire_owned().await else { return };
+                let turn = match pieces > 1 {
+                    // Each piece takes one.
+                    true => None,
+                    false => turns.clone().acquire_owned().await.ok(),
+                };
                 if asked.stop.load(Ordering::Relaxed) {
                     return;
                 }
                 if !asked.containers.lock().insert(id) {
                     continue;
                 }
-                let (repository, out) = (repository.clone(), out.clone());
+                let (repository, out, turns) = (repository.clone(), out.clone(), turns.clone());
                 tokio::spawn(async move {
-                    let container = read(&repository, id, ranges).await;
-                    let turn = if is_ahead { None } else { Some(turn) };
+                    let container = match pieces > 1 {
+                        true => repository.read_container_in_pieces(id, bytes, pieces, &turns).await,
+                        false => read(&repository, id, ranges).await,
+                    };
+                    let turn = turn.filter(|_| !is_ahead);
                     // Fails when the window was abandoned.
                     let _ = out.send(Fetched { id, container, memory: Some(permit), turn, is_handed: false });
                 });

@@ -14,7 +14,7 @@ impl Execution<'_> {
     /// frames are needed, so these are read now, as a run does it. Of the others the size is asked
     /// for: a pass may have moved everything out of them, and a run looks for it elsewhere.
     pub(super) fn count_fetches(&self, window: &Window, spans: &[Range<usize>]) -> Result<(), RestoreError> {
-        for FetchTask { id, ranges, .. } in self.tasks(window, spans) {
+        for FetchTask { id, ranges, pieces, .. } in self.tasks(window, spans) {
             if self.context.cancel.is_cancelled() {
                 return Err(RestoreError::Interrupted);
             }
@@ -24,7 +24,7 @@ impl Execution<'_> {
                     self.counters.planned.lock().looks += 1;
                     let asked = self.context.repository.store().size(&name);
                     match self.context.executor.block_on(asked) {
-                        Ok(size) => (1, size, false),
+                        Ok(size) => (pieces, size, false),
                         Err(error) if error.kind == StoreErrorKind::NotFound => (1, 0, true),
                         Err(error) => {
                             self.expect_damage(error.into())?;

@@ -7,8 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::*;
+use larder_format::ids::ContainerKind;
 use larder_job::JobContext;
 use larder_lnode::{RestoreOptions, RestoreReport};
+use larder_reader::FetchOptions;
 use larder_source::target::{Target, TargetOptions};
 use larder_store::{Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};
@@ -49,9 +51,14 @@ impl Scene {
 
     /// Restores everything, as with no paths.
     fn restore(&self) -> RestoreReport {
+        self.restore_fetching(FetchOptions::default())
+    }
+
+    fn restore_fetching(&self, fetch: FetchOptions) -> RestoreReport {
         let target = Target::open(&self.dir.path().join("target"), TargetOptions::default()).unwrap();
         let version = versions(&self.context).pop().unwrap();
-        larder_lnode::restore(&self.context, &version, &target, &RestoreOptions::default()).unwrap()
+        let options = RestoreOptions { fetch, ..RestoreOptions::default() };
+        larder_lnode::restore(&self.context, &version, &target, &options).unwrap()
     }
 
     fn is_equal(&self) {
@@ -90,8 +97,47 @@ fn the_next_window_is_fetched_while_one_is_written() {
         Fault::Until("data/", before + needed + 1),
         Times::First(needed as u32),
     );
-    let report = scene.restore();
+    // With memory for all of them, each is one request.
+    let report = scene.restore_fetching(FetchOptions { cache_memory: Some(64 << 20), ..FetchOptions::default() });
     assert_eq!(report.fetched.containers, needed as u64);
     assert_eq!((report.files_restored, report.errors), (3, 0));
+    scene.is_equal();
+}
+
+/// Memory is for three containers, and six requests may be under way: each container is read in pieces.
+#[test]
+fn containers_are_read_in_pieces_where_memory_is_for_few() {
+    let mut scene = Scene::of(&[("file", &data::random(1, 20_000_000))]);
+    scene.context.memory = 0;
+    let before = scene.arrived(None);
+    let fault = Fault::Until("data/", before + FetchOptions::default().prefetch);
+    scene.faults.add(When::kind(OpKind::Get).path("data/"), fault, Times::Always);
+    let report = scene.restore();
+    assert_eq!((report.fetched.containers, report.fetched.again), (3, 0));
+    assert!(report.fetched.requests > 3, "{:?}", report.fetched);
+    scene.is_equal();
+}
+
+/// Seven snapshots have written the metadata. Half of the cache has no room for it, but all of the cache has.
+#[test]
+fn all_metadata_is_requested_at_once_if_the_cache_holds_it() {
+    let mut scene = Scene::of(&[("0", &data::random(1, 3_000_000))]);
+    for number in 1..7 {
+        fs::write(scene.source().join(number.to_string()), data::random(1 + number, 3_000_000)).unwrap();
+        backup(&scene.context, &scene.source()).unwrap();
+    }
+    let version = versions(&scene.context).pop().unwrap();
+    let manifest = scene.context.executor.block_on(scene.context.repository.manifest(&version)).unwrap();
+    let metadata = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Meta);
+    let sizes: Vec<_> = metadata.map(|usage| usage.object_bytes as usize).collect();
+    assert_eq!(sizes.len(), 7, "{sizes:?}");
+    scene.context.memory = sizes.iter().sum::<usize>() * 6 + 6;
+    let requested = || scene.faults.log().iter().filter(|op| op.path.contains("meta/")).count();
+    let before = requested();
+    let fault = Fault::Until("meta/", before + sizes.len());
+    scene.faults.add(When::kind(OpKind::Get).path("meta/"), fault, Times::Always);
+    let report = scene.restore();
+    assert_eq!((report.files_restored, report.errors), (7, 0));
+    assert_eq!(requested() - before, sizes.len(), "an answer that was held back for too long is requested again");
     scene.is_equal();
 }

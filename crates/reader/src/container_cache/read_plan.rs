@@ -82,7 +82,7 @@ const PIECE_MIN: u64 = 2 << 20;
 
 /// Requests for a whole container of this size, so that `streams` of them can be under way when
 /// memory is only for few containers. One more container is being read.
-pub(crate) fn pieces(object_bytes: u64, memory: u64, streams: usize) -> u64 {
+pub fn pieces(object_bytes: u64, memory: u64, streams: usize) -> u64 {
     let Some(ahead) = memory.saturating_sub(object_bytes).checked_div(object_bytes) else { return 1 };
     let wanted = (streams as u64).div_ceil(ahead.max(1));
     wanted.min(object_bytes / PIECE_MIN).max(1)

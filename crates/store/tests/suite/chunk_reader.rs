@@ -115,3 +115,27 @@ async fn a_record_that_is_wrong_is_damage() {
     }
     assert_eq!(reader.read(&right).await.expect("is there"), chunks[0][1].bytes);
 }
+
+/// In any number of pieces, a container has the frames that it has as a whole. A wrong length costs a request.
+#[tokio::test]
+async fn a_container_in_pieces_has_the_same_frames() {
+    let (repository, chunks, object_bytes) = containers().await;
+    let (id, turns) = (chunks[0][0].named.container, tokio::sync::Semaphore::new(3));
+    let whole = repository.read_container(id).await.expect("is there");
+    let mut known = vec![(1, object_bytes - 1), (2, object_bytes + 1)];
+    // Pieces smaller than a frame, and than the tables, are among them.
+    known.extend([1, 2, 3, 4, 7, 16, 17, 1000].map(|pieces| (pieces, object_bytes)));
+    for (pieces, length) in known {
+        let read = repository.read_container_in_pieces(id, length, pieces, &turns).await.expect("is there");
+        if length == object_bytes {
+            assert!(u64::from(read.requests) >= pieces.min(16), "{} requests for {pieces} pieces", read.requests);
+        }
+        assert_eq!(read.bytes_read, object_bytes, "{pieces} pieces");
+        for frame in whole.index.frames() {
+            let sealed = whole.sealed(frame).expect("has it");
+            assert!(read.sealed(frame) == Some(sealed), "frame {} of {pieces} pieces", frame.number);
+        }
+        let (length, parts) = read.sealed_parts();
+        repository.reopen_container(id, length, parts.to_vec()).expect("has its tables");
+    }
+}

@@ -72,9 +72,11 @@ impl Restore<'_> {
             return;
         }
         let whole = self.reader.read_whole().into_iter();
-        let tasks = whole.map(|(id, bytes)| FetchTask { id, ranges: None, bytes }).collect();
+        let fetcher = &self.execution.fetcher;
+        let task = |(id, bytes)| FetchTask { id, ranges: None, bytes, pieces: fetcher.pieces(bytes) };
+        let tasks = whole.map(task).collect();
         let mut fetches = Fetches::new();
-        self.execution.fetcher.ask(&mut fetches, tasks);
+        fetcher.ask(&mut fetches, tasks);
         self.early = Some(fetches);
     }
 
