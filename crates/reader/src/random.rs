@@ -61,7 +61,7 @@ const SEGMENTS_ONE_IN: usize = 12;
 /// The part of a job's memory for tables of containers: one in this number.
 const TABLES_ONE_IN: usize = 24;
 /// The part of the memory for frames that read-ahead may fill: one in this number.
-const AHEAD_ONE_IN: usize = 2;
+const AHEAD_ONE_IN: usize = 4;
 /// The largest request of read-ahead, in bytes of payload: the usual content of a container.
 const REQUEST_MAX: u64 = 16 << 20;
 /// Damaged containers that are named in the log.
