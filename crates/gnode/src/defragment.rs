@@ -62,7 +62,7 @@ pub use options::{Budget, DefragmentOptions};
 
 use choice::{Chosen, Leave, Why};
 use duplicates::{Duplicates, Search};
-use newest::{AllNewest, Newest, Uses};
+use newest::{Newest, Uses};
 use sharing::{Copied, Sharing};
 
 /// A fifth of dead bytes is enough in its own metadata, as in data that is retired.
@@ -212,10 +212,6 @@ pub struct Plans {
     pub left_duplicate_bytes: u64,
     /// Newest versions that cannot be read, and were left out.
     pub unreadable: Vec<Version>,
-    /// Newest versions that were left out for lack of memory.
-    pub too_large: Vec<Version>,
-    /// Bytes of memory with which none is.
-    pub needed_memory: usize,
 }
 
 /// The plan for a version that shares no containers, if one is worth it.
@@ -243,9 +239,7 @@ pub fn plans_after(
     spent: &HashMap<JobId, u64>,
 ) -> Result<Plans, DefragmentError> {
     let is_thorough = options.unused_percent.is_some();
-    let found = newest::newest(context, is_thorough, options.memory)?;
-    let lacks_any = found.lacks_any();
-    let AllNewest { all: mut newest, unreadable, too_large, needed: needed_memory } = found;
+    let (mut newest, unreadable) = newest::newest(context, is_thorough)?;
     let index = first_look(context, options)?;
     let ingested: HashSet<Pin> = match (&index, is_thorough) {
         (Some(index), false) => {
@@ -270,10 +264,10 @@ pub fn plans_after(
     let mut leaving = of(&sparse);
     let mut unused = vec![Vec::new(); newest.len()];
     if let Some(percent) = options.unused_percent {
-        // Older versions are read only if they can change anything. Those that were left out may
+        // Older versions are read only if they can change anything. Those that cannot be read may
         // use anything.
         let candidates: HashSet<_> = uses.containers().filter(|container| uses.unused_bytes(container) > 0).collect();
-        let exclusive = match candidates.is_empty() || lacks_any {
+        let exclusive = match candidates.is_empty() || !unreadable.is_empty() {
             true => HashSet::new(),
             false => unused::exclusive(context, &newest, candidates)?.unwrap_or_default(),
         };
@@ -285,7 +279,7 @@ pub fn plans_after(
     let found = with_duplicates(context, index, &uses, &leaving, options, choose)?;
     let plans = plans_of(&newest, &uses, found.chosen.leaves, found.duplicates);
     let (duplicate_bytes, left_duplicate_bytes) = (found.excess_bytes, found.left_bytes);
-    Ok(Plans { unreadable, too_large, needed_memory, duplicate_bytes, left_duplicate_bytes, ..plans })
+    Ok(Plans { unreadable, duplicate_bytes, left_duplicate_bytes, ..plans })
 }
 
 /// The choice, given the duplicates that the index knows.

@@ -35,13 +35,8 @@ pub fn remembering(repository: &Repository, memory: usize) -> Repository {
 }
 
 /// The memory that [`remembering`] leaves for everything else.
-pub(crate) fn beside_tails(memory: usize) -> usize {
+fn beside_tails(memory: usize) -> usize {
     memory - memory / TAILS_ONE_IN
-}
-
-/// The memory of which [`remembering`] leaves this much, about.
-pub(crate) fn with_tails(bytes: u64) -> u64 {
-    bytes.div_ceil(TAILS_ONE_IN as u64 - 1).saturating_mul(TAILS_ONE_IN as u64)
 }
 
 /// Bytes that a pass holds for each number of a container: a bit in each of up to eight sets.
@@ -63,7 +58,10 @@ pub(crate) fn for_tables(memory: usize, manifest: &IndexManifest) -> Result<usiz
         Some(left) if left >= least => Ok(left as usize),
         // The least has an eighth to spare.
         _ if fixed <= least / 8 => Ok(least as usize),
-        _ => Err(PassError::TooLittleMemory { memory: memory as u64, needed: with_tails(least + fixed) }),
+        _ => {
+            let needed = (least + fixed).div_ceil(TAILS_ONE_IN as u64 - 1) * TAILS_ONE_IN as u64;
+            Err(PassError::TooLittleMemory { memory: memory as u64, needed })
+        }
     }
 }
 

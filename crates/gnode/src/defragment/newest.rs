@@ -15,10 +15,6 @@ use larder_store::manifests::ManifestWindow;
 
 use super::distinct;
 
-/// Bytes of memory for each container of a newest version: in [`Newest`], in [`Uses`], and while
-/// the containers that it leaves are chosen.
-const CONTAINER_BYTES: usize = 250;
-
 /// The newest version of a series.
 #[derive(Debug, Clone)]
 pub(super) struct Newest {
@@ -52,31 +48,12 @@ impl Newest {
     }
 }
 
-/// The newest versions of all series. Some are left out: they stay as they are, and nothing is
-/// redirected to their containers.
-#[derive(Debug, Default)]
-pub(super) struct AllNewest {
-    pub(super) all: Vec<Newest>,
-    /// Those that cannot be read.
-    pub(super) unreadable: Vec<Version>,
-    /// Those for which there is no memory.
-    pub(super) too_large: Vec<Version>,
-    /// Bytes of memory for all that can be read.
-    pub(super) needed: usize,
-}
-
-impl AllNewest {
-    /// Whether any was left out.
-    pub(super) fn lacks_any(&self) -> bool {
-        !self.unreadable.is_empty() || !self.too_large.is_empty()
-    }
-}
-
-/// Reads the newest version of every series, within this much memory. `is_thorough`: all recipes
-/// are worth reading.
-pub(super) fn newest(context: &JobContext, is_thorough: bool, memory: usize) -> Result<AllNewest, RepositoryError> {
+/// Reads the newest version of every series. Second are those that cannot be read: they stay as
+/// they are, and nothing is redirected to their containers. `is_thorough`: all recipes are worth
+/// reading.
+pub(super) fn newest(context: &JobContext, is_thorough: bool) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;
-    let (mut found, mut held) = (AllNewest::default(), 0);
+    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     let mut versions = context.executor.block_on(repository.newest_of_every_series())?;
     // Versions of the layout `lifecycle` are arranged instead.
     versions.retain(|version| version.summary.layout == Layout::Standard);
@@ -85,28 +62,21 @@ pub(super) fn newest(context: &JobContext, is_thorough: bool, memory: usize) -> 
         let Some(manifest) = context.executor.block_on(manifests.next()) else { break };
         match manifest {
             Ok(manifest) => {
-                let bytes = manifest.containers.len() * CONTAINER_BYTES;
-                found.needed += bytes;
-                if held + bytes > memory {
-                    found.too_large.push(version.clone());
-                    continue;
-                }
-                held += bytes;
                 let mut newest = Newest::new(version, &manifest);
                 let stored = newest.stored_bytes();
                 if is_thorough || distinct::is_worth_reading(&manifest.data, &newest.containers, stored) {
                     newest.recipe = Some(manifest.data);
                 }
-                found.all.push(newest);
+                all.push(newest);
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a version cannot be read and is not defragmented");
-                found.unreadable.push(version.clone());
+                unreadable.push(version.clone());
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(found)
+    Ok((all, unreadable))
 }
 
 /// One newest version's use of one container.
@@ -131,8 +101,7 @@ impl Uses {
         for (version, newest) in newest.iter().enumerate() {
             all.extend(newest.containers.iter().map(|usage| Use { version, usage: *usage }));
         }
-        // In place: a stable sort takes half as much again.
-        all.sort_unstable_by_key(|used| (used.usage.container, used.version));
+        all.sort_by_key(|used| used.usage.container);
         Self { all }
     }
 

@@ -2,8 +2,6 @@
 
 use larder_format::compress::Compression;
 
-use crate::tables::{MEMORY_DEFAULT, beside_tails};
-
 /// When a container is left, and how much may be written about it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DefragmentOptions {
@@ -38,9 +36,6 @@ pub struct DefragmentOptions {
     pub unused_percent: Option<f64>,
     /// How the copies are compressed.
     pub compression: Compression,
-    /// Bytes of memory for the containers of newest versions. Versions that exceed it stay as they
-    /// are.
-    pub memory: usize,
 }
 
 impl DefragmentOptions {
@@ -94,7 +89,6 @@ impl Default for DefragmentOptions {
             excess_percent: 1.0,
             unused_percent: None,
             compression: Compression::DEFAULT,
-            memory: beside_tails(MEMORY_DEFAULT),
         }
     }
 }

@@ -15,7 +15,6 @@ use super::{MaintenanceOptions, OnNotRewritten};
 use crate::defragment::{DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter, plans_after};
 use crate::forget::pin_of;
 use crate::pass::cost::Requests;
-use crate::tables::{MEMORY_MIN, with_tails};
 
 /// Why a newest version was not rewritten. It is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -23,19 +22,6 @@ pub enum NotRewritten {
     /// Its containers are not known.
     #[error("its manifest cannot be read")]
     UnreadableManifest,
-    /// There is no memory for its containers beside those of the others.
-    #[error(
-        "defragmentation needs {} MiB of memory for tables of all newest snapshots, and may take {} MiB; \
-         tables have half of --memory",
-        needed.div_ceil(1 << 20),
-        memory >> 20
-    )]
-    TooLittleMemory {
-        /// Bytes that the round may take.
-        memory: u64,
-        /// Bytes that it needs.
-        needed: u64,
-    },
     /// Rewriting failed.
     #[error(transparent)]
     Failed(DefragmentError),
@@ -46,7 +32,6 @@ impl NotRewritten {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::UnreadableManifest => true,
-            Self::TooLittleMemory { .. } => false,
             Self::Failed(error) => error.kind() == ErrorKind::Damaged,
         }
     }
@@ -90,11 +75,6 @@ impl DefragmentReport {
     /// Whether damage kept a version from being rewritten.
     pub fn found_damage(&self) -> bool {
         self.failed.values().any(NotRewritten::is_damage)
-    }
-
-    /// Whether any version was not rewritten because of an error. A limit is none.
-    pub fn has_failed(&self) -> bool {
-        self.failed.values().any(|why| !matches!(why, NotRewritten::TooLittleMemory { .. }))
     }
 
     /// Whether no version was rewritten.
@@ -146,11 +126,6 @@ impl<'a> Defragmentation<'a> {
             self.report.left_duplicate_bytes = plans.duplicate_bytes;
             for version in &plans.unreadable {
                 self.failed(version.id(), NotRewritten::UnreadableManifest);
-            }
-            let memory = self.options.pass.memory.max(MEMORY_MIN) as u64;
-            for version in &plans.too_large {
-                let needed = with_tails(plans.needed_memory as u64);
-                self.failed(version.id(), NotRewritten::TooLittleMemory { memory, needed });
             }
             let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
             let mut are_whole = true;

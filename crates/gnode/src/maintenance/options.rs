@@ -8,7 +8,6 @@ use larder_lifecycle::arrange::ArrangeOptions;
 use crate::defragment::DefragmentOptions;
 use crate::pass::PassOptions;
 use crate::reclaim::{Exact, ReclaimOptions, Unused};
-use crate::tables::{MEMORY_MIN, beside_tails};
 
 /// A task of maintenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,8 +89,7 @@ impl MaintenanceOptions {
 
     /// How newest versions are rewritten.
     pub(super) fn defragment(&self) -> DefragmentOptions {
-        let memory = beside_tails(self.pass.memory.max(MEMORY_MIN));
-        let mut options = DefragmentOptions { unused_percent: self.max_unused, memory, ..self.defragment };
+        let mut options = DefragmentOptions { unused_percent: self.max_unused, ..self.defragment };
         if self.tasks.contains(&Task::Exact) {
             options.excess_percent = EXACT_EXCESS_PERCENT;
             options.budget.version_percent = 100;

@@ -237,7 +237,6 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         excess_percent: f64::from(node.pick(&[0u8, 1, 100])),
         unused_percent: None,
         compression: Compression::Off,
-        memory: usize::MAX,
     };
     let (context, most) = (node.context(), 1 + node.below(3));
     let work = move |context: &JobContext| {

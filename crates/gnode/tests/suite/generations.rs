@@ -43,20 +43,6 @@ fn compact_all(context: &JobContext) -> usize {
     done.filter(|done| matches!(done, Defragmented::Done { .. })).count()
 }
 
-/// With too little memory for all, newest versions are left out one by one. The minimum suffices.
-#[test]
-fn newest_versions_that_exceed_the_memory_stay_as_they_are() {
-    let scene = with_versions();
-    let of = |memory| plans(&scene.context(), &DefragmentOptions { memory, ..options() }).unwrap();
-    let none = of(0);
-    assert_eq!((none.plans.len(), none.too_large.len()), (0, 2));
-    let needed = none.needed_memory;
-    assert_eq!((of(needed).plans.len(), of(needed).too_large.len()), (1, 0));
-    assert_eq!((of(needed - 1).too_large.len(), of(needed - 1).needed_memory), (1, needed));
-    // A round has more than these few need.
-    assert!(of(options().memory).too_large.is_empty());
-}
-
 fn pass_after(scene: &Scene, dead_after: Duration) {
     scene.pass_with(&PassOptions { dead_after, ..pass_options() }).unwrap();
 }

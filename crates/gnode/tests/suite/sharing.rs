@@ -36,7 +36,6 @@ const EXACT: DefragmentOptions = DefragmentOptions {
     excess_percent: 100.0,
     compression: larder_format::compress::Compression::DEFAULT,
     unused_percent: None,
-    memory: usize::MAX,
 };
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
