@@ -34,6 +34,8 @@ const CACHES_MAX: u64 = 1 << 30;
 
 /// How often the resident memory is looked at. Code comes in by some megabytes in this time.
 const LOOK: Duration = Duration::from_millis(5);
+/// The same as long as half of it is free.
+const LOOK_SELDOM: Duration = Duration::from_millis(50);
 /// Stack of the thread that looks (bytes).
 const STACK: usize = 64 << 10;
 
@@ -123,7 +125,8 @@ fn give_back(admits: impl Fn(&FilePages) -> bool) {
         // not. That it is mapped by other processes too does not keep it here.
         let advice = if pages.is_code { Advice::LinuxDontNeed } else { Advice::LinuxPageOut };
         // SAFETY: both leave the contents as they are. These are read-only pages of files, and
-        // those of code were never written to, so that they come back from the file.
+        // those of code were never written to (but by debuggers), so that they come back from the
+        // file.
         let _ = unsafe { madvise(std::ptr::without_provenance_mut(pages.from), pages.bytes, advice) };
     }
 }
@@ -142,12 +145,16 @@ fn file_pages(line: &str) -> Option<FilePages> {
 /// maps 64 KiB around each page that is executed, and unmaps nothing by itself.
 fn watch(total: u64) {
     let (near, code_min) = (total - total / 4, total / 5);
-    let look = move || loop {
-        std::thread::sleep(LOOK);
-        match Resident::now() {
-            Some(now) if now.all > near && now.of_files > code_min => give_back(|pages| pages.is_code),
-            Some(_) => {}
-            None => return,
+    let look = move || {
+        // What else is in files, such as constants.
+        let (mut stays, mut now) = (0, Resident::default());
+        loop {
+            std::thread::sleep(if now.all < near / 2 { LOOK_SELDOM } else { LOOK });
+            now = Resident::now().unwrap_or_default();
+            if now.all > near && now.of_files > stays + code_min {
+                give_back(|pages| pages.is_code);
+                stays = Resident::now().unwrap_or_default().of_files.min(now.of_files);
+            }
         }
     };
     let thread = std::thread::Builder::new().name("memory".to_owned()).stack_size(STACK);
@@ -157,7 +164,7 @@ fn watch(total: u64) {
 }
 
 /// Resident memory of this process in bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Resident {
     all: u64,
     of_files: u64,

@@ -173,7 +173,8 @@ pub(crate) fn fetch_metadata(context: &JobContext, chunks: &MetaChunks, containe
         return;
     }
     let metadata = containers.iter().filter(|usage| usage.container.kind == ContainerKind::Meta);
-    let (all, cache) = (metadata.map(|usage| usage.object_bytes).sum::<u64>(), context.memory / CONTAINERS_ONE_IN);
+    let all = metadata.fold(0_u64, |sum, usage| sum.saturating_add(usage.object_bytes));
+    let cache = context.memory / CONTAINERS_ONE_IN;
     let room = if all <= cache as u64 { cache } else { context.memory / AHEAD_ONE_IN };
     let room = Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS)));
     let (ids, room) = new_metadata(containers, &Mutex::default(), &room);

@@ -115,6 +115,11 @@ fn containers_are_read_in_pieces_where_memory_is_for_few() {
     let report = scene.restore();
     assert_eq!((report.fetched.containers, report.fetched.again), (3, 0));
     assert!(report.fetched.requests > 3, "{:?}", report.fetched);
+    let requested = scene.arrived(None) - before;
+    assert_eq!(
+        requested as u64, report.fetched.requests,
+        "an answer that was held back for too long is requested again"
+    );
     scene.is_equal();
 }
 

@@ -526,7 +526,7 @@ impl Inner {
             };
             if !sparse::is_clear(fd, hole.offset..end, || writer.existing_content()) {
                 writer.touch(fd);
-                let cleared = sparse::clear(fd, hole.offset, end - hole.offset);
+                let cleared = sparse::clear(fd, hole.offset..end, writer.old.bytes());
                 cleared.map_err(TargetError::step("make a hole in", path))?;
             }
         }

@@ -104,14 +104,14 @@ impl OldContent {
         if range.is_empty() {
             return Ok(());
         }
-        clear(fd, range.start, range.end - range.start)?;
+        clear(fd, range.clone(), self.bytes)?;
         let (first, last) = (range.start / BLOCK, (range.end - 1) / BLOCK);
         for block in [Some(first), Some(last).filter(|last| *last != first)].into_iter().flatten() {
             let whole = block * BLOCK..(block + 1) * BLOCK;
             let part = range.start.max(whole.start)..range.end.min(whole.end);
             // A part of a block is not given back; all its parts together are.
             if part != whole && self.completes(block, part) {
-                clear(fd, whole.start, BLOCK)?;
+                clear(fd, whole, self.bytes)?;
             }
         }
         Ok(())
@@ -188,20 +188,25 @@ pub(super) fn is_data(fd: BorrowedFd<'_>, range: Extent) -> bool {
     }
 }
 
-/// Makes a range of existing content read as zeros: a hole where the file system knows them. The
-/// file keeps its size.
-pub(super) fn clear(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), Errno> {
-    match rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-        other => return other,
+/// Makes a range read as zeros: a hole where the file system knows them. The file keeps its size.
+/// `old_bytes`: the length of the old content. Nothing was written behind it in this range.
+pub(super) fn clear(fd: BorrowedFd<'_>, range: Range<u64>, old_bytes: u64) -> Result<(), Errno> {
+    let length = range.end - range.start;
+    match rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range.start, length) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(fd, range, old_bytes),
+        other => other,
     }
+}
+
+/// The same on file systems that know no holes: only old content takes writes.
+fn write_zeros(fd: BorrowedFd<'_>, range: Range<u64>, old_bytes: u64) -> Result<(), Errno> {
     let zeros = [0_u8; 1 << 16];
     let size = rustix::fs::fstat(fd)?.st_size.cast_unsigned();
-    let length = length.min(size.saturating_sub(offset));
-    let mut at = 0;
-    while at < length {
-        let part = usize::try_from(length - at).map_or(zeros.len(), |rest| rest.min(zeros.len()));
-        write_all(fd, &zeros[..part], offset + at)?;
+    let end = range.end.min(old_bytes).min(size);
+    let mut at = range.start;
+    while at < end {
+        let part = usize::try_from(end - at).map_or(zeros.len(), |rest| rest.min(zeros.len()));
+        write_all(fd, &zeros[..part], at)?;
         at += part as u64;
     }
     Ok(())

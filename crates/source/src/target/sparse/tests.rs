@@ -51,6 +51,22 @@ fn has_holes() -> bool {
     has_holes
 }
 
+/// A file system may know no holes to make, and still have those that nobody wrote.
+#[test]
+fn where_no_hole_can_be_made_only_old_content_takes_writes() {
+    let file = tempfile::tempfile().expect("a temporary file");
+    file.write_all_at(&[7; 100_000], 0).expect("written");
+    file.set_len(1 << 30).expect("sized");
+    write_zeros(file.as_fd(), 10..1 << 30, 100_000).expect("written");
+    let mut found = vec![0; 200_000];
+    file.read_exact_at(&mut found, 0).expect("read");
+    assert!(found[..10].iter().all(|byte| *byte == 7) && found[10..].iter().all(|byte| *byte == 0));
+    assert_eq!(file.metadata().expect("stat").len(), 1 << 30);
+    if has_holes() {
+        assert!(file.metadata().expect("stat").blocks() * 512 < 1 << 20);
+    }
+}
+
 /// Cuts data into pieces of these lengths, in an order that goes by `order`.
 fn pieces<'d>(data: &'d [u8], offset: u64, lengths: &[usize], order: u64) -> Vec<(u64, &'d [u8])> {
     let (mut cut, mut at) = (Vec::new(), 0);
