@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::*;
-use larder_format::ids::ContainerKind;
 use larder_job::JobContext;
 use larder_lnode::{RestoreOptions, RestoreReport};
 use larder_reader::FetchOptions;
@@ -120,29 +119,5 @@ fn containers_are_read_in_pieces_where_memory_is_for_few() {
         requested as u64, report.fetched.requests,
         "an answer that was held back for too long is requested again"
     );
-    scene.is_equal();
-}
-
-/// Seven snapshots have written the metadata. Half of the cache has no room for it, but all of the cache has.
-#[test]
-fn all_metadata_is_requested_at_once_if_the_cache_holds_it() {
-    let mut scene = Scene::of(&[("0", &data::random(1, 3_000_000))]);
-    for number in 1..7 {
-        fs::write(scene.source().join(number.to_string()), data::random(1 + number, 3_000_000)).unwrap();
-        backup(&scene.context, &scene.source()).unwrap();
-    }
-    let version = versions(&scene.context).pop().unwrap();
-    let manifest = scene.context.executor.block_on(scene.context.repository.manifest(&version)).unwrap();
-    let metadata = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Meta);
-    let sizes: Vec<_> = metadata.map(|usage| usage.object_bytes as usize).collect();
-    assert_eq!(sizes.len(), 7, "{sizes:?}");
-    scene.context.memory = sizes.iter().sum::<usize>() * 6 + 6;
-    let requested = || scene.faults.log().iter().filter(|op| op.path.contains("meta/")).count();
-    let before = requested();
-    let fault = Fault::Until("meta/", before + sizes.len());
-    scene.faults.add(When::kind(OpKind::Get).path("meta/"), fault, Times::Always);
-    let report = scene.restore();
-    assert_eq!((report.files_restored, report.errors), (7, 0));
-    assert_eq!(requested() - before, sizes.len(), "an answer that was held back for too long is requested again");
     scene.is_equal();
 }
