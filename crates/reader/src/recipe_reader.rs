@@ -27,7 +27,7 @@ use crate::presence::{Look, Missing};
 use crate::resolved::{Resolved, SegmentNumber};
 
 /// The part of a job's memory for sealed metadata containers: one in this number.
-const CONTAINERS_ONE_IN: usize = 6;
+pub(crate) const CONTAINERS_ONE_IN: usize = 6;
 /// The part for opened frames of metadata containers: one in this number.
 const FRAMES_ONE_IN: usize = 12;
 /// Decoded nodes that a reader keeps: the one being read and, for cursors that go back, a few

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::read_lease::or_lower;
-use crate::recipe_reader::MetaChunks;
+use crate::recipe_reader::{CONTAINERS_ONE_IN, MetaChunks};
 
 /// Divisor of a job's memory that gives the part for metadata which is fetched ahead. It is less
 /// than the cache has, so that nothing is evicted before it is used.
@@ -166,12 +166,17 @@ impl<'v> Iterator for VersionsAhead<'v> {
 /// Requests for metadata of one version under way.
 const METADATA_REQUESTS: usize = 16;
 
-/// Begins to fetch the metadata containers of one version, side by side, as far as there is room.
+/// Begins to fetch the metadata containers of one version, side by side: all of them if the cache
+/// holds them, otherwise as far as there is room.
 pub(crate) fn fetch_metadata(context: &JobContext, chunks: &MetaChunks, containers: &[ContainerUsage]) {
     if context.executor.is_in_turns() {
         return;
     }
-    let room = Arc::new(Semaphore::new((context.memory / AHEAD_ONE_IN).min(Semaphore::MAX_PERMITS)));
+    let metadata = containers.iter().filter(|usage| usage.container.kind == ContainerKind::Meta);
+    let all = metadata.fold(0_u64, |sum, usage| sum.saturating_add(usage.object_bytes));
+    let cache = context.memory / CONTAINERS_ONE_IN;
+    let room = if all <= cache as u64 { cache } else { context.memory / AHEAD_ONE_IN };
+    let room = Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS)));
     let (ids, room) = new_metadata(containers, &Mutex::default(), &room);
     let chunks = chunks.clone();
     context.executor.detach(async move {
