@@ -9,7 +9,6 @@
 //!
 //! If one thread reads something, others that need it wait for that thread.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -23,14 +22,11 @@ use parking_lot::Mutex;
 use crate::byte_lru::ByteLru;
 use crate::container_reader::OpenContainer;
 use crate::repository::{Repository, RepositoryError};
+use crate::turns::Turns;
 
 /// Divisor of the memory for containers that gives the additional memory for the places of their
 /// frames: some 600 bytes for each container.
 const TABLES_ONE_IN: usize = 8;
-
-/// Places where threads wait for one another. Two that share one by chance wait in vain, which
-/// costs time and nothing else.
-const TURNS: usize = 32;
 
 /// Reads chunks of metadata containers.
 ///
@@ -150,18 +146,4 @@ impl ChunkReader {
 struct ContainerFrames {
     frames: Vec<FrameLocation>,
     opener: FrameOpener,
-}
-
-/// Lets one thread at a time do the work of a key.
-#[derive(Debug, Default)]
-struct Turns {
-    /// The same in every run, as the simulation wants it.
-    hasher: BuildHasherDefault<DefaultHasher>,
-    turns: [tokio::sync::Mutex<()>; TURNS],
-}
-
-impl Turns {
-    async fn wait(&self, key: &impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
-        self.turns[self.hasher.hash_one(key) as usize % TURNS].lock().await
-    }
 }

@@ -70,6 +70,7 @@ mod store;
 pub mod survey;
 pub mod tags;
 mod tail_cache;
+pub mod turns;
 mod unlisted;
 mod waiting;
 mod watch;

@@ -7,9 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::*;
+use larder_format::ids::ContainerKind;
 use larder_job::JobContext;
 use larder_lnode::{RestoreOptions, RestoreReport};
 use larder_reader::FetchOptions;
+use larder_rewrite::{CheckOptions, check};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::{Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};
@@ -120,4 +122,49 @@ fn containers_are_read_in_pieces_where_memory_is_for_few() {
         "an answer that was held back for too long is requested again"
     );
     scene.is_equal();
+}
+
+/// Seven snapshots have written the metadata. Half of the cache has no room for it, but all of the cache has.
+#[test]
+fn all_metadata_is_requested_at_once_if_the_cache_holds_it() {
+    let mut scene = Scene::of(&[("0", &data::random(1, 3_000_000))]);
+    for number in 1..7 {
+        fs::write(scene.source().join(number.to_string()), data::random(1 + number, 3_000_000)).unwrap();
+        backup(&scene.context, &scene.source()).unwrap();
+    }
+    let version = versions(&scene.context).pop().unwrap();
+    let manifest = scene.context.executor.block_on(scene.context.repository.manifest(&version)).unwrap();
+    let metadata = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Meta);
+    let sizes: Vec<_> = metadata.map(|usage| usage.object_bytes as usize).collect();
+    assert_eq!(sizes.len(), 7, "{sizes:?}");
+    scene.context.memory = sizes.iter().sum::<usize>() * 6 + 6;
+    let requested = || scene.faults.log().iter().filter(|op| op.path.contains("meta/")).count();
+    let before = requested();
+    let fault = Fault::Until("meta/", before + sizes.len());
+    scene.faults.add(When::kind(OpKind::Get).path("meta/"), fault, Times::Always);
+    let report = scene.restore();
+    assert_eq!((report.files_restored, report.errors), (7, 0));
+    assert_eq!(requested() - before, sizes.len(), "an answer that was held back for too long is requested again");
+    scene.is_equal();
+}
+
+/// Records are compared while tables are read ahead, and a store that takes its time makes both want the same ones.
+#[test]
+fn a_check_reads_the_tables_of_a_container_once() {
+    let scene = Scene::of(&[("0", &data::random(1, 300_000))]);
+    for number in 1..9 {
+        fs::write(scene.source().join(number.to_string()), data::random(1 + number, 300_000)).unwrap();
+        backup(&scene.context, &scene.source()).unwrap();
+    }
+    let before = scene.faults.log().len();
+    let delay = Fault::Delay(std::time::Duration::from_millis(20));
+    scene.faults.add(When::kind(OpKind::Get).path("data/"), delay, Times::Always);
+    let report = check(&scene.context, &CheckOptions::default()).unwrap();
+    assert!(report.damages.is_empty());
+    let log = scene.faults.log();
+    let mut read: Vec<_> = log[before..].iter().filter(|op| op.path.contains("data/")).map(|op| &op.path).collect();
+    let requests = read.len();
+    read.sort();
+    read.dedup();
+    assert_eq!((requests, read.len()), (9, 9));
 }

@@ -469,12 +469,23 @@ impl<'a> Structure<'a> {
         }
     }
 
+    /// A container's tables, if they were read before.
+    fn known_index(&mut self, id: ContainerId) -> Option<Option<Arc<Index>>> {
+        let known = self.tables.get(&id)?;
+        if known.is_some() {
+            self.tables_checked.insert(id);
+        }
+        Some(known)
+    }
+
     /// A container's tables, or `None` after noting their damage.
     fn index(&mut self, id: ContainerId) -> Result<Option<Arc<Index>>, CheckError> {
-        if let Some(known) = self.tables.get(&id) {
-            if known.is_some() {
-                self.tables_checked.insert(id);
-            }
+        if let Some(known) = self.known_index(id) {
+            return Ok(known);
+        }
+        let tables = self.tables.clone();
+        let _turn = self.context.executor.block_on(tables.turn(&id));
+        if let Some(known) = self.known_index(id) {
             return Ok(known);
         }
         let read = self.context.executor.block_on(self.context.repository.read_container_index(id));

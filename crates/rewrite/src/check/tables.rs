@@ -12,6 +12,7 @@ use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_store::Repository;
 use larder_store::byte_lru::ByteLru;
+use larder_store::turns::{Turn, Turns};
 use parking_lot::Mutex;
 
 /// Tables that are read at once.
@@ -47,12 +48,14 @@ pub(super) struct Tables {
     kept: Arc<Mutex<ByteLru<ContainerId, Option<Arc<Index>>>>>,
     /// Those that were asked for ahead.
     asked: Arc<Mutex<HashSet<ContainerId>>>,
+    /// A record may need tables that are being read ahead.
+    turns: Arc<Turns>,
 }
 
 impl Tables {
     /// Keeps at most this number of bytes.
     pub(super) fn new(memory: usize) -> Self {
-        Self { kept: Arc::new(Mutex::new(ByteLru::new(memory))), asked: Arc::default() }
+        Self { kept: Arc::new(Mutex::new(ByteLru::new(memory))), asked: Arc::default(), turns: Arc::default() }
     }
 
     /// The tables of a container; `Some(None)`: it is known to have none to compare with.
@@ -67,17 +70,21 @@ impl Tables {
 
     /// Reads the tables of these containers that are not there, several at once.
     pub(super) async fn fetch(&self, repository: &Repository, ids: impl IntoIterator<Item = ContainerId>) {
-        let missing: Vec<ContainerId> = {
-            let kept = self.kept.lock();
-            ids.into_iter().filter(|id| !kept.contains(id)).collect()
-        };
-        let reads = missing.into_iter().map(|id| async move { (id, repository.read_container_index(id).await) });
-        let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
-        while let Some((id, read)) = reads.next().await {
-            if let Ok(container) = read {
+        let reads = ids.into_iter().map(|id| async move {
+            let _turn = self.turn(&id).await;
+            if self.kept.lock().contains(&id) {
+                return;
+            }
+            if let Ok(container) = repository.read_container_index(id).await {
                 self.put(id, Some(Index::of(container)));
             }
-        }
+        });
+        futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS).collect::<()>().await;
+    }
+
+    /// Waits until nobody else reads the tables of a container. Then they may be there.
+    pub(super) async fn turn(&self, id: &ContainerId) -> Turn<'_> {
+        self.turns.wait(id).await
     }
 
     /// Reads ahead the tables of containers that no version before this one had, as far as
