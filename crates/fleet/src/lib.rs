@@ -29,6 +29,7 @@ mod clean;
 mod error;
 mod exchange;
 mod full_scratch;
+mod given;
 #[cfg(test)]
 mod kind_tests;
 mod left;

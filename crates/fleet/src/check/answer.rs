@@ -6,19 +6,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use larder_format::fleet::{CHECK_RULES, CheckRange, CheckResult, RANGE_MAX, READ_PROOF_LEN, Stage, TaskId};
+use larder_format::fleet::{CheckRange, CheckResult, READ_PROOF_LEN, TaskId};
 use larder_format::ids::{AttemptId, ContainerId, JobId};
-use larder_format::names::{self, FleetObject};
 use larder_job::JobContext;
 use larder_rewrite::check::read_contents;
 use larder_store::repository::random;
-use larder_store::{RepositoryError, Store, StoreErrorKind};
 
 use crate::error::FleetError;
+use crate::given;
 use crate::queue::StoreQueue;
-
-/// Ranges that cannot be read, after which a worker leaves the check.
-const UNREADABLE_MAX: usize = 16;
 
 /// What a worker did for a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,33 +46,13 @@ pub(crate) fn answer(context: &JobContext, batch: JobId, poll: Duration) -> Resu
     let store = context.repository.store().without_cache();
     let context = &context.through(&context.repository.through(store));
     let mut unreadable = BTreeSet::new();
-    let Some(range) = first_of(context, batch, &mut unreadable)? else { return Ok(Left::Nothing) };
+    let Some(range) = given::first::<CheckRange>(context, batch, &mut unreadable)? else { return Ok(Left::Nothing) };
     let me = AttemptId(random(context.repository.entropy())?);
     let claim_after = Duration::from_secs(u64::from(range.claim_seconds));
     let mut queue = StoreQueue::join(context, batch, me, claim_after, Vec::new())?;
     let left = read_due(context, batch, &range, &mut queue, me, unreadable, poll);
     queue.leave();
     left
-}
-
-/// The first range without a register that this process can read. Others go to `unreadable`:
-/// anybody may create an object with such a name.
-fn first_of(
-    context: &JobContext,
-    batch: JobId,
-    unreadable: &mut BTreeSet<TaskId>,
-) -> Result<Option<CheckRange>, FleetError> {
-    let mut refused = None;
-    for task in due(context, batch)?.into_iter().take(UNREADABLE_MAX) {
-        match read(context, batch, task) {
-            Err(error @ FleetError::NotForUs { .. }) => {
-                unreadable.insert(task);
-                refused = Some(error);
-            }
-            read => return read,
-        }
-    }
-    refused.map_or(Ok(None), Err)
 }
 
 /// Reads ranges until none is left.
@@ -93,7 +69,8 @@ fn read_due(
     let (mut answer, first) = (Answer::default(), poll / 32);
     let mut next = first;
     loop {
-        let due: Vec<TaskId> = due(context, batch)?.into_iter().filter(|task| !unreadable.contains(task)).collect();
+        let due: Vec<TaskId> =
+            given::due::<CheckRange>(context, batch)?.into_iter().filter(|task| !unreadable.contains(task)).collect();
         let times = queue.times()?;
         if due.is_empty() {
             return Ok(Left::Read(answer));
@@ -108,7 +85,7 @@ fn read_due(
             continue;
         };
         next = first;
-        let range = match read(context, batch, taken.task) {
+        let range = match given::read(context, batch, taken.task) {
             Ok(Some(range)) => range,
             Ok(None) => return Ok(Left::Read(answer)),
             Err(FleetError::NotForUs { .. }) => {
@@ -121,7 +98,9 @@ fn read_due(
         answer.ranges += 1;
         answer.containers += range.containers.len() as u64;
         answer.not_whole += result.not_whole.len() as u64;
-        register(context, batch, taken.task, &result)?;
+        let repository = &context.repository;
+        let register = result.encode(repository.keys(), batch, taken.task, random(repository.entropy())?);
+        given::register(context, batch, taken.task, register)?;
     }
 }
 
@@ -141,60 +120,4 @@ fn read_range(context: &JobContext, range: &CheckRange, me: AttemptId) -> Result
     }
     let took_ms = context.clock.now_ms().saturating_sub(started_ms);
     Ok(CheckResult { reader: me, host: context.identity.host.clone(), took_ms, not_whole, proofs })
-}
-
-/// Creates the register of a range. Another process may have been faster.
-fn register(context: &JobContext, batch: JobId, task: TaskId, result: &CheckResult) -> Result<(), FleetError> {
-    let repository = &context.repository;
-    let bytes = result.encode(repository.keys(), batch, task, random(repository.entropy())?);
-    let bytes = bytes.map_err(RepositoryError::from)?;
-    match context.executor.block_on(repository.store().create(&names::fleet_done(batch, task), bytes.into())) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Ranges without a register.
-fn due(context: &JobContext, batch: JobId) -> Result<BTreeSet<TaskId>, FleetError> {
-    let store = context.repository.store();
-    let list = async |store: &Store, prefix: String| {
-        let listed = store.list(&prefix).await?;
-        let tasks = listed.iter().filter_map(|object| match names::parse_fleet(&object.name) {
-            Some((_, FleetObject::Range(task) | FleetObject::Done(task))) => Some(task),
-            _ => None,
-        });
-        Ok::<_, RepositoryError>(tasks.filter(|task| task.stage == Stage::Check).collect::<BTreeSet<TaskId>>())
-    };
-    let due = context.executor.block_on(async {
-        let mut due = list(store, names::fleet_ranges(batch)).await?;
-        if !due.is_empty() {
-            let decided = list(store, names::fleet_registers(batch)).await?;
-            due.retain(|task| !decided.contains(task));
-        }
-        Ok::<_, RepositoryError>(due)
-    });
-    Ok(due?)
-}
-
-/// The range of a task. `None`: the check is over, and has deleted it.
-fn read(context: &JobContext, batch: JobId, task: TaskId) -> Result<Option<CheckRange>, FleetError> {
-    let (repository, name) = (&context.repository, names::fleet_range(batch, task));
-    let not_for_us = |why: String| FleetError::NotForUs { batch, why };
-    let bytes = match context.executor.block_on(repository.store().get_up_to(&name, RANGE_MAX)) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let range = CheckRange::decode(repository.keys(), batch, task, &bytes).map_err(|error| {
-        let why = format!("a range of this check cannot be read with this key or by this program ({error})");
-        not_for_us(format!("{why}; use a key of its domain and the same version of larder on all hosts"))
-    })?;
-    match range.rules {
-        CHECK_RULES => Ok(Some(range)),
-        _ => Err(not_for_us(format!(
-            "{} makes this check, whose workers follow other rules; use the same version of larder on all hosts",
-            range.program
-        ))),
-    }
 }

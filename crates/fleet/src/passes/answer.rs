@@ -9,19 +9,16 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_format::ChunkRef;
 use larder_format::container::CONTAINER_TARGET;
-use larder_format::fleet::{COPY_CONTAINERS_MAX, COPY_MAX, COPY_RULES, ChunksOf, CopyResult, CopyTask, Stage, TaskId};
+use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, TaskId};
 use larder_format::ids::{AttemptId, JobId};
-use larder_format::names::{self, FleetObject};
+use larder_format::names;
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk};
 use larder_store::repository::random;
-use larder_store::{RepositoryError, Store, StoreErrorKind};
 
 use crate::error::FleetError;
+use crate::given;
 use crate::queue::{Delivery, StoreQueue};
-
-/// Tasks that cannot be read, after which a worker leaves the pass.
-const UNREADABLE_MAX: usize = 16;
 
 /// Tables of containers that are read at once.
 const AT_ONCE: usize = 8;
@@ -63,7 +60,7 @@ pub(crate) fn answer(context: &JobContext, pass: JobId, poll: Duration) -> Resul
     let store = context.repository.store().without_cache();
     let context = &context.through(&context.repository.through(store));
     let mut unreadable = BTreeSet::new();
-    let Some(first) = first_of(context, pass, &mut unreadable)? else { return Ok(LeftPass::Nothing) };
+    let Some(first) = given::first::<CopyTask>(context, pass, &mut unreadable)? else { return Ok(LeftPass::Nothing) };
     let me = AttemptId(random(context.repository.entropy())?);
     let claim_after = Duration::from_secs(u64::from(first.claim_seconds));
     let mut queue = StoreQueue::join(context, pass, me, claim_after, Vec::new())?;
@@ -71,26 +68,6 @@ pub(crate) fn answer(context: &JobContext, pass: JobId, poll: Duration) -> Resul
     let left = worker.do_due(&mut queue, poll);
     queue.leave();
     left
-}
-
-/// The first task without a register that this process can read. Others go to `unreadable`: anybody
-/// may create an object with such a name.
-fn first_of(
-    context: &JobContext,
-    pass: JobId,
-    unreadable: &mut BTreeSet<TaskId>,
-) -> Result<Option<CopyTask>, FleetError> {
-    let mut refused = None;
-    for task in due(context, pass)?.into_iter().take(UNREADABLE_MAX) {
-        match read(context, pass, task) {
-            Err(error @ FleetError::NotForUs { .. }) => {
-                unreadable.insert(task);
-                refused = Some(error);
-            }
-            read => return read,
-        }
-    }
-    refused.map_or(Ok(None), Err)
 }
 
 struct Worker<'a> {
@@ -109,7 +86,7 @@ impl Worker<'_> {
         let first = poll / 32;
         let (mut next, mut idle) = (first, Duration::ZERO);
         loop {
-            let mut due = due(self.context, self.pass)?;
+            let mut due = given::due::<CopyTask>(self.context, self.pass)?;
             due.retain(|task| !self.unreadable.contains(task));
             let times = queue.times()?;
             // Its process died, or is stopped.
@@ -129,7 +106,7 @@ impl Worker<'_> {
             };
             (next, idle) = (first, Duration::ZERO);
             // After the claim: a pass that is over deletes its tasks before its claims.
-            let task = match read(self.context, self.pass, taken.task) {
+            let task = match given::read(self.context, self.pass, taken.task) {
                 Ok(Some(task)) => task,
                 Ok(None) => return Ok(LeftPass::Done(self.copied)),
                 Err(FleetError::NotForUs { .. }) => {
@@ -231,61 +208,11 @@ impl Worker<'_> {
         Ok(Ok(all))
     }
 
-    /// Creates the register of a task. Another process may have been faster: then the next pass
-    /// removes what this one wrote.
+    /// Creates the register of a task. If another process was faster, the next pass removes what
+    /// this one wrote.
     fn register(&self, task: TaskId, result: &CopyResult) -> Result<(), FleetError> {
         let repository = &self.context.repository;
-        let bytes = result.encode(repository.keys(), self.pass, task, random(repository.entropy())?);
-        let bytes = bytes.map_err(RepositoryError::from)?;
-        let name = names::fleet_done(self.pass, task);
-        match self.context.executor.block_on(repository.store().create(&name, bytes.into())) {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// Tasks without a register.
-fn due(context: &JobContext, pass: JobId) -> Result<BTreeSet<TaskId>, FleetError> {
-    let store = context.repository.store();
-    let list = async |store: &Store, prefix: String| {
-        let listed = store.list(&prefix).await?;
-        let tasks = listed.iter().filter_map(|object| match names::parse_fleet(&object.name) {
-            Some((_, FleetObject::Range(task) | FleetObject::Done(task))) => Some(task),
-            _ => None,
-        });
-        Ok::<_, RepositoryError>(tasks.filter(|task| task.stage == Stage::Copy).collect::<BTreeSet<TaskId>>())
-    };
-    let due = context.executor.block_on(async {
-        let mut due = list(store, names::fleet_ranges(pass)).await?;
-        if !due.is_empty() {
-            let decided = list(store, names::fleet_registers(pass)).await?;
-            due.retain(|task| !decided.contains(task));
-        }
-        Ok::<_, RepositoryError>(due)
-    });
-    Ok(due?)
-}
-
-/// A task. `None`: the pass is over, and has deleted it.
-fn read(context: &JobContext, batch: JobId, task: TaskId) -> Result<Option<CopyTask>, FleetError> {
-    let (repository, name) = (&context.repository, names::fleet_range(batch, task));
-    let not_for_us = |why: String| FleetError::NotForUs { batch, why };
-    let bytes = match context.executor.block_on(repository.store().get_up_to(&name, COPY_MAX)) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let read = CopyTask::decode(repository.keys(), batch, task, &bytes).map_err(|error| {
-        let why = format!("a task of this pass cannot be read with this key or by this program ({error})");
-        not_for_us(format!("{why}; use a key of its domain and the same version of larder on all hosts"))
-    })?;
-    match read.rules {
-        COPY_RULES => Ok(Some(read)),
-        _ => Err(not_for_us(format!(
-            "{} makes this pass, whose workers follow other rules; use the same version of larder on all hosts",
-            read.program
-        ))),
+        let register = result.encode(repository.keys(), self.pass, task, random(repository.entropy())?);
+        given::register(self.context, self.pass, task, register)
     }
 }
