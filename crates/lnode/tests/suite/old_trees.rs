@@ -167,13 +167,8 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        // Every restore waits for its file system; in memory that takes no time, whatever else the disk has to do.
-        let memory = Path::new("/dev/shm");
-        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-        let runtime = runtime();
-        let context = context(&runtime, init(&runtime, local(&dir.path().join("repository"))));
-        fs::create_dir(dir.path().join("source")).unwrap();
-        Self { dir, context, _runtime: runtime }
+        let (dir, context, _runtime) = restore_scene();
+        Self { dir, context, _runtime }
     }
 
     fn source(&self) -> PathBuf {

@@ -42,6 +42,17 @@ impl Clock for Ticking {
     }
 }
 
+/// A folder with an empty `source` and a repository, for restores into it. They wait for its file system: in memory that takes no
+/// time, whatever else the disk has to do.
+pub fn restore_scene() -> (tempfile::TempDir, JobContext, tokio::runtime::Runtime) {
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let runtime = runtime();
+    let context = context(&runtime, init(&runtime, local(&dir.path().join("repository"))));
+    std::fs::create_dir(dir.path().join("source")).unwrap();
+    (dir, context, runtime)
+}
+
 pub fn clock() -> Arc<dyn Clock> {
     Arc::new(Ticking)
 }
