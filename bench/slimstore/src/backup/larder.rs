@@ -35,7 +35,7 @@ impl With {
         Self { merging: Some(Merging { after: 0, across: Across::ShortRuns }), ..self }
     }
 
-    /// The same with merging of chunks that are so many versions old.
+    /// The same with merging of chunks that are `after` versions old.
     pub(crate) const fn merging_after(self, after: u32) -> Self {
         Self { merging: Some(Merging { after, across: Across::Containers }), ..self }
     }
@@ -338,7 +338,7 @@ impl Detector for Larder {
     }
 }
 
-/// The next records of the base's segment, at most so many.
+/// The next records of the base's segment, at most `most`.
 fn coming(filter: &mut GroupFilter<Base>, most: usize) -> &[ChunkRecord] {
     let Ok(following) = filter.following(most);
     following

@@ -18,7 +18,8 @@ use crate::SEED;
 const META_CONTAINER: usize = 8 << 20;
 /// A run with fewer records is no superchunk.
 const RUN_RECORDS_MIN: usize = 4;
-/// The same, the most records, and one record in so many that ends a run, as the program merges by default (`larder-writer`).
+/// The same as the program merges by default (`larder-writer`). A run ends behind one record in [`SHORT_ONE_IN`], and has this
+/// many records at most.
 const SHORT_RECORDS_MIN: usize = 2;
 const SHORT_RECORDS_MAX: usize = 4;
 const SHORT_ONE_IN: u8 = 16;
@@ -26,7 +27,7 @@ const SHORT_ONE_IN: u8 = 16;
 /// How chunks are merged into superchunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Merging {
-    /// Chunks that are so many versions old are merged.
+    /// Chunks of this age are merged, in versions.
     pub(crate) after: u32,
     pub(crate) across: Across,
 }

@@ -14,7 +14,7 @@ use crate::sdb::{Duplication, SDb};
 use crate::table::Table;
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Rabin, Algorithm::FastCdc, Algorithm::MinCdc];
-/// Chunks that are so many versions old are merged in the paper's way. Versions before this (from 0) have no such superchunks to go
+/// Chunks of this age, in versions, are merged in the paper's way. Versions before this (from 0) have no such superchunks to go
 /// by, those after [`MERGED`] have.
 const MERGE_AFTER: u32 = 5;
 const MERGED: usize = 7;
