@@ -26,6 +26,11 @@ const KEPT_IN_ALL: i32 = 64 << 20;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LITTLE: i32 = 128 << 10;
 
+/// Buffers up to this size (bytes) are taken from freed memory in a process that mounts: parts of
+/// containers and all that is opened of them.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const PARTS: i32 = 4 << 20;
+
 /// From now on, little freed memory is kept. To be called before the first thread is started.
 pub(crate) fn keep_little() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -36,6 +41,17 @@ pub(crate) fn keep_little() {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LITTLE);
             libc::mallopt(libc::M_TRIM_THRESHOLD, LITTLE);
         }
+    }
+}
+
+/// From now on, buffers of more than `PARTS` bytes are taken from the kernel. The library of FUSE
+/// has one of 16 MiB for each thread, of which it touches some pages. From freed memory, all of it
+/// would be filled with zeros. To be called before the first thread is started.
+pub(crate) fn keep_parts_alone() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: as in `set_up`.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, PARTS);
     }
 }
 

@@ -85,6 +85,9 @@ fn run() -> Exit {
         if let Some(total) = cli.command.total_memory() {
             small_process::begin(total, &mut cli.global)?;
         }
+        if cli.command.mounts() {
+            allocator::keep_parts_alone();
+        }
         let app = App::new(cli.global, configured, out.clone());
         thread_limit::check(app.threads())?;
         let exit = commands::run(&app, cli.command)?;

@@ -12,10 +12,8 @@ use fuser::{
     ReplyOpen, ReplyXattr, Request,
 };
 use larder_format::ErrorKind;
-use larder_tree::{Attributes, Kind, OpenFile, Tree, TreeError};
-use parking_lot::Mutex;
+use larder_tree::{Attributes, Kind, Tree, TreeError};
 
-use crate::handles::Handles;
 use crate::time::system_time;
 
 /// How long the kernel may keep what is in snapshots, and at most what is above them.
@@ -30,7 +28,6 @@ const SEEK_HOLE: i32 = 4;
 /// See the module header.
 pub(crate) struct Files {
     tree: Arc<Tree>,
-    handles: Mutex<Handles>,
     /// How long the kernel may keep what is above snapshots.
     changing: Duration,
     /// The kernel checks ACLs, and not only modes.
@@ -40,15 +37,11 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn new(tree: Arc<Tree>, checks_acls: bool) -> Self {
         let changing = CHANGING_MAX.min(Duration::from_millis(tree.refresh_ms()));
-        Self { tree, handles: Mutex::default(), changing, checks_acls }
+        Self { tree, changing, checks_acls }
     }
 
     fn lifetime(&self, attributes: &Attributes) -> &Duration {
         if attributes.is_lasting { &LASTING } else { &self.changing }
-    }
-
-    fn opened(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
-        self.handles.lock().get(handle.0).ok_or(Errno::EBADF)
     }
 
     fn xattr(&self, number: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
@@ -62,8 +55,12 @@ impl Files {
         Ok(xattrs.iter().flat_map(|xattr| xattr.name.iter().copied().chain([0])).collect())
     }
 
-    fn seek(&self, handle: FileHandle, offset: i64, whence: i32) -> Result<i64, Errno> {
-        let file = self.opened(handle)?;
+    fn read_at(&self, number: INodeNo, offset: u64, size: u32) -> Result<Vec<u8>, TreeError> {
+        self.tree.read(&self.tree.open(number.0)?, offset, size)
+    }
+
+    fn seek(&self, number: INodeNo, offset: i64, whence: i32) -> Result<i64, Errno> {
+        let file = self.tree.open(number.0).map_err(errno)?;
         if !matches!(whence, SEEK_DATA | SEEK_HOLE) {
             return Err(Errno::EINVAL);
         }
@@ -179,52 +176,28 @@ impl Filesystem for Files {
         }
     }
 
-    fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match guarded(|| self.tree.open(number.0).map_err(errno)) {
-            Ok(file) => {
-                let handle = FileHandle(self.handles.lock().add(file));
-                reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
-            }
-            Err(error) => reply.error(error),
-        }
+    /// Files are not opened: after this answer the kernel sends no more `open`, `flush` and
+    /// `release`, and keeps pages of all files. For small files these are most requests
+    /// (`docs/decisions/0055-files-are-not-opened.md`).
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
     }
 
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
+        number: INodeNo,
+        _: FileHandle,
         offset: u64,
         size: u32,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match guarded(|| self.tree.read(&*self.opened(handle)?, offset, size).map_err(errno)) {
+        match guarded(|| self.read_at(number, offset, size).map_err(errno)) {
             Ok(data) => reply.data(&data),
             Err(error) => reply.error(error),
         }
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        let closed = self.handles.lock().remove(handle.0);
-        if let Some(file) = closed {
-            self.tree.close(&file);
-        }
-        reply.ok();
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -279,8 +252,8 @@ impl Filesystem for Files {
         reply_bytes(guarded(|| self.xattr_names(number)), size, reply);
     }
 
-    fn lseek(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        match guarded(|| self.seek(handle, offset, whence)) {
+    fn lseek(&self, _: &Request, number: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        match guarded(|| self.seek(number, offset, whence)) {
             Ok(found) => reply.offset(found),
             Err(error) => reply.error(error),
         }

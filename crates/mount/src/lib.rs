@@ -5,7 +5,6 @@
 //! again each second.
 
 mod files;
-mod handles;
 mod time;
 
 use std::io;

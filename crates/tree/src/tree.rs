@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use self::listing::Listed;
 pub use self::open_file::OpenFile;
+use self::open_file::Recent;
 use self::refreshing::Refresh;
 use self::reporting::{Reported, what};
 use crate::attributes::{Attributes, Kind};
@@ -120,6 +121,7 @@ pub struct Tree {
     one: Option<Vec<u8>>,
     numbers: Mutex<Numbers>,
     slots: RwLock<Slots>,
+    recent: Recent,
     reported: Mutex<Reported>,
     met_damage: AtomicBool,
 }
@@ -198,6 +200,7 @@ impl Tree {
             one,
             numbers: Mutex::new(numbers),
             slots: RwLock::default(),
+            recent: Recent::default(),
             reported: Mutex::default(),
             met_damage: AtomicBool::new(false),
             reports,
@@ -303,26 +306,17 @@ impl Tree {
         }
     }
 
-    /// Opens a file.
-    pub fn open(&self, inode: u64) -> Result<OpenFile, TreeError> {
-        let Inode::Entry { slot, position } = Inode::of(inode) else { return Err(TreeError::IsAFolder) };
-        let (_, opened, entry) = self.entry(slot, position)?;
-        match entry.kind {
-            EntryKind::File { .. } => {}
-            EntryKind::Directory => return Err(TreeError::IsAFolder),
-            _ => return Err(TreeError::Unsuitable),
-        }
-        let placed = self.met(&opened, &entry.path, opened.metadata.placed(position))?;
-        Ok(OpenFile::new(opened, &placed.ok_or(TreeError::NotFound)?))
-    }
-
     /// The entry at a place.
     fn entry(&self, slot: u16, position: Position) -> Result<(Slot, Arc<Opened>, Entry), TreeError> {
-        let slot = self.slots.read().slots.get(usize::from(slot).wrapping_sub(1)).cloned();
-        let slot = slot.ok_or(TreeError::NotFound)?;
+        let slot = self.slot_numbered(slot)?;
         let opened = self.pin(&slot.version)?;
         let entry = self.met(&opened, b"", opened.metadata.at(position))?.ok_or(TreeError::NotFound)?;
         Ok((slot, opened, entry))
+    }
+
+    fn slot_numbered(&self, number: u16) -> Result<Slot, TreeError> {
+        let slot = self.slots.read().slots.get(usize::from(number).wrapping_sub(1)).cloned();
+        slot.ok_or(TreeError::NotFound)
     }
 
     /// The entry that the root of a snapshot shows; `None`: it has none.

@@ -334,6 +334,11 @@ impl Command {
         }
     }
 
+    /// Whether this process mounts snapshots.
+    pub(crate) fn mounts(&self) -> bool {
+        matches!(self, Self::Mount(_))
+    }
+
     /// The verb, for logs.
     pub(crate) fn name(&self) -> &'static str {
         match self {

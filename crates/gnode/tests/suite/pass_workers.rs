@@ -22,6 +22,7 @@ use larder_job::{Cancel, JobContext};
 use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk};
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
+use crate::fleet::is_clean;
 use crate::fleet_workers::as_host;
 use crate::reclaim_at_once::{is_exact, scene};
 use crate::support::*;
@@ -327,7 +328,8 @@ fn any_number_of_workers_leave_what_one_process_leaves() {
         assert!(helped.iter().all(|(ended, copied)| ended.is_err() && copied.failed == 0), "they were stopped");
         of_others += by_others.tasks_of_others;
         is_exact(&fork, &at);
-        fork.is_clean(&at);
+        // A worker may claim a task when the pass has just ended.
+        is_clean(&fork, &at);
         assert!(fork.contents() == expected, "{at}");
     }
     assert!(of_others > 4, "{of_others}");

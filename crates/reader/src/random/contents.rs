@@ -157,6 +157,11 @@ impl Contents {
         self.size
     }
 
+    /// Bytes of memory that its runs take.
+    pub fn memory(&self) -> usize {
+        size_of_val(&*self.runs)
+    }
+
     /// The parts of a range of the file, in order and without gaps.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
         let range = range.start..range.end.min(self.size);
