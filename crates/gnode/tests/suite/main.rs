@@ -23,6 +23,7 @@ mod fleet;
 mod fleet_faults;
 mod fleet_properties;
 mod fleet_rounds;
+mod fleet_rules;
 mod fleet_workers;
 mod forged_generations;
 mod forged_places;

@@ -31,6 +31,8 @@ struct State {
     at: AtomicU64,
     /// Objects below this are what it happens before, instead.
     below: OnceLock<&'static str>,
+    /// Or those with this in their names.
+    named: OnceLock<String>,
     armed: AtomicBool,
     /// All operations wait.
     is_still: AtomicBool,
@@ -60,6 +62,7 @@ impl Between {
             count: AtomicU64::new(0),
             at: AtomicU64::new(0),
             below: OnceLock::new(),
+            named: OnceLock::new(),
             armed: AtomicBool::new(false),
             is_still: AtomicBool::new(false),
             still_before: OnceLock::new(),
@@ -77,6 +80,12 @@ impl Between {
     /// Before the first object below a folder is created it happens, once.
     pub fn happens_before_any_below(&self, folder: &'static str) {
         self.state.below.set(folder).unwrap();
+        self.state.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Before the first object with this in its name is created it happens, once.
+    pub fn happens_before_any_named(&self, text: impl Into<String>) {
+        self.state.named.set(text.into()).unwrap();
         self.state.armed.store(true, Ordering::SeqCst);
     }
 
@@ -123,9 +132,10 @@ impl State {
         if self.still_before.get().is_some() {
             return;
         }
-        let is_now = match self.below.get() {
-            Some(folder) => created.is_some_and(|path| path.as_ref().starts_with(folder)),
-            None => number == self.at.load(Ordering::SeqCst),
+        let is_now = match (self.below.get(), self.named.get()) {
+            (Some(folder), _) => created.is_some_and(|path| path.as_ref().starts_with(folder)),
+            (None, Some(text)) => created.is_some_and(|path| path.as_ref().contains(text)),
+            (None, None) => number == self.at.load(Ordering::SeqCst),
         };
         if is_now && self.armed.swap(false, Ordering::SeqCst) {
             (self.hook)().await;
