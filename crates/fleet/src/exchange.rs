@@ -42,3 +42,6 @@ impl<C: Cursor, F: Fn(&[u8]) -> bool> Cursor for Only<C, F> {
         self.records.value()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,9 +10,13 @@ const OUTPUT_MIN: u64 = 512 << 10;
 /// The least that is read of an output at once.
 const PIECE_MIN: u64 = 64 << 10;
 
-/// The least of each of several outputs that are merged: a block. Beyond this, memory grows with
-/// the hosts.
-const MERGED_MIN: u64 = 16 << 10;
+/// The least of each of several outputs that are merged: a block.
+const MERGED_MIN: u64 = 32 << 10;
+/// A block that is opened, and the index of an object with as many blocks as an output has.
+const OPENED: u64 = 32 << 10;
+const INDEX: u64 = 8 << 10;
+/// So many are merged at once, however little memory there is.
+const MERGED_LEAST: u64 = 16;
 
 /// How the memory of a batch is divided. All are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +42,20 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// For what is read at once of each of these outputs, which are merged. With each of them comes
-    /// the index of an object, some kilobytes.
+    /// For what is read at once of each of these outputs, if they are merged at once.
     pub(crate) fn piece_of(&self, sources: usize) -> u64 {
-        (self.merged / sources.max(1) as u64).clamp(MERGED_MIN, self.piece)
+        let each = self.merged / sources.max(1) as u64;
+        each.saturating_sub(OPENED + INDEX).clamp(MERGED_MIN, self.piece)
+    }
+
+    /// What an output takes while it is read, of which so much is read at once.
+    pub(crate) fn reading(object_bytes: u64, at_once: u64) -> u64 {
+        object_bytes.min(at_once) + object_bytes.min(OPENED) + INDEX
+    }
+
+    /// What all outputs may take that are merged at once.
+    pub(crate) fn merged_at_once(&self) -> u64 {
+        self.merged.max(MERGED_LEAST * (MERGED_MIN + OPENED + INDEX))
     }
 
     /// Divides the memory of a batch among the parts of one stage. The containers on their way to
@@ -76,11 +90,19 @@ mod tests {
 
     #[test]
     fn outputs_that_are_merged_fit_the_memory() {
-        for (memory, hosts) in [(64 << 20, 4), (64 << 20, 64), (8 << 20, 64), (8 << 20, 128)] {
+        for (memory, hosts, fits) in [
+            (64 << 20, 4, true),
+            (64 << 20, 200, true),
+            (8 << 20, 28, true),
+            (8 << 20, 30, false),
+            (1, 16, true),
+            (1, 17, false),
+        ] {
             let budget = Budget::of(memory, 1);
             let piece = budget.piece_of(hosts);
-            assert!(piece * hosts as u64 <= memory as u64 / 4, "{memory}, {hosts}: {piece}");
             assert!(piece >= MERGED_MIN && piece <= budget.piece);
+            let all = Budget::reading(OUTPUT_MAX, piece) * hosts as u64;
+            assert_eq!(all <= budget.merged_at_once(), fits, "{memory}, {hosts}: {piece}");
         }
     }
 

@@ -6,6 +6,9 @@
 //!
 //! Scans decide what a version holds, so a damaged one is an error. Everything else is about space
 //! only: the records of a task end where its first object cannot be read, and people are told.
+//!
+//! The outputs of several tasks are merged. If they take more memory at once than they may, they are
+//! read one after the other instead, and sorted once more within that memory.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -16,10 +19,12 @@ use larder_format::fleet::{FleetRecord, OutputRef, Scans};
 use larder_format::ids::RunId;
 use larder_format::names;
 use larder_format::run::{Block, RunIndex, RunKey, prefix};
-use larder_index::{Cursor, IndexError, Merge, Tombstones};
+use larder_index::{Cursor, IndexError, Merge, Sorted, Tombstones};
 use larder_store::RepositoryError;
 
+use crate::error::FleetError;
 use crate::exchange::Decided;
+use crate::memory::Budget;
 use crate::shared::Batch;
 
 /// An opened object, and its blocks that are still to be read.
@@ -56,7 +61,36 @@ fn is_about_objects(error: &IndexError) -> bool {
 }
 
 /// The records of several tasks, by rising key.
-pub(crate) type Merged<'a> = Merge<OutputCursor<'a>>;
+pub(crate) enum Merged<'a> {
+    AtOnce(Merge<OutputCursor<'a>>),
+    Sorted(Sorted),
+}
+
+impl Merged<'_> {
+    fn cursor(&self) -> &dyn Cursor {
+        match self {
+            Self::AtOnce(merge) => merge,
+            Self::Sorted(sorted) => sorted,
+        }
+    }
+}
+
+impl Cursor for Merged<'_> {
+    fn advance(&mut self) -> Result<bool, IndexError> {
+        match self {
+            Self::AtOnce(merge) => merge.advance(),
+            Self::Sorted(sorted) => sorted.advance(),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        self.cursor().key()
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.cursor().value()
+    }
+}
 
 impl<'a> OutputCursor<'a> {
     /// The records of one kind whose keys begin with 8 bytes in `range`.
@@ -78,11 +112,29 @@ impl<'a> OutputCursor<'a> {
         batch: &'a Batch<'a>,
         tasks: impl IntoIterator<Item = &'a Decided>,
         range: RangeInclusive<u64>,
-    ) -> Merged<'a> {
+    ) -> Result<Merged<'a>, FleetError> {
         let tasks: Vec<&'a Decided> = tasks.into_iter().collect();
-        let piece = batch.budget().piece_of(tasks.len());
-        let cursor = |task| Self::with::<R>(batch, task, range.clone(), piece);
-        Merge::new(tasks.into_iter().map(cursor).collect(), Tombstones::Drop)
+        let (budget, count) = (batch.budget(), tasks.len());
+        let piece = budget.piece_of(count);
+        let sources: Vec<Self> =
+            tasks.into_iter().map(|task| Self::with::<R>(batch, task, range.clone(), piece)).collect();
+        if count <= 1 || sources.iter().map(Self::reading).sum::<u64>() <= budget.merged_at_once() {
+            return Ok(Merged::AtOnce(Merge::new(sources, Tombstones::Drop)));
+        }
+        let mut sorter = batch.sorter::<R>(budget.merged_at_once() as usize)?;
+        for mut source in sources {
+            batch.expect_not_cancelled()?;
+            while source.advance()? {
+                sorter.push(source.key(), source.value())?;
+            }
+        }
+        Ok(Merged::Sorted(sorter.finish()?))
+    }
+
+    /// The most memory that reading it takes.
+    fn reading(&self) -> u64 {
+        let at_once = if self.task.digests.is_some() { u64::MAX } else { self.piece };
+        self.refs.iter().map(|output| Budget::reading(output.object_bytes, at_once)).max().unwrap_or(0)
     }
 
     fn open(&self, output: &OutputRef) -> Result<Option<Open>, IndexError> {

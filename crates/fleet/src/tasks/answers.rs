@@ -59,7 +59,7 @@ impl ImageAnswers {
         let mut rows = RowFile::new(unnamed_in(&batch.options.scratch).map_err(scratch)?);
         let (mut containers, mut waited_for) = (BTreeSet::new(), BTreeSet::new());
         let mut page = Vec::new();
-        let mut all = OutputCursor::merged::<Answers>(batch, partitions.iter().copied(), range_of_image(number));
+        let mut all = OutputCursor::merged::<Answers>(batch, partitions.iter().copied(), range_of_image(number))?;
         while all.advance()? {
             let at = At::decode(all.key()).map_err(damaged_record(ANSWER))?;
             let answer = Answer::decode(all.value().unwrap_or_default()).map_err(damaged_record(ANSWER))?;

@@ -82,7 +82,7 @@ fn elect(
     };
     let range = range_of(partition % batch.plan.partitions, batch.plan.partitions);
     let mut stored = PlacesByChunk::of(batch, before.iter().copied(), range.clone())?;
-    let mut questions = Questions(OutputCursor::merged::<Requests>(batch, senders.iter().copied(), range));
+    let mut questions = Questions(OutputCursor::merged::<Requests>(batch, senders.iter().copied(), range)?);
     let options = LookupOptions::streaming(budget.lookup / 2);
     let table = TableReader::of(batch.context.repository.clone(), index, Table::Chunks, options);
     let mut lookup = SortedLookup::new(table, batch.context.executor.clone(), budget.lookup / 2);

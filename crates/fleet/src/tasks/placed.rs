@@ -32,7 +32,7 @@ impl<'a> PlacesByChunk<'a> {
         placed: impl IntoIterator<Item = &'a Decided>,
         range: RangeInclusive<u64>,
     ) -> Result<Self, FleetError> {
-        let records = OutputCursor::merged::<Placements>(batch, placed, range);
+        let records = OutputCursor::merged::<Placements>(batch, placed, range)?;
         let mut places = Self { records, next: None, chunk: None, of_chunk: Vec::new() };
         places.advance()?;
         Ok(places)

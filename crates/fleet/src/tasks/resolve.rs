@@ -37,7 +37,7 @@ pub(crate) fn resolve(
 ) -> Result<Decided, FleetError> {
     let mut outputs = Outputs::begin(batch, TaskId { stage: Stage::Resolve, round, number: partition })?;
     let range = range_of(partition % batch.plan.partitions, batch.plan.partitions);
-    let mut waiters = OutputCursor::merged::<Waiters>(batch, [waiting], range.clone());
+    let mut waiters = OutputCursor::merged::<Waiters>(batch, [waiting], range.clone())?;
     let mut places = PlacesByChunk::of(batch, placed.iter().copied(), range)?;
     let budget = batch.budget();
     let mut resolved: Sorter = batch.sorter::<Resolutions>(budget.partition)?;

@@ -295,7 +295,7 @@ pub(crate) fn settle<'a>(
 ) -> Result<Unregistered<'a>, FleetError> {
     let outputs = Outputs::begin(batch, TaskId { stage: Stage::Store, round, number })?;
     let before = (stored.reread_bytes, stored.added_bytes);
-    let mut of_image = OutputCursor::merged::<Resolutions>(batch, resolutions.iter().copied(), range_of_image(number));
+    let mut of_image = OutputCursor::merged::<Resolutions>(batch, resolutions.iter().copied(), range_of_image(number))?;
     Storing::new(batch, number, image, scanned, stored, store).again(&mut of_image)?;
     let (read_bytes, stored_bytes) = (stored.reread_bytes - before.0, stored.added_bytes - before.1);
     Ok((outputs, Facts { read_bytes, stored_bytes, waits: stored.waits, ..Facts::default() }))
