@@ -6,8 +6,8 @@
 
 An image is backed up as a whole. Then 22 % of it changes, in runs of three segments of 2 MiB, of which 74.5 % is data that the
 repository has: the shares of the multi-stage paper. `fleet work` backs up the changed image with a map of changes, while the
-process that plans the batch has no image of its own. There is no option that limits reading, so qemu-nbd serves the image at the
-given rate. Both processes have a key file, as workers have. Prints a line of JSON for each rate.
+process that plans the batch has no image of its own. The worker keeps to the rate by `--limit-read`; with `--nbd`, qemu-nbd serves
+the image at that rate instead. Both processes have a key file, as workers have. Prints a line of JSON for each rate.
 """
 
 import argparse
@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, help="existing folder for the image and the repository")
     parser.add_argument("--rates", default="50,0", help="MB a second of the disk; 0: no limit")
     parser.add_argument("--memory", default="35M", help="what the worker may take; 0: its default")
+    parser.add_argument("--nbd", action="store_true", help="qemu-nbd limits the rate")
     args = parser.parse_args()
     larder = pathlib.Path(os.environ.get("BENCH_LARDER", "target/release/larder")).absolute()
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
@@ -46,9 +47,11 @@ def main():
             tool("backup", "--image", image, "--series", "vm/image")
             tool("optimize")
             changed, new = change(image, work / "map", args.mib)
-            with served(image, work / f"socket-{rate}", rate) as source:
-                print(json.dumps({"rate": rate, "logical": args.mib << 20, "changed": changed, "unknown": new,
-                                  **tool.batch(source, work / "map", args.memory)}), flush=True)
+            with served(image, work / f"socket-{rate}", rate if args.nbd else 0) as source:
+                options = [] if args.memory == "0" else ["--total-memory", args.memory]
+                options += [] if args.nbd or rate == 0 else ["--limit-read", f"{rate}MB"]
+                print(json.dumps({"rate": rate, "nbd": args.nbd, "logical": args.mib << 20, "changed": changed, "unknown": new,
+                                  **tool.batch(source, work / "map", options)}), flush=True)
             tool.same(image)
 
 
@@ -78,21 +81,21 @@ class Larder:
     def start(self, *words):
         return subprocess.Popen([self.program, *map(str, words)], env=self.env, text=True, stdout=subprocess.PIPE)
 
-    def batch(self, source, changes, memory):
+    def batch(self, source, changes, options):
         inventory = self.work / "images.toml"
         inventory.write_text(f'[[image]]\nname = "image"\nsource = "{source}"\nhost = "worker"\nmap = "{changes}"\nsince = "latest"\n')
-        limit = [] if memory == "0" else ["--total-memory", memory]
-        worker = self.start("fleet", "work", inventory, "--host", "worker", "--once", "--json", *limit)
+        worker = self.start("fleet", "work", inventory, "--host", "worker", "--once", "--json", *options)
         begin = time.monotonic()
         planner = self.start("fleet", "run", inventory, "--queue", "store", "--no-pass", "--json")
-        output, planner_cpu = ended(planner)
+        output, planned = ended(planner)
         wall = time.monotonic() - begin
-        worked, cpu = ended(worker)
+        worked, used = ended(worker)
         summary = message(output, "fleet_summary")
         mine = message(worked, "fleet_work")
         status = message(self("fleet", "status", summary["batch"], "--json"), "fleet_status")
         return {
-            "wall": round(wall, 2), "cpu": round(cpu, 2), "planner_cpu": round(planner_cpu, 2),
+            "wall": round(wall, 2), "cpu": round(seconds(used), 2), "user": round(used.ru_utime, 2),
+            "system": round(used.ru_stime, 2), "planner_cpu": round(seconds(planned), 2),
             "read": summary["read_bytes"], "read_again": summary["reread_bytes"], "new": summary["data_added"],
             "rss": mine["memory_bytes"],
             "stages": stages(status),
@@ -100,14 +103,19 @@ class Larder:
 
 
 def ended(process):
-    """Waits for a process. Returns what it printed, and its seconds of the processor."""
+    """Waits for a process. Returns what it printed, and what it used."""
     with process.stdout:
         output = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{process.args}: exit {process.returncode}")
-    return output, used.ru_utime + used.ru_stime
+    return output, used
+
+
+def seconds(used):
+    """Of the processor."""
+    return used.ru_utime + used.ru_stime
 
 
 def base(image, mib):

@@ -23,7 +23,7 @@ import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
-from rate import Larder, ended
+from rate import Larder, ended, seconds
 from run import message, stages
 
 # Stages of images, of hosts and of partitions, in their order.
@@ -69,14 +69,14 @@ def measured(larder, work, count, args):
                for host in hosts[1:]]
     time.sleep(1 + count / 4)
     begin = time.monotonic()
-    output, cpu = ended(tool.start("fleet", "run", inventory, "--queue", "store", "--no-pass", "--json", *limits))
+    output, used = ended(tool.start("fleet", "run", inventory, "--queue", "store", "--no-pass", "--json", *limits))
     wall = time.monotonic() - begin
     others = [ended(worker) for worker in workers]
     summary = message(output, "fleet_summary")
     assert summary["images_saved"] == args.images, summary
     status = message(tool("fleet", "status", summary["batch"], "--json"), "fleet_status")
     row = {
-        "workers": count, "images": args.images, "wall": round(wall, 2), "cpu": round(cpu + sum(used for _, used in others), 2),
+        "workers": count, "images": args.images, "wall": round(wall, 2), "cpu": round(sum(map(seconds, [used, *(used for _, used in others)])), 2),
         "rss": max([summary["memory_bytes"], *(message(said, "fleet_work")["memory_bytes"] for said, _ in others)]),
         "own": (args.mib << 20) - (args.mib << 20) // 4, "common": (args.mib << 20) // 4,
         "read": summary["read_bytes"], "new": summary["data_added"], "stages": stages(status),
@@ -90,9 +90,9 @@ class Computed:
 
     def __init__(self, one, two):
         self.images, self.own, self.common = one["images"], one["own"], one["common"]
-        seconds = lambda row, stage: row["stages"].get(stage, {"seconds": 0.0})["seconds"]
-        self.of_image = {stage: seconds(one, stage) / self.images for stage in ("scan", "finish")}
-        self.of_host = {stage: seconds(one, stage) for stage in ("send", "place")}
+        took = lambda row, stage: row["stages"].get(stage, {"seconds": 0.0})["seconds"]
+        self.of_image = {stage: took(one, stage) / self.images for stage in ("scan", "finish")}
+        self.of_host = {stage: took(one, stage) for stage in ("send", "place")}
         # Each process has one. Its bytes stay the same, because there are as many more partitions as questions.
         self.of_partition = {stage: seconds(two, stage) / 2 for stage in ("join", "resolve")}
         rest = one["wall"] - sum(seconds(one, stage) for stage in STAGES if stage != "store")

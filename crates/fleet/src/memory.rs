@@ -15,7 +15,7 @@ const MERGED_MIN: u64 = 32 << 10;
 /// A block that is opened, and the index of an object with as many blocks as an output has.
 const OPENED: u64 = 32 << 10;
 const INDEX: u64 = 8 << 10;
-/// So many are merged at once, however little memory there is.
+/// Outputs that are merged at once, however little memory there is.
 const MERGED_LEAST: u64 = 16;
 
 /// How the memory of a batch is divided. All are bytes.

@@ -7,8 +7,8 @@
 //! Scans decide what a version holds, so a damaged one is an error. Everything else is about space
 //! only: the records of a task end where its first object cannot be read, and people are told.
 //!
-//! The outputs of several tasks are merged. If they take more memory at once than they may, they are
-//! read one after the other instead, and sorted once more within that memory.
+//! The outputs of several tasks are merged. If they take more memory at once than they may, they
+//! are read one after the other instead, and sorted once more within that memory.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;

@@ -70,8 +70,9 @@ fn options(scratch: &Path, memory: usize) -> FleetOptions {
     }
 }
 
-/// Each host has asked for some thousand chunks. Few hosts are merged at once. The outputs of 64 are more than the batch may hold,
-/// whether this process wrote them, and so reads them whole, or others did. They are sorted instead, and the records are the same.
+/// Each host has asked for some thousand chunks. Few hosts are merged at once. The outputs of 64
+/// are more than the batch may hold, whether this process wrote them, and so reads them whole, or
+/// others did. They are sorted instead, and the records are the same.
 #[test]
 fn outputs_of_many_hosts_are_not_held_at_once() {
     const CHUNKS: u32 = 3000;
