@@ -27,6 +27,36 @@ fn a_tar_archive_holds_everything() {
     tree::same(&play.path("source"), &play.path("back"));
 }
 
+/// Goal: access lists arrive: without them, the group of a file would get what the mask admits.
+#[test]
+fn a_tar_archive_holds_access_lists() {
+    let play = Play::with_repository();
+    let list = |permissions_of_user: u8| {
+        let entry = |tag: u8, permissions: u8, id: u32| [[tag, 0, permissions, 0], id.to_le_bytes()].concat();
+        let (owner, user, group) = (entry(1, 6, u32::MAX), entry(2, permissions_of_user, 1001), entry(4, 0, u32::MAX));
+        [vec![2, 0, 0, 0], owner, user, group, entry(16, 7, u32::MAX), entry(32, 0, u32::MAX)].concat()
+    };
+    let (access, default) = (list(7), list(5));
+    let file = play.write("source/file", "content");
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&file, "system.posix_acl_access", &access, flags).expect("set");
+    rustix::fs::setxattr(play.path("source"), "system.posix_acl_default", &default, flags).expect("set");
+    play.backup(["source"]);
+    let archive = play.larder(["dump", &format!("latest:{}", play.path("source").display())]).ok().stdout;
+    std::fs::create_dir(play.path("back")).expect("made");
+    let archive = play.write("archive.tar", archive);
+    let unpacked = Command::new("tar").args(["--acls", "-xpf"]).arg(archive).arg("-C").arg(play.path("back")).output();
+    assert!(unpacked.expect("tar runs").status.success());
+    let read = |path: &str, name: &str| {
+        let mut value = vec![0; 256];
+        let length = rustix::fs::getxattr(play.path(path), name, &mut value[..]).expect("there is a list");
+        value.truncate(length);
+        value
+    };
+    assert_eq!(read("back/file", "system.posix_acl_access"), access);
+    assert_eq!(read("back", "system.posix_acl_default"), default);
+}
+
 #[test]
 fn a_zip_archive_holds_names_and_contents() {
     let (play, root) = backed_up();

@@ -4,7 +4,8 @@
 //! zeros.
 //!
 //! Names are relative to the folder, as `tar -C FOLDER -c .` writes them. Attributes follow GNU tar
-//! and star: a record `SCHILY.xattr.NAME` with `%` and `=` of the name escaped.
+//! and star: a record `SCHILY.xattr.NAME` with `%` and `=` of the name escaped. Access lists also
+//! have their records, `SCHILY.acl.access` and `SCHILY.acl.default`.
 
 use std::io::Write;
 
@@ -12,7 +13,7 @@ use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_reader::VersionReader;
 use tar::{EntryType, Header};
 
-use super::{copy_exactly, name_below};
+use super::{acl, copy_exactly, name_below};
 use crate::failure::Failure;
 use crate::output::output_failed;
 
@@ -159,6 +160,9 @@ fn header(entry: &Entry, top: &[u8]) -> (Header, Records) {
             }
         }
         records.put(&key, &attribute.value);
+        if let (Some(key), Some(list)) = (acl::key(&attribute.name), acl::text(&attribute.value)) {
+            records.put(key, list.as_bytes());
+        }
     }
     header.set_cksum();
     (header, records)
