@@ -20,7 +20,10 @@ const TABLE: [(&[&str], &str); 17] = [
         &["rename", "recreate", "comment", "description"],
         "snapshots never change; `larder rewrite` makes changed ones, and `larder tag` changes their tags",
     ),
-    (&["rebuild-index", "reindex", "recover"], "`larder check` says what is wrong and what to do about it"),
+    (
+        &["rebuild-index", "reindex", "recover"],
+        "`larder check` says what is wrong and what to do about it; `larder repair index` rebuilds the index",
+    ),
     (&["migrate", "upgrade"], "there is nothing to do: repositories of every released format are read as they are"),
     (&["self-update", "update"], "update this program with what installed it"),
     (&["generate"], "use `larder completions SHELL` or `larder man DIR`"),
@@ -43,6 +46,18 @@ const TABLE: [(&[&str], &str); 17] = [
 pub(crate) fn known(verb: &str) -> Option<Failure> {
     let (_, instead) = TABLE.iter().find(|(verbs, _)| verbs.contains(&verb))?;
     Some(Failure::usage(format!("there is no `larder {verb}`")).advise(*instead))
+}
+
+/// The failure for `list` with a kind of object, as restic has it; `None`: `text` is no such kind.
+pub(crate) fn listing(text: &str) -> Option<Failure> {
+    let instead = match text {
+        "snapshots" => "use `larder snapshots`",
+        "keys" => "use `larder key list`",
+        "locks" => "there are no locks",
+        "packs" | "blobs" | "index" => "use `larder stats` for sizes, and `larder check` to examine all objects",
+        _ => return None,
+    };
+    Some(Failure::usage(format!("`larder list` lists snapshots, and no {text}")).advise(instead))
 }
 
 #[cfg(test)]

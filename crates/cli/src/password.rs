@@ -261,7 +261,7 @@ fn refuse_empty(password: Password) -> Result<Password, Failure> {
         return Ok(password);
     }
     Err(Failure::new(Exit::WrongKey, "the password is empty")
-        .advise("if that is meant, say --insecure-no-password (for a new one --new-insecure-no-password)"))
+        .advise("if you want none, use --insecure-no-password (for a new password, --new-insecure-no-password)"))
 }
 
 /// Removes one line end, which editors and `echo` add.

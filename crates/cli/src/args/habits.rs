@@ -15,6 +15,8 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
         Command::Init(args) => named(&[(args.repository_version.is_some(), "--repository-version")]),
         Command::Backup(args) => args.without_effect(),
         Command::Ls(args) => named(&[(args.human_readable && !args.long, "--human-readable without --long")]),
+        Command::Find(args) => named(&[(args.human_readable && !args.long, "--human-readable without --long")]),
+        Command::Unlock(args) => named(&[(args.remove_all, "--remove-all")]),
         Command::Restore(args) => named(&[(args.verify && args.dry_run, "--verify with --dry-run")]),
         Command::Check(args) => named(&[(args.with_cache, "--with-cache")]),
         Command::Stats(args) => named(&[(args.mode.is_some() && !is_restic, "--mode")]),
@@ -81,6 +83,9 @@ mod tests {
         assert_eq!(of("backup . --read-concurrency 4 --cleanup-cache"), "--cleanup-cache --read-concurrency");
         assert_eq!(of("init --repository-version stable --key-hint 1a"), "--key-hint --repository-version");
         assert_eq!(of("check --with-cache --no-extra-verify"), "--no-extra-verify --with-cache");
+        assert_eq!(of("unlock --remove-all --http-user-agent x"), "--http-user-agent --remove-all");
+        assert_eq!(of("find x --human-readable"), "--human-readable without --long");
+        assert_eq!(of("snapshots --stuck-request-timeout 5m"), "--stuck-request-timeout");
         assert_eq!(of("prune --repack-small --repack-cacheable-only"), "--repack-small --repack-cacheable-only");
         assert_eq!(of("forget --keep-last 1 --prune --repack-uncompressed"), "--repack-uncompressed");
     }

@@ -24,6 +24,14 @@ pub(crate) struct IgnoredArgs {
     /// For scripts written for restic: uploads are verified by the storage
     #[arg(long, global = true, hide = true)]
     no_extra_verify: bool,
+
+    /// For scripts written for restic: the storage does not need to know
+    #[arg(long, value_name = "TEXT", global = true, hide = true)]
+    http_user_agent: Option<String>,
+
+    /// For scripts written for restic: a request that makes no progress is repeated anyway
+    #[arg(long, value_name = "TIME", global = true, hide = true)]
+    stuck_request_timeout: Option<String>,
 }
 
 /// Such options of passes.
@@ -45,12 +53,14 @@ pub(crate) struct IgnoredByPasses {
 impl IgnoredArgs {
     /// The given ones, as they are written.
     pub(super) fn given(&self) -> Vec<String> {
-        let Self { cleanup_cache, key_hint, pack_size, no_extra_verify } = self;
+        let Self { cleanup_cache, key_hint, pack_size, no_extra_verify, http_user_agent, stuck_request_timeout } = self;
         named(&[
             (*cleanup_cache, "--cleanup-cache"),
             (key_hint.is_some(), "--key-hint"),
             (pack_size.is_some(), "--pack-size"),
             (*no_extra_verify, "--no-extra-verify"),
+            (http_user_agent.is_some(), "--http-user-agent"),
+            (stuck_request_timeout.is_some(), "--stuck-request-timeout"),
         ])
     }
 }

@@ -190,6 +190,10 @@ pub(crate) struct FindArgs {
     #[arg(short = 'R', long)]
     pub(crate) reverse: bool,
 
+    /// With --long, show sizes as 1.5 MiB
+    #[arg(long)]
+    pub(crate) human_readable: bool,
+
     /// Only files with data in this container, named as `check` names it: data/…/…
     #[arg(long, alias = "pack", value_name = "OBJECT", value_parser = parse_container)]
     pub(crate) blob: Option<ContainerId>,
@@ -363,7 +367,7 @@ pub(crate) struct CheckArgs {
 fn parse_container(text: &str) -> Result<ContainerId, String> {
     match larder_format::names::parse_container(text) {
         Some(id) if id.kind == ContainerKind::Data => Ok(id),
-        _ => Err("it is no name of a container, such as data/JOB/NUMBER".to_owned()),
+        _ => Err("this is not the name of a container, such as data/JOB/NUMBER".to_owned()),
     }
 }
 

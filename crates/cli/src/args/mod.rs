@@ -78,7 +78,7 @@ pub(crate) use serve_sftp::ServeSftpArgs;
 pub(crate) use serve_webdav::ServeWebdavArgs;
 pub(crate) use shown::ShownArgs;
 pub(crate) use storage::StorageArgs;
-pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
+pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, UnlockArgs, ValidateStoreArgs};
 pub(crate) use volume::{
     VolumeArgs, VolumeCheckArgs, VolumeChunks, VolumeCommand, VolumeCreateArgs, VolumeInitArgs, VolumeListArgs,
     VolumeServeArgs, VolumeStatsArgs,
@@ -249,7 +249,7 @@ pub(crate) enum Command {
     ServeSftp(ServeSftpArgs),
     /// Serve snapshots as folders over WebDAV
     ///
-    /// It shows the same folders as `larder mount`, where FUSE is not to be had or for other
+    /// It shows the same folders as `larder mount`, where FUSE is not available, or for other
     /// machines: to rclone, davfs2, file managers and browsers. Nothing can be changed. Links
     /// appear as the file or folder that they lead to, if it is in the same snapshot. Other links,
     /// devices, pipes and sockets are left out. Snapshots can be forgotten meanwhile: the data of
@@ -313,7 +313,7 @@ pub(crate) enum Command {
     ValidateStore(ValidateStoreArgs),
     /// Do nothing: there are no locks
     #[command(alias = "break-lock")]
-    Unlock,
+    Unlock(UnlockArgs),
     /// Show an object of the repository as JSON, for support
     Cat(CatArgs),
     /// Write completions for a shell
@@ -376,7 +376,7 @@ impl Command {
             Self::Repair(_) => "repair",
             Self::Key(_) => "key",
             Self::ValidateStore(_) => "validate-store",
-            Self::Unlock => "unlock",
+            Self::Unlock(_) => "unlock",
             Self::Cat(_) => "cat",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",

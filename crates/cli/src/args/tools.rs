@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap_complete::Shell;
 
 /// Test whether a storage is safe for a repository.
@@ -16,6 +17,12 @@ pub(crate) struct ValidateStoreArgs {
     /// Location to test [default: the repository]
     #[arg(value_name = "LOCATION")]
     pub(crate) location: Option<OsString>,
+}
+
+/// The objects of `cat`. What restic calls a snapshot is called a manifest.
+fn what() -> PossibleValuesParser {
+    let manifest = PossibleValue::new("manifest").alias("snapshot");
+    PossibleValuesParser::new([PossibleValue::new("config"), PossibleValue::new("key"), manifest])
 }
 
 /// Write completions for a shell.
@@ -34,13 +41,21 @@ pub(crate) struct ManArgs {
     pub(crate) dir: Option<PathBuf>,
 }
 
+/// Do nothing: there are no locks.
+#[derive(Debug, Args)]
+pub(crate) struct UnlockArgs {
+    /// For scripts written for restic: there are no locks
+    #[arg(long, hide = true)]
+    pub(crate) remove_all: bool,
+}
+
 /// Show an object of the repository as JSON, for support.
 ///
 /// Keys and contents are not shown. Names of series, hosts and paths are shown.
 #[derive(Debug, Args)]
 pub(crate) struct CatArgs {
     /// config, key or manifest
-    #[arg(value_name = "WHAT", value_parser = ["config", "key", "manifest"])]
+    #[arg(value_name = "WHAT", value_parser = what())]
     pub(crate) what: String,
 
     /// Id of the key or snapshot

@@ -342,7 +342,7 @@ impl Performed {
         }
         if self.errors > 0 {
             let problems = sizes::count(self.errors, "item");
-            out.warn(&format!("{problems} could not be read or changed during the backup: see the messages above"));
+            out.warn(&format!("{problems} could not be read, or changed while being read: see the messages above"));
         }
         Ok(())
     }

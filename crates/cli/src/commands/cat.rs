@@ -18,7 +18,7 @@ pub(super) fn run(app: &App, args: &CatArgs) -> Result<Exit, Failure> {
     let value = match (args.what.as_str(), &args.id) {
         ("config", None) => config(app)?,
         ("key", Some(id)) => key(app, id)?,
-        ("manifest", Some(id)) => manifest(app, id)?,
+        ("manifest" | "snapshot", Some(id)) => manifest(app, id)?,
         ("config", Some(_)) => return Err(Failure::usage("there is only one config")),
         (what, _) => return Err(Failure::usage(format!("which {what}? give its id"))),
     };

@@ -184,7 +184,7 @@ impl Printer<'_> {
             let series = cut(&series, out.width().map_or(usize::MAX, |width| width.saturating_sub(46)));
             out.info(format!("in snapshot {id} of {when} ({series}):"))?;
         }
-        out.line(if self.args.long { long_line(entry, false) } else { absolute(&entry.path) })
+        out.line(if self.args.long { long_line(entry, self.args.human_readable) } else { absolute(&entry.path) })
     }
 
     fn end_of_version(&mut self, version: &Version, hits: u64) -> Result<(), Failure> {

@@ -104,7 +104,7 @@ fn dispatch(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Repair(args) => repair::run(app, &args),
         Command::Key(args) => key::run(app, &args),
         Command::ValidateStore(args) => validate_store::run(app, &args),
-        Command::Unlock => unlock::run(app),
+        Command::Unlock(_) => unlock::run(app),
         Command::Cat(args) => cat::run(app, &args),
         Command::Completions(args) => completions::run(app, &args),
         Command::Man(args) => man::run(app, &args),

@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::args::{GroupBy, SnapshotsArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::foreign_verbs;
 use crate::output::{Align, Table, absolute, names_host, safe, summary};
 
 use super::reclaimable::Free;
@@ -21,6 +22,9 @@ use crate::refs::Versions;
 use crate::{sizes, time};
 
 pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
+    if let Some(failure) = args.ids.iter().find_map(|id| foreign_verbs::listing(id)) {
+        return Err(failure);
+    }
     let opened = app.open()?;
     let (versions, mut pinned) = Versions::load_tagged(app, &opened.repository, &args.filter)?;
     pinned.retain(|_, line| line.forbids_forgetting());

@@ -95,10 +95,10 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
             "these credentials may not delete; nothing was removed"
         }
         StoreErrorKind::PermissionDenied => "check the credentials and what they may do (or the owner of the folder)",
-        StoreErrorKind::Full => "what was committed is intact; make room and run the command again, it continues",
+        StoreErrorKind::Full => "what was committed is intact; make room and run the command again: it continues",
         StoreErrorKind::ReadOnly => "snapshots, ls, find, diff, restore and check work on it all the same",
         StoreErrorKind::Throttled | StoreErrorKind::Unreachable | StoreErrorKind::Interrupted => {
-            "what was committed is intact; run the command again, it continues"
+            "what was committed is intact; run the command again: it continues"
         }
         StoreErrorKind::Cold => "`larder restore --thaw` asks for what a snapshot needs, and restores it",
         StoreErrorKind::Foreign => "nothing was concluded from it; `larder validate-store` says what this store lacks",

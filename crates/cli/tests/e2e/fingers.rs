@@ -154,7 +154,7 @@ fn files_are_found_by_their_container() {
     assert_eq!(found(&first[0], &[]), [["old"], ["old"]], "both snapshots use the first container");
     assert_eq!(found(&second[0], &[]), [["new"]]);
     assert_eq!(found(&second[0], &["old"]), Vec::<Vec<String>>::new(), "a name counts as well");
-    play.larder(["find", "--blob", "1a2b3c"]).code(2).says("no name of a container");
+    play.larder(["find", "--blob", "1a2b3c"]).code(2).says("not the name of a container");
     assert_eq!(play.larder(["find", "--pack", &second[0]]).ok().text().lines().count(), 2, "restic's word");
     play.larder(["find"]).code(2);
     for args in [&["find", "--tree"][..], &["find", "--tree", "1a2b3c"], &["find", "1a2b3c", "--tree"]] {
@@ -277,4 +277,19 @@ fn groups_of_backups_and_the_order_of_finds() {
     assert_eq!(oldest_first.len(), 6);
     oldest_first.reverse();
     assert_eq!(order(&["-R"]), oldest_first);
+}
+
+/// Goal: kinds of objects as restic names them are understood, or lead to the verb to use.
+#[test]
+fn objects_as_restic_names_them() {
+    let play = listed();
+    let manifest = play.larder(["cat", "manifest", "latest"]).ok().json();
+    assert_eq!(play.larder(["cat", "snapshot", "latest"]).ok().json(), manifest);
+    play.larder(["list", "snapshots"]).code(2).says("use `larder snapshots`");
+    play.larder(["list", "keys"]).code(2).says("use `larder key list`");
+    play.larder(["list", "packs"]).code(2).says("lists snapshots, and no packs");
+    play.larder(["list", "nonsense"]).code(1).says("no snapshot fits");
+    play.larder(["unlock", "--remove-all"]).ok().says("without effect here: --remove-all");
+    let long = play.larder(["find", "c", "--long", "--human-readable"]).ok().text();
+    assert!(long.contains(" 97.7 KiB  "), "{long}");
 }

@@ -48,6 +48,7 @@ fn snapshots_are_listed_filtered_and_grouped() {
     assert_eq!(count(&[short]), 1);
     let groups = play.larder(["snapshots", "--json", "--group-by", "host,paths"]).ok().json();
     assert_eq!(groups.as_array().expect("an array").len(), 2);
+    schema::check("snapshot_groups", &groups);
     schema::check("snapshots", &groups[0]["snapshots"]);
     let table = play.larder(["snapshots"]).ok().lines();
     assert!(table[0].starts_with("ID") && table[2].starts_with(short), "{table:?}");
