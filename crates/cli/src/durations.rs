@@ -31,7 +31,7 @@ pub(crate) fn kind(command: &Command) -> Option<&'static str> {
     match command {
         Command::Restore(args) if !(args.dry_run || args.estimate || args.plan || args.thaw) => Some(RESTORE),
         Command::Check(args) if !args.estimate && args.workers.is_none() => Some(CHECK),
-        Command::Drill(_) => Some(DRILL),
+        Command::Drill(args) if !args.estimate => Some(DRILL),
         Command::Forget(args) if !(args.dry_run || args.estimate) => {
             Some(if args.prune { FORGET_AND_PRUNE } else { FORGET })
         }

@@ -82,9 +82,28 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
+/// Seconds between two bounds in words, as exact as they are worth.
+pub(crate) fn show_span(low: f64, high: f64) -> String {
+    let show = |seconds: f64| match seconds {
+        seconds if seconds < 1.0 => "less than 1 s".to_owned(),
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.0} h", seconds / 3600.0),
+    };
+    let (low, high) = (show(low), show(high));
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_are_rounded() {
+        assert_eq!(show_span(0.2, 0.4), "less than 1 s");
+        assert_eq!(show_span(0.2, 71.7), "less than 1 s to 72 s");
+        assert_eq!(show_span(130.0, 7300.0), "2 min to 2 h");
+    }
 
     #[test]
     fn times_are_read_in_every_common_form() {

@@ -6,6 +6,7 @@
 //! * [`drill()`]: restores them into a scratch folder by the ordinary restore. Or it only reads
 //!   them.
 //! * `compare`: reads the restored files back, and compares them with recipes and with live files.
+//! * [`estimate()`]: counts what a drill would take.
 //! * [`SnapshotReport`]: what was found, and what it took.
 //!
 //! A drill never changes the repository, except for leases, and never the live files. Its memory is
@@ -13,6 +14,7 @@
 
 mod compare;
 mod error;
+mod estimate;
 mod live;
 mod report;
 mod run;
@@ -23,6 +25,7 @@ mod scratch;
 mod tests;
 
 pub use error::{DrillError, NoRoom};
+pub use estimate::{ExpectedDrill, estimate};
 pub use report::{Amount, Finding, FindingKind, SnapshotReport};
 pub use run::{DrillOptions, drill};
 pub use sample::{ParseSampleError, Sample};

@@ -50,8 +50,18 @@ pub struct DrillOptions {
 /// Damage and differences are findings of the report. Errors are those after which nothing more can
 /// be said about the version.
 pub fn drill(context: &JobContext, version: &Version, options: &DrillOptions) -> Result<SnapshotReport, DrillError> {
+    begun(context, version, options, |drill, manifest| drill.run(manifest))
+}
+
+/// Works on a version with a lease, and says so if the version was forgotten meanwhile.
+pub(crate) fn begun<T>(
+    context: &JobContext,
+    version: &Version,
+    options: &DrillOptions,
+    work: impl FnOnce(&Drill<'_>, Manifest) -> Result<T, DrillError>,
+) -> Result<T, DrillError> {
     let (reading, manifest) = Reading::begin(context, version)?;
-    let result = Drill { context, version, reading: &reading, options }.run(manifest);
+    let result = work(&Drill { context, version, reading: &reading, options }, manifest);
     let result = match result {
         Err(DrillError::Repository(error)) if is_missing(&error) => {
             reading.expect_there().map_err(DrillError::from).and(Err(error.into()))
@@ -62,11 +72,11 @@ pub fn drill(context: &JobContext, version: &Version, options: &DrillOptions) ->
     result
 }
 
-struct Drill<'a> {
-    context: &'a JobContext,
-    version: &'a Version,
+pub(crate) struct Drill<'a> {
+    pub(crate) context: &'a JobContext,
+    pub(crate) version: &'a Version,
     reading: &'a Reading,
-    options: &'a DrillOptions,
+    pub(crate) options: &'a DrillOptions,
 }
 
 impl Drill<'_> {
@@ -93,7 +103,7 @@ impl Drill<'_> {
 
     /// Walks over all entries, and passes on those that can be read. What is damaged is told
     /// `lost`.
-    fn walk(
+    pub(crate) fn walk(
         &self,
         reader: &VersionReader,
         mut lost: impl FnMut(Finding),
@@ -122,7 +132,7 @@ impl Drill<'_> {
         Ok(())
     }
 
-    fn choose(&self, reader: &VersionReader, report: &mut SnapshotReport) -> Result<Chosen, DrillError> {
+    pub(crate) fn choose(&self, reader: &VersionReader, report: &mut SnapshotReport) -> Result<Chosen, DrillError> {
         let statistics = &reader.manifest().summary.statistics;
         let files = statistics.files_new + statistics.files_changed + statistics.files_unmodified;
         let of = Amount { files, bytes: statistics.stream_bytes };
@@ -142,6 +152,12 @@ impl Drill<'_> {
         })
     }
 
+    /// The restore of a sample.
+    pub(crate) fn restore_options(&self, chosen: &Arc<Chosen>) -> RestoreOptions {
+        let selection = (!chosen.is_everything()).then(|| chosen.clone() as Arc<dyn larder_lnode::restore::Selection>);
+        RestoreOptions { selection, fetch: self.options.fetch.clone(), ..RestoreOptions::default() }
+    }
+
     /// Restores the sample, and reads it back.
     fn restored(
         &self,
@@ -158,8 +174,7 @@ impl Drill<'_> {
         let (problems, cold) = (Mutex::default(), Mutex::default());
         let watch = Arc::new(Watch { inner: self.context.progress.clone(), problems, cold });
         let context = JobContext { progress: watch.clone(), ..self.context.clone() };
-        let selection = (!chosen.is_everything()).then(|| chosen.clone() as Arc<dyn larder_lnode::restore::Selection>);
-        let options = RestoreOptions { selection, fetch: self.options.fetch.clone(), ..RestoreOptions::default() };
+        let options = self.restore_options(chosen);
         let restored = self.timed(report, || Ok(restore(&context, self.version, &target, &options)?))?;
         report.fetched = restored.fetched;
         // The comparison does not look at these where this process cannot set them.

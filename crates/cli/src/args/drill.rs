@@ -44,6 +44,11 @@ pub(crate) struct DrillArgs {
     #[arg(long)]
     pub(crate) no_write: bool,
 
+    /// Restore nothing; show the requests, bytes, money and time that the drill would take. Without
+    /// --seed it draws one, and shows it
+    #[arg(long, conflicts_with = "no_write")]
+    pub(crate) estimate: bool,
+
     /// Compare with the files of this machine that have the size and time of the snapshot
     #[arg(long)]
     pub(crate) compare_source: bool,

@@ -1,6 +1,7 @@
 //! `larder drill`: chooses the snapshots and the scratch folder, and reports what
 //! `larder_drill::drill` finds.
 
+mod estimate;
 mod html;
 mod report;
 
@@ -31,7 +32,7 @@ use report::{Drilled, Named, Report};
 const SEED_MAX: u64 = (1 << 53) - 1;
 
 pub(super) fn run(app: &App, args: &DrillArgs) -> Result<Exit, Failure> {
-    let written = args.report.as_deref().map(Written::open).transpose()?;
+    let written = args.report.as_deref().filter(|_| !args.estimate).map(Written::open).transpose()?;
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "a drill")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
@@ -48,6 +49,9 @@ pub(super) fn run(app: &App, args: &DrillArgs) -> Result<Exit, Failure> {
     let seed = args
         .seed
         .unwrap_or_else(|| random(&SystemEntropy).map_or_else(|_| SystemClock.now_ms(), u64::from_le_bytes) & SEED_MAX);
+    if args.estimate {
+        return estimate::run(app, args, &context, &found, failed, seed);
+    }
     let scratch = if args.no_write { None } else { Some(scratch(app, args)) };
     let mut meter = Meter::start(MeterKind::Restore, &app.out);
     context.progress = meter.progress();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Output;
 use crate::failure::Failure;
-use crate::sizes;
+use crate::{sizes, time};
 
 /// The repository that snapshots are copied from.
 pub(crate) const SOURCE: &str = "source";
@@ -26,6 +26,8 @@ pub(crate) struct Estimate {
     pub(crate) is_exact: bool,
     /// Which repository it is about, if there are two.
     pub(crate) repository: Option<&'static str>,
+    /// The number from which chance chose the work, if it did.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Estimate {
@@ -39,6 +41,7 @@ impl Estimate {
             seconds: None,
             is_exact: true,
             repository: None,
+            seed: None,
         }
     }
 
@@ -59,6 +62,9 @@ impl Estimate {
         put("message_type", json!("estimate"));
         if let Some(repository) = self.repository {
             put("repository", json!(repository));
+        }
+        if let Some(seed) = self.seed {
+            put("seed", json!(seed));
         }
         put("exact", json!(self.is_exact));
         put(
@@ -94,6 +100,9 @@ impl Estimate {
         if out.is_json() {
             return out.json(&self.json(prices));
         }
+        if let Some(seed) = self.seed {
+            out.line(format!("sample: that of --seed {seed}; another one may take more or less"))?;
+        }
         let count = |of: fn(&StoreStats) -> u64| between(of(&self.low), of(&self.high), |count| count.to_string());
         let size = |low, high| between(low, high, sizes::show);
         out.line(format!(
@@ -114,7 +123,7 @@ impl Estimate {
             out.line(format!("space: {}{}", size(low, high), likely.unwrap_or_default()))?;
         }
         match self.seconds {
-            Some((low, high)) => out.line(format!("time: {}", span(low, high)))?,
+            Some((low, high)) => out.line(format!("time: {}", time::show_span(low, high)))?,
             // The other repository has the time of both.
             None if self.repository == Some(SOURCE) => {}
             None => out.line("time: unknown, nothing was measured here yet")?,
@@ -132,17 +141,6 @@ impl Estimate {
     }
 }
 
-/// Seconds in words, as exact as they are worth.
-fn span(low: f64, high: f64) -> String {
-    let show = |seconds: f64| match seconds {
-        seconds if seconds < 1.0 => "less than 1 s".to_owned(),
-        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
-        seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
-        seconds => format!("{:.0} h", seconds / 3600.0),
-    };
-    between(show(low), show(high), |shown| shown)
-}
-
 /// Both bounds in words, or the only one.
 fn between<T: PartialEq>(low: T, high: T, show: impl Fn(T) -> String) -> String {
     if low == high { show(low) } else { format!("{} to {}", show(low), show(high)) }
@@ -156,13 +154,6 @@ mod tests {
     fn equal_bounds_are_one_number() {
         assert_eq!(between(7, 7, |number: u64| number.to_string()), "7");
         assert_eq!(between(7, 9, |number: u64| number.to_string()), "7 to 9");
-    }
-
-    #[test]
-    fn seconds_are_rounded() {
-        assert_eq!(span(0.2, 0.4), "less than 1 s");
-        assert_eq!(span(0.2, 71.7), "less than 1 s to 72 s");
-        assert_eq!(span(130.0, 7300.0), "2 min to 2 h");
     }
 
     #[test]

@@ -259,6 +259,46 @@ fn a_check_takes_what_its_estimate_says() {
     ran.says("the structure is damaged");
 }
 
+/// Goal: a drill takes exactly what its estimate says, of a sample and of everything. The estimate leaves nothing behind.
+#[test]
+fn a_drill_takes_what_its_estimate_says() {
+    let play = Play::with_repository();
+    changing(&play);
+    tree::odd(&play.path("other"));
+    play.write("other/large", tree::noise(500, 20_000_000));
+    play.backup(["other", "--series", "other"]);
+    let drill = |args: &[&'static str]| [&["drill", "--scratch", "scratch"], args].concat();
+    let compare = |args: &[&'static str], seed: &[&str]| {
+        let before = damage::objects(&play.path("state"));
+        let args = drill(args);
+        let planned = estimate(&play, &args);
+        assert!(damage::objects(&play.path("state")) == before, "this machine remembers nothing of it");
+        assert_eq!(std::fs::read_dir(play.path("scratch")).map_or(0, Iterator::count), 0, "nothing is restored");
+        let drawn = planned["seed"].as_u64().map(|seed| seed.to_string());
+        let drawn = drawn.iter().flat_map(|drawn| ["--seed", drawn]).filter(|_| seed.is_empty());
+        let args: Vec<_> = args.iter().copied().chain(seed.iter().copied().chain(drawn)).collect();
+        let planned = if seed.is_empty() { planned } else { estimate(&play, &args) };
+        assert_eq!(planned["exact"], true, "{planned}");
+        let taken = taken(&play, &args);
+        assert_eq!((bounds(&planned, 0), bounds(&planned, 1)), (taken.clone(), taken), "{args:?}: {planned}");
+        planned
+    };
+    let all = compare(&["--sample", "100%", "--all"], &[]);
+    assert_eq!((&all["seed"], &all["seconds"]), (&Value::Null, &Value::Null), "{all}");
+    let some = compare(&["--sample", "10files"], &["--seed", "7"]);
+    assert_eq!(some["seed"], 7, "{some}");
+    assert!(!some["seconds"].is_null(), "the drill before tells the time: {some}");
+    assert!(bounds(&some, 0)[4] < bounds(&all, 0)[4] / 2, "{some} {all}");
+    compare(&["--sample", "1%", "--series", "s"], &[]);
+    let text = play.larder([&drill(&["--seed", "7"])[..], &["--estimate"]].concat()).ok().text();
+    assert!(text.contains("would drill 2 snapshots: ") && text.contains("that of --seed 7;"), "{text}");
+    play.larder(["drill", "--estimate", "--no-write"]).code(2);
+    let container = damage::named(&play.repository(), "data/").remove(0);
+    std::fs::remove_file(play.repository().join(container)).expect("removed");
+    let ran = play.larder(drill(&["--sample", "100%", "--all", "--estimate", "--json"])).ok();
+    assert_eq!(estimates(&ran)[0]["exact"], false);
+}
+
 /// Goal: copies take no more and no less from both repositories than the bounds of their estimate.
 #[test]
 fn copies_stay_within_their_estimate() {

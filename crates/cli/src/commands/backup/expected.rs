@@ -69,6 +69,7 @@ fn bounds(work: &ExpectedWork, taken: &StoreStats) -> Estimate {
         seconds,
         is_exact: false,
         repository: None,
+        seed: None,
     }
 }
 

@@ -225,7 +225,7 @@ impl Drilled {
             safe(&self.snapshot.series)
         ))?;
         if let Some((low, high)) = report.seconds_for_all() {
-            out.info(format!("  everything would take {low:.0} to {high:.0} s"))?;
+            out.info(format!("  everything would take {}", time::show_span(low, high)))?;
         }
         if report.is_limited {
             out.warn("the sample is smaller than asked for; a larger one needs more --memory");
