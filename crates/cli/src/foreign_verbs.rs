@@ -57,7 +57,7 @@ pub(crate) fn listing(text: &str) -> Option<Failure> {
         "packs" | "blobs" | "index" => "use `larder stats` for sizes, and `larder check` to examine all objects",
         _ => return None,
     };
-    Some(Failure::usage(format!("`larder list` lists snapshots, and no {text}")).advise(instead))
+    Some(Failure::usage(format!("there is no `larder list {text}`; `larder list` lists snapshots")).advise(instead))
 }
 
 #[cfg(test)]

@@ -287,7 +287,7 @@ fn objects_as_restic_names_them() {
     assert_eq!(play.larder(["cat", "snapshot", "latest"]).ok().json(), manifest);
     play.larder(["list", "snapshots"]).code(2).says("use `larder snapshots`");
     play.larder(["list", "keys"]).code(2).says("use `larder key list`");
-    play.larder(["list", "packs"]).code(2).says("lists snapshots, and no packs");
+    play.larder(["list", "packs"]).code(2).says("there is no `larder list packs`");
     play.larder(["list", "nonsense"]).code(1).says("no snapshot fits");
     play.larder(["unlock", "--remove-all"]).ok().says("without effect here: --remove-all");
     let long = play.larder(["find", "c", "--long", "--human-readable"]).ok().text();

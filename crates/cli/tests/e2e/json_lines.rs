@@ -50,6 +50,7 @@ fn the_type_of_a_message_comes_first() {
         &["check", "--read-data", "--workers", "2"],
         &["check", "--estimate"],
         &["drill", "--no-write"],
+        &["drill", "--estimate"],
         &["pin", "latest"],
         &["unpin", "latest"],
         &["tag", "--add", "u", "latest"],
