@@ -105,6 +105,9 @@ pub trait Progress: Send + Sync {
         let _ = (files, bytes);
     }
 
+    /// All work is done but for uploads that the store has not acknowledged.
+    fn only_uploads_are_left(&self) {}
+
     /// The job works on this path.
     fn current(&self, path: &[u8]) {
         let _ = path;

@@ -47,6 +47,7 @@ struct Counts {
     files_total: AtomicU64,
     bytes_total: AtomicU64,
     total_is_known: AtomicBool,
+    only_uploads_are_left: AtomicBool,
     files_done: AtomicU64,
     bytes_done: AtomicU64,
     errors: AtomicU64,
@@ -77,6 +78,7 @@ impl Meter {
             files_total: AtomicU64::new(0),
             bytes_total: AtomicU64::new(0),
             total_is_known: AtomicBool::new(false),
+            only_uploads_are_left: AtomicBool::new(false),
             files_done: AtomicU64::new(0),
             bytes_done: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -216,6 +218,7 @@ impl Counts {
             // Some jobs find more work than they announced.
             bytes_total: bytes_total.max(bytes_done),
             total_is_known,
+            only_uploads_are_left: self.only_uploads_are_left.load(Ordering::Relaxed),
             files_done: get(&self.files_done),
             bytes_done,
             errors: get(&self.errors),
@@ -250,6 +253,11 @@ impl Progress for Counts {
     fn done(&self, files: u64, bytes: u64) {
         self.files_done.fetch_add(files, Ordering::Relaxed);
         self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn only_uploads_are_left(&self) {
+        self.only_uploads_are_left.store(true, Ordering::Relaxed);
+        self.current.lock().clear();
     }
 
     fn current(&self, path: &[u8]) {
@@ -358,11 +366,14 @@ mod tests {
             }
         });
         progress.expectation_is_complete();
+        progress.only_uploads_are_left();
         meter.stop();
         assert_eq!(meter.totals(), (4000, 40_000));
         let mut rate = Rate::new(Instant::now());
         let moment = meter.counts.moment(&mut rate);
-        assert_eq!((moment.files_done, moment.bytes_done, moment.current.as_str()), (4000, 40_000, "/x"));
+        assert_eq!((moment.files_done, moment.bytes_done, moment.current.as_str()), (4000, 40_000, ""));
         assert_eq!(moment.json(MeterKind::Backup)["percent_done"], json!(1.0));
+        assert_eq!(moment.json(MeterKind::Backup)["is_uploading"], json!(true));
+        assert!(moment.text().ends_with("4000 items  waiting for uploads"), "{}", moment.text());
     }
 }

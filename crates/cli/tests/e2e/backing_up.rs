@@ -454,3 +454,19 @@ fn an_empty_standard_input_is_worth_a_warning() {
     let text = play.larder_with_stdin(["backup", "--stdin", "--dry-run"], b"more").ok().text();
     assert!(text.contains("Would add to the repository: ") && !text.contains("stored"), "{text}");
 }
+
+/// Goal: when all is read, and a slow store still takes the data, progress says so instead of a rate.
+#[test]
+fn progress_tells_that_it_waits_for_uploads() {
+    let play = Play::with_repository();
+    play.write("source/file", tree::noise(1, 1_500_000));
+    let mut command = play.command(["--limit-upload", "1MiB", "backup", "source", "--json"]);
+    let ran = run(command.env("LARDER_PROGRESS_FPS", "20")).ok();
+    let of_uploads = ran.messages("status").into_iter().filter(|status| status["is_uploading"] == true);
+    let last = of_uploads.last().expect("the data was read long before");
+    schema::check("status", &last);
+    assert_eq!((&last["bytes_done"], &last["percent_done"]), (&json!(1_500_000), &json!(1.0)), "{last}");
+    play.write("source/other", tree::noise(2, 1_500_000));
+    let mut command = play.command(["--limit-upload", "1MiB", "backup", "source"]);
+    run(command.env("LARDER_PROGRESS_FPS", "20")).ok().says("waiting for uploads");
+}

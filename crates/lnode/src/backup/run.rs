@@ -202,6 +202,7 @@ fn run(
     // Waiters for room learn that the job has ended, and not why.
     let (streams, map) =
         streams.map_err(|error| if context.cancel.is_cancelled() { BackupError::Interrupted } else { error })?;
+    context.progress.only_uploads_are_left();
     output.wait()?;
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = output.stored_bytes();

@@ -42,6 +42,7 @@ pub(super) struct Moment {
     pub(super) files_total: u64,
     pub(super) bytes_total: u64,
     pub(super) total_is_known: bool,
+    pub(super) only_uploads_are_left: bool,
     pub(super) files_done: u64,
     pub(super) bytes_done: u64,
     pub(super) errors: u64,
@@ -72,7 +73,11 @@ impl Moment {
         if self.files_total > self.files_done {
             text.push_str(&format!(" of {}", self.files_total));
         }
-        text.push_str(&format!("  {}/s", sizes::show(self.bytes_a_second as u64)));
+        if self.only_uploads_are_left {
+            text.push_str("  waiting for uploads");
+        } else {
+            text.push_str(&format!("  {}/s", sizes::show(self.bytes_a_second as u64)));
+        }
         if let Some(remaining) = self.remaining {
             text.push_str(&format!("  {} left", time::show_duration(remaining)));
         }
@@ -96,6 +101,9 @@ impl Moment {
         });
         if let Some(remaining) = self.remaining {
             status["seconds_remaining"] = json!(remaining.as_secs());
+        }
+        if self.only_uploads_are_left {
+            status["is_uploading"] = json!(true);
         }
         if !self.current.is_empty() {
             status["current_files"] = json!([self.current]);
