@@ -50,6 +50,7 @@ mod serving_series;
 mod serving_sftp;
 mod serving_webdav;
 mod setting_up;
+mod sftp_cuts;
 mod support;
 mod tagging;
 mod unreadable;
