@@ -18,7 +18,7 @@ try() {
     local name=$1 rows=$2 found
     shift 2
     [ ${#names[@]} -eq 0 ] || [[ " ${names[*]} " == *" $name "* ]] || return 0
-    "$@" > "$work/$name.out" 2> "$work/$name.err" || { tail -20 "$work/$name.out" "$work/$name.err"; fail "the benchmark $name"; }
+    "$@" > "$work/$name.out" 2> "$work/$name.err" || { tail -n 20 "$work/$name.out" "$work/$name.err"; fail "the benchmark $name"; }
     found=$(grep -cE '^(\|[^-]|\{)' "$work/$name.out" || true)
     [ "$found" -ge "$rows" ] || { cat "$work/$name.out" "$work/$name.err"; fail "the benchmark $name printed $found rows, not $rows"; }
     echo "$name: $found rows"

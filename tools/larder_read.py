@@ -20,16 +20,19 @@ from datetime import datetime, timezone
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-import zstandard
-from argon2.exceptions import Argon2Error
-from argon2.low_level import Type, hash_secret_raw
-from blake3 import blake3
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from kyber_py.ml_kem import ML_KEM_768
+try:
+    import zstandard
+    from argon2.exceptions import Argon2Error
+    from argon2.low_level import Type, hash_secret_raw
+    from blake3 import blake3
+    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+    from kyber_py.ml_kem import ML_KEM_768
+except ImportError as missing:
+    sys.exit(f"larder_read.py: {missing}; the modules that it needs are in tools/requirements.txt")
 
 
 class Damaged(Exception):

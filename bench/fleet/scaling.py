@@ -94,8 +94,8 @@ class Computed:
         self.of_image = {stage: took(one, stage) / self.images for stage in ("scan", "finish")}
         self.of_host = {stage: took(one, stage) for stage in ("send", "place")}
         # Each process has one. Its bytes stay the same, because there are as many more partitions as questions.
-        self.of_partition = {stage: seconds(two, stage) / 2 for stage in ("join", "resolve")}
-        rest = one["wall"] - sum(seconds(one, stage) for stage in STAGES if stage != "store")
+        self.of_partition = {stage: took(two, stage) / 2 for stage in ("join", "resolve")}
+        rest = one["wall"] - sum(took(one, stage) for stage in STAGES if stage != "store")
         self.of_byte = rest / (self.images * self.own + self.common)
 
     def stages(self, workers, images):

@@ -51,9 +51,7 @@ pub(crate) fn known(verb: &str) -> Option<Failure> {
 /// The failure for `list` with a kind of object, as restic has it; `None`: `text` is no such kind.
 pub(crate) fn listing(text: &str) -> Option<Failure> {
     let instead = match text {
-        "snapshots" => "use `larder snapshots`",
         "keys" => "use `larder key list`",
-        "locks" => "there are no locks",
         "packs" | "blobs" | "index" => "use `larder stats` for sizes, and `larder check` to examine all objects",
         _ => return None,
     };

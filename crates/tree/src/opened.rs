@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use larder_format::ids::JobId;
-use larder_format::manifest::Manifest;
+use larder_format::manifest::{Manifest, Statistics};
 use larder_job::JobContext;
 use larder_reader::{FetchOptions, FrameCache, MetaChunks, RandomReader, ReadError, Reading, VersionReader};
 use larder_store::RepositoryError;
@@ -87,8 +87,10 @@ impl Opened {
         if let Some(links) = &*links {
             return Ok(links.clone());
         }
-        let has_others = self.version.summary.statistics.others > 0;
-        let counted = Arc::new(if has_others { Links::count(&self.metadata)? } else { Links::default() });
+        // Hard links count as files. One alone has no other name, as in streams and disk images.
+        let Statistics { files_new, files_changed, files_unmodified, others, .. } = self.version.summary.statistics;
+        let has_several = files_new + files_changed + files_unmodified + others > 1;
+        let counted = Arc::new(if has_several { Links::count(&self.metadata)? } else { Links::default() });
         if counted.is_partial {
             tracing::warn!(snapshot = %self.version.id(), "it has too many hard links; some files show too few names");
         }

@@ -54,7 +54,7 @@ pub(crate) struct DrillArgs {
     pub(crate) compare_source: bool,
 
     /// Write the report to a file, as JSON or HTML, as its name says
-    #[arg(long, value_name = "FILE.json|FILE.html")]
+    #[arg(long, value_name = "FILE.json|FILE.html", conflicts_with = "estimate")]
     pub(crate) report: Option<PathBuf>,
 
     /// How contents are fetched

@@ -87,7 +87,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("larder dump latest:/shop.sql --series shop | psql shop", "Write one file to standard output"),
             (
-                "larder dump latest:/etc | tar -x -C /tmp/etc",
+                "larder dump latest:/etc | tar -x --acls --xattrs -C /tmp/etc",
                 "Unpack a folder into an empty folder of its own: paths begin in that folder",
             ),
         ],

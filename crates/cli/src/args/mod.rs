@@ -231,8 +231,9 @@ pub(crate) enum Command {
     ///
     /// The folder is read-only. Snapshots appear by id, time, host, tag and series, and each folder
     /// of times has a link `latest`. Only the parts that programs read are fetched. Snapshots can
-    /// be forgotten meanwhile: the data of those in use stays. The command runs until SIGINT,
-    /// SIGTERM or `umount DIR`. If it is killed, the folder is unmounted as well.
+    /// be forgotten meanwhile: their data stays for the time of --keep after the last read, also
+    /// if files are open. The command runs until SIGINT, SIGTERM or `umount DIR`. If it is killed,
+    /// the folder is unmounted as well.
     Mount(Box<MountArgs>),
     /// Serve a file or disk image of a snapshot as a block device
     ///

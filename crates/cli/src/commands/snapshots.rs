@@ -22,13 +22,19 @@ use crate::refs::Versions;
 use crate::{sizes, time};
 
 pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
-    if let Some(failure) = args.ids.iter().find_map(|id| foreign_verbs::listing(id)) {
+    let ids = match &*args.ids {
+        // `list KIND`, as restic has it. There are no locks.
+        [kind] if kind == "locks" => return Ok(Exit::Done),
+        [kind] if kind == "snapshots" => &[],
+        ids => ids,
+    };
+    if let Some(failure) = ids.iter().find_map(|id| foreign_verbs::listing(id)) {
         return Err(failure);
     }
     let opened = app.open()?;
     let (versions, mut pinned) = Versions::load_tagged(app, &opened.repository, &args.filter)?;
     pinned.retain(|_, line| line.forbids_forgetting());
-    let mut found = versions.find_all(app, &args.ids)?;
+    let mut found = versions.find_all(app, ids)?;
     found.sort_by_key(Version::rank);
     let by = if args.group_by.is_empty() { vec![GroupBy::Series] } else { args.group_by.clone() };
     if let Some(count) = args.latest {

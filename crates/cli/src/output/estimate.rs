@@ -113,7 +113,10 @@ impl Estimate {
             count(|stats| stats.deletes)
         ))?;
         if !self.is_exact && self.low == self.high {
-            out.line("a run takes more: passes have moved data of the snapshot, or something cannot be read")?;
+            out.line(
+                "a run may take more: passes have moved data of the snapshot, something cannot be read, or \
+                 --memory is too little for all metadata",
+            )?;
         }
         let (down, up) = (size(self.low.bytes_down, self.high.bytes_down), size(self.low.bytes_up, self.high.bytes_up));
         out.line(format!("traffic: {down} fetched, {up} sent"))?;

@@ -40,6 +40,25 @@ fn bounds(estimate: &Value, bound: usize) -> Vec<u64> {
     requests.into_iter().chain(bytes).map(|value| value.as_u64().expect("a number")).collect()
 }
 
+/// Goal: where the memory does not hold all metadata, an estimate does not claim to be exact.
+#[test]
+fn metadata_that_is_fetched_again_is_no_exact_estimate() {
+    let play = Play::with_repository();
+    for (file, noise) in tree::noise(1, 10_000 * 50).chunks(50).enumerate() {
+        let name = noise.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        play.write(format!("source/{}/{name}", file % 10), "");
+    }
+    play.backup(["source"]);
+    let restore = ["restore", "latest", "--target", "target"];
+    assert_eq!(estimate(&play, &restore)["exact"], true);
+    let small = [&restore[..], &["--memory", "16M"]].concat();
+    assert_eq!(estimate(&play, &small)["exact"], false);
+    let text = play.larder([&small[..], &["--estimate"]].concat()).ok().text();
+    assert!(text.contains("--memory is too little for all metadata"), "{text}");
+    let drill = ["drill", "--sample", "100%", "--memory", "16M"];
+    assert_eq!(estimate(&play, &drill)["exact"], false);
+}
+
 /// Goal: a restore takes exactly the requests and bytes of its estimate: whole, in part, over files that are there, and where
 /// containers are read by their parts.
 #[test]

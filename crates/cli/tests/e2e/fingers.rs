@@ -285,7 +285,8 @@ fn objects_as_restic_names_them() {
     let play = listed();
     let manifest = play.larder(["cat", "manifest", "latest"]).ok().json();
     assert_eq!(play.larder(["cat", "snapshot", "latest"]).ok().json(), manifest);
-    play.larder(["list", "snapshots"]).code(2).says("use `larder snapshots`");
+    assert_eq!(play.larder(["list", "snapshots", "--json"]).ok().json(), play.larder(["list", "--json"]).ok().json());
+    assert_eq!(play.larder(["list", "locks"]).ok().text(), "");
     play.larder(["list", "keys"]).code(2).says("use `larder key list`");
     play.larder(["list", "packs"]).code(2).says("there is no `larder list packs`");
     play.larder(["list", "nonsense"]).code(1).says("no snapshot fits");

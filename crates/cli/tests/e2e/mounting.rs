@@ -82,6 +82,24 @@ fn all_entries_are_as_they_were() {
     assert_eq!(play.open_leases(), 0);
 }
 
+/// Goal: a copy links files as they were, also where there is no other kind of entry than files and folders.
+#[test]
+fn files_of_several_names_stay_one() {
+    if !can_mount() {
+        return;
+    }
+    let play = Play::with_repository();
+    play.write("source/a/x", "data");
+    std::fs::create_dir(play.path("source/b")).expect("created");
+    std::fs::hard_link(play.path("source/a/x"), play.path("source/b/y")).expect("linked");
+    play.backup(["source"]);
+    let Some(mounting) = Mounting::of(&play, &["--snapshot", &play.latest_of("source")]) else { return };
+    shell(&mounting.folder, &format!("cp -a . {}", play.path("copy").display()));
+    let file = |name: &str| play.path("copy").join(name).metadata().expect("there");
+    assert_eq!((file("a/x").ino(), file("a/x").nlink()), (file("b/y").ino(), 2));
+    mounting.end().ok();
+}
+
 /// An ACL can refuse what the mode permits.
 #[test]
 fn other_users_need_the_permission_of_acls() {

@@ -217,6 +217,8 @@ impl<'a> Restore<'a> {
         let mismatches = if self.options.verify && !is_cold { self.verify()? } else { 0 };
         let counters = &self.execution.counters;
         let get = get_count;
+        let mut planned = *counters.planned.lock();
+        planned.is_about |= self.options.estimate && self.reader.may_fetch_metadata_again();
         Ok(RestoreReport {
             files_restored: get(&counters.files_restored),
             files_up_to_date: get(&counters.files_up_to_date),
@@ -231,7 +233,7 @@ impl<'a> Restore<'a> {
             cold: std::mem::take(&mut *counters.cold.lock()),
             needed: std::mem::take(&mut *counters.needed.lock()),
             fetched: self.reader.fetched(),
-            planned: *self.execution.counters.planned.lock(),
+            planned,
         })
     }
 
