@@ -118,8 +118,8 @@ pub struct PlannedFetches {
     pub bytes: u64,
     /// Requests for sizes, which a run does not take.
     pub looks: u64,
-    /// A run takes more: passes have moved chunks out of a container, one cannot be read, or metadata
-    /// is fetched again.
+    /// A run takes more: passes have moved chunks out of a container, one cannot be read, or
+    /// metadata is fetched again.
     pub is_about: bool,
 }
 

@@ -198,7 +198,8 @@ impl VersionReader {
     }
 
     /// Whether a restore may fetch metadata more than once, because the memory does not hold all of
-    /// it beside the rest. With 25,000 files of long names and 96 MiB it did, with 12,000 it did not.
+    /// it beside the rest. With 25,000 files of long names and 96 MiB it did. With 12,000 it did
+    /// not.
     pub fn may_fetch_metadata_again(&self) -> bool {
         self.metadata.bytes() > (self.context.memory / METADATA_ONCE_ONE_IN) as u64
     }
