@@ -175,8 +175,8 @@ struct Resident {
 }
 
 impl Resident {
-    /// Reads `/proc/PID/statm`, which costs the kernel a tenth of `status`. `None` where the system
-    /// does not say.
+    /// Reads `/proc/PID/statm`, which takes 1 µs, and `status` with opening takes 12. `None` where
+    /// the system does not say.
     fn of(statm: &File) -> Option<Self> {
         let mut text = [0; 128];
         let length = statm.read_at(&mut text, 0).ok()?;

@@ -8,7 +8,6 @@
 //! * `members`: headers, records, maps of holes, access lists. `order`: into the order of paths.
 //!   `entries`: the input of a backup.
 
-mod acl;
 mod contents;
 mod entries;
 mod gzip;

@@ -9,7 +9,8 @@
 //!   meanwhile;
 //! * [`exclude`], [`pattern_file`], [`files_from`]: which paths are wanted;
 //! * [`stream`]: standard input and the output of a command;
-//! * [`image`]: disk images, their holes, and maps of their changes.
+//! * [`image`]: disk images, their holes, and maps of their changes;
+//! * [`access_list`]: access lists of archives, both ways.
 //!
 //! The restoring half is [`target`]: entries and bytes become files below one folder again, with
 //! all their metadata.
@@ -32,6 +33,7 @@ mod path_text;
 mod read_error;
 mod stat;
 
+pub mod access_list;
 pub mod exclude;
 pub mod files_from;
 pub mod found;

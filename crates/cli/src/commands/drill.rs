@@ -32,7 +32,7 @@ use report::{Drilled, Named, Report};
 const SEED_MAX: u64 = (1 << 53) - 1;
 
 pub(super) fn run(app: &App, args: &DrillArgs) -> Result<Exit, Failure> {
-    let written = args.report.as_deref().filter(|_| !args.estimate).map(Written::open).transpose()?;
+    let written = args.report.as_deref().map(Written::open).transpose()?;
     let opened = app.open()?;
     opened.repository.require(Roles::RESTORE, "a drill")?;
     let versions = Versions::load(app, &opened.repository, &args.filter)?;

@@ -1,6 +1,5 @@
 //! `larder dump`: writes a file unchanged, a folder as an archive.
 
-mod acl;
 mod tar;
 mod target;
 mod zip;

@@ -8,9 +8,9 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind, Timestamp, Xattr};
+use larder_source::access_list;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
-use super::acl;
 use super::records::Records;
 use super::sparse::Map;
 use crate::sound::{expect_target, sound_xattrs};
@@ -472,12 +472,7 @@ fn xattrs(records: &Records, problems: &mut Vec<String>) -> Vec<Xattr> {
     let mut xattrs: Vec<Xattr> = Vec::new();
     let mut put = |name: Vec<u8>, value: Vec<u8>| xattrs.push(Xattr { name, value });
     for (key, value) in records.iter() {
-        let list = match key {
-            b"SCHILY.acl.access" => Some((&b"system.posix_acl_access"[..], acl::attribute(value))),
-            b"SCHILY.acl.default" => Some((&b"system.posix_acl_default"[..], acl::default_attribute(value))),
-            _ => None,
-        };
-        match list {
+        match access_list::of_record(key, value) {
             Some((name, Ok(Some(attribute)))) => put(name.to_vec(), attribute),
             Some((_, Ok(None))) => {}
             Some((_, Err(line))) => problems.push(format!("its access list is not known here: {line:?}")),

@@ -11,9 +11,10 @@ use std::io::Write;
 
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_reader::VersionReader;
+use larder_source::access_list;
 use tar::{EntryType, Header};
 
-use super::{acl, copy_exactly, name_below};
+use super::{copy_exactly, name_below};
 use crate::failure::Failure;
 use crate::output::output_failed;
 
@@ -160,7 +161,7 @@ fn header(entry: &Entry, top: &[u8]) -> (Header, Records) {
             }
         }
         records.put(&key, &attribute.value);
-        if let (Some(key), Some(list)) = (acl::key(&attribute.name), acl::text(&attribute.value)) {
+        if let (Some(key), Some(list)) = (access_list::record(&attribute.name), access_list::text(&attribute.value)) {
             records.put(key, list.as_bytes());
         }
     }

@@ -1,9 +1,17 @@
-//! POSIX access lists: from the text in an archive to the attribute that the kernel shows.
+//! POSIX access lists: as text in archives, and as the attribute that the kernel shows.
+//!
+//! Programs that unpack archives take access lists from records of their own, and leave out the
+//! attribute. Without the list, the group would get what the mask admits.
 
 use nix::unistd::{Group, User};
 
+const ACCESS: [&[u8]; 2] = [b"system.posix_acl_access", b"SCHILY.acl.access"];
+const DEFAULT: [&[u8]; 2] = [b"system.posix_acl_default", b"SCHILY.acl.default"];
+
 /// The version of the attribute.
-const VERSION: u32 = 2;
+const VERSION: [u8; 4] = 2_u32.to_le_bytes();
+/// Bytes of one entry.
+const ENTRY_BYTES: usize = 8;
 /// The number of an entry that names nobody.
 const NOBODY: u32 = u32::MAX;
 
@@ -14,13 +22,28 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The attribute of an access list such as `user::rw-,user:joe:r--:1001,group::r--,mask::r--`. `None`
-/// if it says no more than the mode.
-///
-/// # Errors
-/// The line that is no entry of an access list, or that names somebody whom this system does not
-/// know.
-pub(super) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
+/// The key of the record of tar for an attribute; `None`: it has no access list.
+pub fn record(attribute: &[u8]) -> Option<&'static [u8]> {
+    [ACCESS, DEFAULT].into_iter().find(|[name, _]| *name == attribute).map(|[_, key]| key)
+}
+
+/// An attribute, or the line of its list that is no entry, or that names somebody whom this system
+/// does not know. `None`: the list says no more than the mode.
+pub type Read = Result<Option<Vec<u8>>, String>;
+
+/// The name and the value of the attribute that a record of tar has as text; `None`: it is no
+/// record of an access list.
+pub fn of_record(key: &[u8], value: &[u8]) -> Option<(&'static [u8], Read)> {
+    match key {
+        key if key == ACCESS[1] => Some((ACCESS[0], attribute(value))),
+        key if key == DEFAULT[1] => Some((DEFAULT[0], default_attribute(value))),
+        _ => None,
+    }
+}
+
+/// The attribute of a list such as `user::rw-,user:joe:r--:1001,group::r--,mask::r--`. `None` if it
+/// says no more than the mode.
+fn attribute(text: &[u8]) -> Read {
     let mut entries = Vec::new();
     for line in text.split(|byte| matches!(byte, b'\n' | b',')) {
         let line = String::from_utf8_lossy(line);
@@ -37,7 +60,7 @@ pub(super) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
 
 fn encode(mut entries: Vec<(u16, u32, u16)>) -> Vec<u8> {
     entries.sort_unstable();
-    let mut bytes = VERSION.to_le_bytes().to_vec();
+    let mut bytes = VERSION.to_vec();
     for (tag, id, permissions) in entries {
         bytes.extend_from_slice(&tag.to_le_bytes());
         bytes.extend_from_slice(&permissions.to_le_bytes());
@@ -46,8 +69,8 @@ fn encode(mut entries: Vec<(u16, u32, u16)>) -> Vec<u8> {
     bytes
 }
 
-/// A default list says also then something when it has no more than three entries.
-pub(super) fn default_attribute(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
+/// As [`attribute`], for a default list: it says something with three entries too.
+fn default_attribute(text: &[u8]) -> Read {
     match attribute(text)? {
         Some(bytes) => Ok(Some(bytes)),
         None => {
@@ -87,6 +110,33 @@ fn entry(line: &str) -> Option<(u16, u32, u16)> {
     Some((tag, id, permissions))
 }
 
+/// The list as text, such as `user::rw-,user:1001:r--,group::r--,mask::r--,other::---`. `None`: the
+/// attribute has another form.
+pub fn text(attribute: &[u8]) -> Option<String> {
+    let (entries, rest) = attribute.strip_prefix(&VERSION)?.as_chunks::<ENTRY_BYTES>();
+    let lines: Option<Vec<_>> = entries.iter().map(line).collect();
+    lines.filter(|lines| rest.is_empty() && !lines.is_empty()).map(|lines| lines.join(","))
+}
+
+fn line(&[tag, tag_high, permissions, permissions_high, a, b, c, d]: &[u8; ENTRY_BYTES]) -> Option<String> {
+    let (kind, has_number) = match u16::from_le_bytes([tag, tag_high]) {
+        USER_OBJ => ("user", false),
+        USER => ("user", true),
+        GROUP_OBJ => ("group", false),
+        GROUP => ("group", true),
+        MASK => ("mask", false),
+        OTHER => ("other", false),
+        _ => return None,
+    };
+    let permissions = u16::from_le_bytes([permissions, permissions_high]);
+    if permissions > 7 {
+        return None;
+    }
+    let of = |bit: u16, letter| if permissions & bit == 0 { '-' } else { letter };
+    let number = if has_number { u32::from_le_bytes([a, b, c, d]).to_string() } else { String::new() };
+    Some(format!("{kind}:{number}:{}{}{}", of(4, 'r'), of(2, 'w'), of(1, 'x')))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +164,25 @@ mod tests {
         for bad in ["user:no-such-user-here:r--", "user::rq-", "nobody::r--", "user"] {
             assert_eq!(attribute(bad.as_bytes()), Err(bad.to_owned()));
         }
+    }
+
+    #[test]
+    fn attributes_become_lists() {
+        let list = [
+            2, 0, 0, 0, //
+            1, 0, 6, 0, 255, 255, 255, 255, //
+            2, 0, 7, 0, 0xe9, 3, 0, 0, //
+            4, 0, 0, 0, 255, 255, 255, 255, //
+            8, 0, 4, 0, 0xea, 3, 0, 0, //
+            16, 0, 7, 0, 255, 255, 255, 255, //
+            32, 0, 1, 0, 255, 255, 255, 255, //
+        ];
+        let expected = "user::rw-,user:1001:rwx,group::---,group:1002:r--,mask::rwx,other::--x";
+        assert_eq!(text(&list).as_deref(), Some(expected));
+        for bad in [&list[..4], &list[..11], &[1, 0, 0, 0], &[2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0], b""] {
+            assert_eq!(text(bad), None, "{bad:?}");
+        }
+        assert_eq!(record(b"system.posix_acl_default"), Some(&b"SCHILY.acl.default"[..]));
+        assert_eq!(record(b"user.a"), None);
     }
 }
