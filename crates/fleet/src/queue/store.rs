@@ -62,7 +62,7 @@ pub(crate) struct Times {
     /// Of the own newest sign of life.
     now_ms: u64,
     /// The number of the newest sign of life of each worker, and when the store made it.
-    workers: HashMap<AttemptId, (u32, u64)>,
+    workers: BTreeMap<AttemptId, (u32, u64)>,
     /// The claim of the highest epoch of each task.
     claims: BTreeMap<TaskId, (u32, u64)>,
     /// Of the own first one.
@@ -118,7 +118,7 @@ pub(crate) struct StoreQueue {
     /// The own sign of life at the last look at the lease of the batch.
     looked_ms: u64,
     /// What workers said of the images that they read.
-    readers: HashMap<AttemptId, Vec<u32>>,
+    readers: BTreeMap<AttemptId, Vec<u32>>,
     /// The number of the own first sign of life after the newest gap.
     resumed: Arc<AtomicU32>,
     /// That number, as of the last look, and when the store made the own newest one then.
@@ -166,7 +166,7 @@ impl StoreQueue {
             round: (0, 0),
             workers: HashMap::new(),
             looked_ms: 0,
-            readers: HashMap::new(),
+            readers: BTreeMap::new(),
             resumed,
             steady: (0, 0),
             _heartbeat,

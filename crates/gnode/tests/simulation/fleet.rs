@@ -349,14 +349,23 @@ impl<E: std::error::Error> From<E> for Failed {
 /// Workers that stand still: before they create anything of a batch, or a version, until the others have given them up.
 fn ambushes(rng: &mut Rng) -> Vec<Ambush> {
     let (actor, until) = ("works", Wake::Created("fleet/"));
-    let of_batch =
-        Ambush { actor, before: "create fleet/", ending: "", not: "", percent: 4, until, times: (20, 80), most: 600 };
+    let (before, times, most) = ("create fleet/", (20, 80), 600);
+    let of_batch = Ambush { actor, before, ending: "", with: "", not: "", percent: 4, until, times, most };
     let of_version = Ambush { before: "create versions/", percent: 25, times: (2, 60), ..of_batch };
-    [of_batch, of_version].into_iter().filter(|_| rng.one_in(2)).collect()
+    // The register of a task that the planner meanwhile decides otherwise.
+    let of_task = Ambush { with: "/done/store/", percent: 30, ..of_batch };
+    [of_task, of_batch, of_version].into_iter().filter(|_| rng.one_in(2)).collect()
 }
 
+type Counts = BTreeMap<&'static str, u64>;
+
 /// Runs one seed.
-fn run(seed: u64, broken: &[Rule]) -> Result<BTreeMap<&'static str, u64>, String> {
+fn run(seed: u64, broken: &[Rule]) -> Result<Counts, String> {
+    run_traced(seed, broken).map(|(counts, _)| counts)
+}
+
+/// The same, and everything that happened.
+fn run_traced(seed: u64, broken: &[Rule]) -> Result<(Counts, String), String> {
     let mut rng = Rng::new(seed ^ 0xf1ee7);
     let calm = Weather { crashes: 0, fails: 20, fails_after: 20, hangs: 5, ..Weather::ROUGH };
     let stops = Weather { crashes: 15, freezes: 600, ..calm };
@@ -406,6 +415,7 @@ fn run(seed: u64, broken: &[Rule]) -> Result<BTreeMap<&'static str, u64>, String
         Sim::alone(quiet).map_err(|stop| failed(format!("quiet pass: {stop}"), trace.to_string()))?;
         Sim::alone(async { checks.restore_all() }).map_err(|what| failed(what, trace.to_string()))?;
     }
+    let trace = trace.to_string();
     if std::env::var_os("LARDER_SIM_SEED").is_some() {
         println!("{trace}");
     }
@@ -415,9 +425,8 @@ fn run(seed: u64, broken: &[Rule]) -> Result<BTreeMap<&'static str, u64>, String
     counts.insert("whole batches", said.whole);
     counts.insert("images saved", said.saved.len() as u64);
     counts.insert("images not saved", said.not_saved.len() as u64);
-    let claims = |text: &str| trace.to_string().matches(text).count() as u64;
-    counts.insert("claims", claims("/claim/"));
-    Ok(counts)
+    counts.insert("claims", trace.matches("/claim/").count() as u64);
+    Ok((counts, trace))
 }
 
 #[test]
@@ -428,6 +437,16 @@ fn workers_of_a_batch_lose_nothing_whatever_happens() {
         for what in ["batches", "whole batches", "images saved", "images not saved", "fences", "forgotten", "passes"] {
             assert!(counts.get(what).is_some_and(|count| *count > 0), "never happened: {what}");
         }
+    }
+}
+
+/// Otherwise a seed that fails says nothing. Tables without an order differ in one process too.
+#[test]
+fn the_same_seed_runs_the_same_way() {
+    for seed in 0..6 {
+        let [first, second] = [(); 2].map(|()| run_traced(seed, &[]).unwrap().1);
+        let differs = first.lines().zip(second.lines()).find(|(first, second)| first != second);
+        assert!(first == second, "seed {seed}: {differs:?}");
     }
 }
 
@@ -487,7 +506,7 @@ fn a_process_is_killed_after_each_object_that_it_creates() {
 
 /// Rules of batches that are broken one at a time, with a seed that finds each. The models `fleet_model.rs` and
 /// `fleet_workers_model.rs` break the others: a hundred seconds of simulation did not show that of places.
-const RULES: &[(&[Rule], u64)] = &[(&[Rule::OneWinner], 1), (&[Rule::FencedBeforeNamed], 0)];
+const RULES: &[(&[Rule], u64)] = &[(&[Rule::OneWinner], 10), (&[Rule::FencedBeforeNamed], 0)];
 
 #[test]
 fn each_broken_batch_rule_is_found() {

@@ -89,6 +89,7 @@ fn situation(seed: u64) -> Situation {
         actor,
         before,
         ending: "",
+        with: "",
         not: "runs",
         percent,
         until,

@@ -444,7 +444,17 @@ impl Situation {
 
 /// Stops actors before requests.
 fn stop(actor: &'static str, before: &'static str, ending: &'static str) -> impl Fn(u64, Wake, u64) -> Ambush + Copy {
-    move |percent, until, times| Ambush { actor, before, ending, not: "", percent, until, times: (1, times), most: 800 }
+    move |percent, until, times| Ambush {
+        actor,
+        before,
+        ending,
+        with: "",
+        not: "",
+        percent,
+        until,
+        times: (1, times),
+        most: 800,
+    }
 }
 
 fn weather(dice: &mut Rng) -> Weather {

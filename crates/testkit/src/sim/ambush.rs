@@ -38,6 +38,8 @@ pub struct Ambush {
     pub before: &'static str,
     /// How it ends.
     pub ending: &'static str,
+    /// A text that the request contains.
+    pub with: &'static str,
     /// A text that the request must not contain; empty: none.
     pub not: &'static str,
     /// How often out of 100.
@@ -53,7 +55,7 @@ pub struct Ambush {
 impl Ambush {
     /// Whether a request of an actor is meant.
     pub(super) fn fits(&self, actor: &str, request: &str) -> bool {
-        let is_meant = self.not.is_empty() || !request.contains(self.not);
+        let is_meant = request.contains(self.with) && (self.not.is_empty() || !request.contains(self.not));
         is_meant && actor.starts_with(self.actor) && request.starts_with(self.before) && request.ends_with(self.ending)
     }
 }
