@@ -33,6 +33,7 @@ try passes-lifecycle 3 bench/passes.py --rates 3 --versions 3 --mib 8 --layouts 
 try proofs 7 bench/proofs.py --rates 5 --versions 3 --mib 4
 try proofs-cpu 2 bench/proofs.py --cpu --rates 5 --versions 2 --mib 4 --sets image
 try starting 3 bench/starting.py --runs 2 --mib 4
+try uncached 7 bench/uncached.py "now=$larder" --mib 16 --rounds 1 --wait 0.1 --work "$work"
 try unchanged 4 bench/unchanged.sh 1000 "$work"
 try images 2 bench/images.py --runs 1 --pieces 1 --changes 20
 try sftp 3 bench/sftp.py --files 2 --kib 256 --runs 1

@@ -23,6 +23,7 @@
 //! `lnode`. Below: `format`, `nbd`.
 
 mod directory;
+mod drop_behind;
 mod extents;
 mod file_system;
 mod glob;

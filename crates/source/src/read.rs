@@ -20,6 +20,7 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, SeekFrom, fadvise, openat,
 use rustix::io::{Errno, pread};
 use thiserror::Error;
 
+use crate::drop_behind::DropBehind;
 use crate::extents::data_extents;
 use crate::file_system::look_after_tick;
 use crate::found::Found;
@@ -104,6 +105,7 @@ pub struct FileReader {
     ended_early_at: Option<u64>,
     has_more: bool,
     way: Way,
+    behind: Option<DropBehind>,
 }
 
 /// How bytes are got.
@@ -184,8 +186,7 @@ impl FileReader {
         let run = runs.pop().unwrap_or(Extent { offset: stat.size, length: 0 });
         found.refresh(stat, EntryKind::File { size: stat.size, extents });
         let way = Way::Seekable;
-        let file = Arc::new(file);
-        Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false, way })
+        Ok(Self::begin(file, path, stat, runs, run, way))
     }
 
     /// Opens a block device or FIFO to read its contents. A FIFO without a writer waits for one.
@@ -214,8 +215,20 @@ impl FileReader {
         found.refresh(stat, EntryKind::File { size: stat.size, extents: None });
         let run = Extent { offset: 0, length };
         let runs = Vec::new();
+        Ok(Self::begin(file, path, stat, runs, run, way))
+    }
+
+    fn begin(file: OwnedFd, path: Vec<u8>, opened: Stat, runs: Vec<Extent>, run: Extent, way: Way) -> Self {
         let file = Arc::new(file);
-        Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false, way })
+        Self { file, path, opened, runs, run, delivered: 0, ended_early_at: None, has_more: false, way, behind: None }
+    }
+
+    /// Takes what is read out of the page cache again, if the file is large, as far as it is not
+    /// there now. For files that are read once.
+    pub fn drop_behind(&mut self) {
+        if self.way == Way::Seekable {
+            self.behind = DropBehind::new(&self.file, self.opened.size);
+        }
     }
 
     /// Bytes that reading will deliver unless the file shrinks; `None` for a FIFO.
@@ -252,6 +265,7 @@ impl FileReader {
         let got = got.min(wanted);
         self.run = Extent { offset: offset + got as u64, length: length - got as u64 };
         self.delivered += got as u64;
+        self.moved();
         Ok(got)
     }
 
@@ -269,6 +283,13 @@ impl FileReader {
         let bytes = bytes.min(self.run.length);
         self.run = Extent { offset: self.run.offset + bytes, length: self.run.length - bytes };
         self.delivered += bytes;
+        self.moved();
+    }
+
+    fn moved(&mut self) {
+        if let Some(behind) = &mut self.behind {
+            behind.pass(&self.file, self.run.offset);
+        }
     }
 
     /// Ends the reading: makes `entry` agree with the delivered bytes and says how the file changed
@@ -277,7 +298,10 @@ impl FileReader {
     /// To be called after an error in the middle as well, when the bytes read so far are to be
     /// kept. Reading must have reached its end (0 or an error); otherwise, the rest counts as cut
     /// off.
-    pub fn finish(self, entry: &mut Entry) -> Finished {
+    pub fn finish(mut self, entry: &mut Entry) -> Finished {
+        if let Some(behind) = &mut self.behind {
+            behind.end(&self.file, self.opened.size);
+        }
         if self.way == Way::Stream {
             entry.kind = EntryKind::File { size: self.delivered, extents: None };
             return Finished { stored: self.delivered, change: None };

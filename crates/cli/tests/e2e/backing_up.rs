@@ -1,6 +1,9 @@
 //! `backup`: what is taken, what is left out, what is written down, and what happens to items that cannot be read.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -469,4 +472,42 @@ fn progress_tells_that_it_waits_for_uploads() {
     play.write("source/other", tree::noise(2, 1_500_000));
     let mut command = play.command(["--limit-upload", "1MiB", "backup", "source"]);
     run(command.env("LARDER_PROGRESS_FPS", "20")).ok().says("waiting for uploads");
+}
+
+/// Bytes of a file that are in the page cache, by a program of util-linux.
+fn cached(file: &Path) -> u64 {
+    let output = Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).arg(file).output();
+    let text = String::from_utf8(output.expect("util-linux is installed").stdout).expect("text");
+    text.trim().parse().expect("a number")
+}
+
+/// A large file is taken out of the page cache again, if it was not there: read for the first time, and compared with its predecessor.
+#[test]
+fn reading_a_large_file_leaves_the_page_cache_alone() {
+    let play = Play::with_repository();
+    // The folder for temporary files may be in memory.
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let file = disk.path().join("large");
+    std::fs::write(&file, tree::noise(1, 20 << 20)).expect("written");
+    let drop_pages = || {
+        let file = File::open(&file).expect("opens");
+        file.sync_all().expect("written");
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("taken");
+    };
+    drop_pages();
+    if cached(&file) > 0 {
+        eprintln!("skipped: this file system keeps its pages");
+        return;
+    }
+    for _ in 0..2 {
+        play.larder(["backup", "--force", &file.display().to_string()]).ok();
+        assert_eq!(cached(&file), 0);
+    }
+    std::fs::read(&file).expect("reads");
+    play.larder(["backup", "--force", &file.display().to_string()]).ok();
+    assert_eq!(cached(&file), 20 << 20, "a cached file stays in the cache");
+    drop_pages();
+    play.larder(["restore", "latest", "--target", "target"]).ok();
+    let restored = play.path("target").join(file.strip_prefix("/").expect("absolute"));
+    assert!(std::fs::read(restored).expect("reads") == std::fs::read(&file).expect("reads"));
 }

@@ -237,6 +237,7 @@ impl Feeder {
         };
         let mut problems: Vec<_> =
             found.complete_from(&reader).iter().map(|error| attribute_problem(&found, error)).collect();
+        reader.drop_behind();
         let total = reader.expected();
         let elsewhere = reader.elsewhere();
         let mut supply = FileSupply { reader: &mut reader, failure: None };
