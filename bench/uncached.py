@@ -4,10 +4,10 @@
     bench/uncached.py before=PATH after=PATH                medians of 5 rounds
     bench/uncached.py --work FOLDER ...                     a folder on a disk; the present one by default
 
-The file is a database of pages of 4 KiB. `cached`: it is in the page cache. `uncached`: its pages were dropped just now, so that
-the kernel has as many pages at hand. `long uncached`: some seconds ago, so that a virtual machine has given that memory back. `first`
-backups have an empty repository, `again` reads the unchanged file. The last column is what the page cache has of the file afterwards.
-Needs Linux, and `fincore` of util-linux.
+The file is a database of pages of 4 KiB. `cached`: it is in the page cache. `uncached`: its pages were dropped just now, so
+that the kernel has as many pages at hand. `long uncached`: some seconds ago, so that a virtual machine has given that memory
+back. `first` backups have an empty repository, `again` reads the unchanged file. The last column is what the page cache has
+of the file afterwards. Needs Linux, and `fincore` of util-linux.
 """
 
 import argparse

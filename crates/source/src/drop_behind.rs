@@ -104,7 +104,7 @@ fn cached_pages(file: impl AsFd, offset: u64, length: u64) -> Option<u64> {
         recently_evicted: u64,
     }
     let (part, mut pages) = (Part { offset, length }, Pages::default());
-    // SAFETY: both structures are laid out as the kernel has them, and live until the call returns.
+    // SAFETY: both structures have the kernel's layout, and live until the call returns.
     let result = unsafe {
         libc::syscall(CACHESTAT, file.as_fd().as_raw_fd(), std::ptr::from_ref(&part), std::ptr::from_mut(&mut pages), 0)
     };
