@@ -442,7 +442,7 @@ fn workers_of_a_batch_lose_nothing_whatever_happens() {
 
 /// Otherwise a seed that fails says nothing. Tables without an order differ in one process too.
 #[test]
-fn the_same_seed_runs_the_same_way() {
+fn one_seed_of_batches_is_one_run() {
     for seed in 0..6 {
         let [first, second] = [(); 2].map(|()| run_traced(seed, &[]).unwrap().1);
         let differs = first.lines().zip(second.lines()).find(|(first, second)| first != second);
