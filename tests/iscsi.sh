@@ -19,7 +19,7 @@ on_exit() {
     [ -z "$server" ] || kill -9 "$server" 2> /dev/null || true
     [ -z "$plain" ] || kill -9 "$plain" 2> /dev/null || true
     umount -l "$work/store/devices" 2> /dev/null || true
-    rm -rf "$work"
+    rm -rf "$work" || true
 }
 trap on_exit EXIT
 fail() { echo "FAILED: $*" >&2; exit 1; }

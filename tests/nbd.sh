@@ -13,7 +13,7 @@ work=$(mktemp -d)
 server=
 on_exit() {
     [ -z "$server" ] || kill "$server" 2> /dev/null || true
-    rm -rf "$work"
+    rm -rf "$work" || true
 }
 trap on_exit EXIT
 fail() { echo "FAILED: $*" >&2; exit 1; }
