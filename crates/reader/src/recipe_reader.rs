@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
+use larder_format::container::CONTAINER_TARGET;
 use larder_format::content;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
@@ -52,7 +53,10 @@ impl MetaChunks {
     /// without places.
     pub fn new(context: &larder_job::JobContext) -> Self {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
-        let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
+        let mut reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
+        if context.memory < CONTAINER_TARGET {
+            reader = reader.in_pieces();
+        }
         let moved = Arc::new(Moved::new(context));
         Self { runtime: context.executor.clone(), reader: Arc::new(reader), moved, resolver: &RecordedPlaces }
     }

@@ -21,6 +21,11 @@ impl<K: std::hash::Hash + Eq, V: Clone> ByteLru<K, V> {
         Self { entries: LruCache::unbounded(), bytes: 0, budget }
     }
 
+    /// The most that its values take, in bytes.
+    pub fn budget(&self) -> usize {
+        self.budget
+    }
+
     /// A value, which is now the most recently used.
     pub fn get(&mut self, key: &K) -> Option<V> {
         self.entries.get(key).map(|(value, _)| value.clone())

@@ -7,6 +7,8 @@
 //! again one by one. Without that, a backup of the tenth version of a database read each of ten
 //! containers ten times.
 //!
+//! A reader with less memory than a container has reads none whole ([`ChunkReader::in_pieces`]).
+//!
 //! If one thread reads something, others that need it wait for that thread.
 
 use std::num::NonZeroUsize;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_format::compress::Decompressor;
-use larder_format::container::{ChunkRef, FrameLocation, FrameOpener, frame_at};
+use larder_format::container::{ChunkRef, ContainerIndex, FrameLocation, FrameOpener, frame_at};
 use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
 use parking_lot::Mutex;
@@ -28,19 +30,30 @@ use crate::turns::Turns;
 /// frames: some 600 bytes for each container.
 const TABLES_ONE_IN: usize = 8;
 
+/// Bytes of a container that are read at once, at least, if it is not read whole. Frames of
+/// metadata have about half of it, and a version reads the next one soon.
+const PIECE_MIN: usize = 256 << 10;
+
 /// Reads chunks of metadata containers.
 ///
 /// Shared by the threads of a job. Memory is bounded by the two budgets given to
 /// [`ChunkReader::new`].
 pub struct ChunkReader {
     repository: Repository,
+    /// Bytes of a container that are read at once; `None`: all.
+    piece: Option<u64>,
     cache: Mutex<Cache>,
     containers: Turns,
+    pieces: Turns,
     frames: Turns,
 }
 
+/// Some frames of a container, by its first one.
+type PieceId = (ContainerId, u32);
+
 struct Cache {
     containers: ByteLru<ContainerId, Arc<OpenContainer>>,
+    pieces: ByteLru<PieceId, Bytes>,
     tables: ByteLru<ContainerId, Arc<ContainerFrames>>,
     frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
 }
@@ -57,10 +70,19 @@ impl ChunkReader {
     pub fn new(repository: Repository, container_bytes: NonZeroUsize, frame_bytes: NonZeroUsize) -> Self {
         let cache = Cache {
             containers: ByteLru::new(container_bytes.get()),
+            pieces: ByteLru::new(container_bytes.get()),
             tables: ByteLru::new(container_bytes.get() / TABLES_ONE_IN),
             frames: ByteLru::new(frame_bytes.get()),
         };
-        Self { repository, cache: Mutex::new(cache), containers: Turns::default(), frames: Turns::default() }
+        let (containers, pieces, frames) = Default::default();
+        Self { repository, piece: None, cache: Mutex::new(cache), containers, pieces, frames }
+    }
+
+    /// The same for a reader that has no memory for a container. It reads the tables, and then some
+    /// frames at once.
+    pub fn in_pieces(self) -> Self {
+        let memory = self.cache.lock().containers.budget();
+        Self { piece: Some((memory / 2).max(PIECE_MIN) as u64), ..self }
     }
 
     /// Reads one chunk and checks that it is the one its record names.
@@ -71,7 +93,7 @@ impl ChunkReader {
             source: DecodeError::Invalid { what: "chunk record", why },
         };
         let frame = *frame_at(&frames.frames, chunk.offset).ok_or(damaged("it lies outside of its container"))?;
-        let raw = self.frame(chunk.container, &frames.opener, &frame).await?;
+        let raw = self.frame(chunk.container, &frames, &frame).await?;
         let from = (chunk.offset - frame.payload_offset) as usize;
         let bytes = raw.get(from..from + chunk.size as usize).ok_or(damaged("it lies across the border of a frame"))?;
         if larder_chunking::Fingerprinter::new(self.repository.keys.fingerprint()).one(bytes) != chunk.fingerprint {
@@ -81,11 +103,13 @@ impl ChunkReader {
     }
 
     /// Reads a container whole if it is not at hand, so that its chunks are read without a request.
+    /// A reader in pieces reads its tables.
     pub async fn fetch(&self, id: ContainerId) -> Result<(), RepositoryError> {
         self.frames_of(id).await.map(drop)
     }
 
-    /// The places of the frames of a container. It is read whole if that is not at hand.
+    /// The places of the frames of a container. It is read whole, or its tables are, if that is not
+    /// at hand.
     async fn frames_of(&self, id: ContainerId) -> Result<Arc<ContainerFrames>, RepositoryError> {
         if let Some(frames) = self.cache.lock().tables.get(&id) {
             return Ok(frames);
@@ -94,11 +118,21 @@ impl ChunkReader {
         if let Some(frames) = self.cache.lock().tables.get(&id) {
             return Ok(frames);
         }
-        let container = Arc::new(self.repository.read_container(id).await?);
-        let (frames, opener) = (container.index.frames().to_vec(), container.index.opener().clone());
-        let frames = Arc::new(ContainerFrames { frames, opener });
+        let of = |index: &ContainerIndex| {
+            Arc::new(ContainerFrames { frames: index.frames().to_vec(), opener: index.opener().clone() })
+        };
+        let (frames, container) = match self.piece {
+            Some(_) => (of(&self.repository.read_container_index(id).await?), None),
+            None => {
+                let container = Arc::new(self.repository.read_container(id).await?);
+                (of(&container.index), Some(container))
+            }
+        };
         let mut cache = self.cache.lock();
-        cache.containers.put(id, container.clone(), container.bytes_read as usize);
+        if let Some(container) = container {
+            let bytes = container.bytes_read as usize;
+            cache.containers.put(id, container, bytes);
+        }
         cache.tables.put(
             id,
             frames.clone(),
@@ -107,11 +141,39 @@ impl ChunkReader {
         Ok(frames)
     }
 
+    /// The piece of a container that holds a frame, and the offset of its first byte.
+    async fn piece(
+        &self,
+        id: ContainerId,
+        frames: &[FrameLocation],
+        frame: &FrameLocation,
+        bytes: u64,
+    ) -> Result<(Bytes, u64), RepositoryError> {
+        // Pieces never depend on the frame that is wanted, so that a cache on disk has few of them.
+        let number = |frame: &FrameLocation| frame.object_offset / bytes;
+        let first = frames.partition_point(|other| number(other) < number(frame));
+        let end = frames.partition_point(|other| number(other) <= number(frame));
+        let of_it = frames.get(first..end).unwrap_or_default();
+        let (first, last) = (of_it.first().unwrap_or(frame), of_it.last().unwrap_or(frame));
+        let key = (id, first.number);
+        if let Some(piece) = self.cache.lock().pieces.get(&key) {
+            return Ok((piece, first.object_offset));
+        }
+        let _turn = self.pieces.wait(&key).await;
+        if let Some(piece) = self.cache.lock().pieces.get(&key) {
+            return Ok((piece, first.object_offset));
+        }
+        let range = first.object_offset..last.object_range().end;
+        let piece = self.repository.store.get_range(&names::container(id), range).await?;
+        self.cache.lock().pieces.put(key, piece.clone(), piece.len());
+        Ok((piece, first.object_offset))
+    }
+
     /// A frame, opened.
     async fn frame(
         &self,
         id: ContainerId,
-        opener: &FrameOpener,
+        of: &ContainerFrames,
         frame: &FrameLocation,
     ) -> Result<Arc<Vec<u8>>, RepositoryError> {
         let key = (id, frame.number);
@@ -127,12 +189,17 @@ impl ChunkReader {
             cache.containers.get(&id)
         };
         let sealed = container.as_ref().and_then(|container| container.sealed(frame));
-        let mut sealed = match sealed {
-            Some(sealed) => sealed.to_vec(),
-            None => self.repository.store.get_range(&names::container(id), frame.object_range()).await?.into(),
+        let mut sealed = match (sealed, self.piece) {
+            (Some(sealed), _) => sealed.to_vec(),
+            (None, Some(bytes)) => {
+                let (piece, from) = self.piece(id, &of.frames, frame, bytes).await?;
+                let range = frame.object_range();
+                piece[(range.start - from) as usize..(range.end - from) as usize].to_vec()
+            }
+            (None, None) => self.repository.store.get_range(&names::container(id), frame.object_range()).await?.into(),
         };
         let mut raw = vec![0; frame.entry.raw_len as usize];
-        opener
+        of.opener
             .open_frame(&self.repository.keys, frame, &mut sealed, &mut raw, &mut Decompressor::new())
             .map_err(RepositoryError::damaged(names::container(id)))?;
         let raw = Arc::new(raw);

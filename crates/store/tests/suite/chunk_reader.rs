@@ -26,21 +26,26 @@ struct Chunk {
 
 /// A repository with some metadata containers, each of frames with two chunks.
 async fn containers() -> (Repository, Vec<Vec<Chunk>>, u64) {
+    containers_of(CONTAINERS, FRAMES, FRAME).await
+}
+
+/// The same with this many containers of this many frames, and with these bytes in each frame.
+async fn containers_of(containers: u32, frames: u32, frame_bytes: usize) -> (Repository, Vec<Vec<Chunk>>, u64) {
     let store = Store::from_object_store(Memory::new().store(), "", &StoreOptions::default()).expect("opens");
     let repository = repository(store).await;
     let (mut chunks, mut object_bytes) = (Vec::new(), 0);
-    for number in 0..CONTAINERS {
+    for number in 0..containers {
         let id = ContainerId { job: JobId([9; 16]), kind: ContainerKind::Meta, seq: number };
         let keys = repository.keys();
         let sealer = ContainerSealer::new(keys, id, keys.domain(), [5; 32]).expect("all keys");
         let (mut builder, mut entries, mut written) = (ContainerBuilder::new(), Vec::new(), Vec::new());
-        for frame in 0..FRAMES {
-            let payload = data::random(u64::from(number * FRAMES + frame), FRAME);
-            for (half, bytes) in payload.chunks(FRAME / 2).enumerate() {
+        for frame in 0..frames {
+            let payload = data::random(u64::from(number * frames + frame), frame_bytes);
+            for (half, bytes) in payload.chunks(frame_bytes / 2).enumerate() {
                 let fingerprint = Fingerprinter::new(repository.keys().fingerprint()).one(bytes);
                 let (size, kind) = (bytes.len() as u32, ChunkKind::Plain);
                 entries.push(ChunkEntry { fingerprint, size, kind });
-                let offset = frame * FRAME as u32 + half as u32 * size;
+                let offset = frame * frame_bytes as u32 + half as u32 * size;
                 let named = ChunkRef { fingerprint, container: id, offset, size };
                 written.push(Chunk { named, bytes: bytes.to_vec() });
             }
@@ -75,6 +80,36 @@ async fn each_container_is_read_whole_once_however_often_they_take_turns() {
     // Every container whole, and every chunk with its frame.
     let most = u64::from(CONTAINERS) * object_bytes + u64::from(CONTAINERS * FRAMES) * 2 * (FRAME as u64 + 64);
     assert!(read <= most, "{read} bytes, {most} at most");
+}
+
+/// With less memory than a container has, no request is for a container, and what is read in order is read once.
+#[tokio::test]
+async fn a_reader_in_pieces_reads_no_container_whole() {
+    const PIECE: u64 = 256 << 10;
+    let (repository, chunks, object_bytes) = containers_of(2, 40, 100 << 10).await;
+    for memory in [1, 600 << 10] {
+        let reader = ChunkReader::new(repository.clone(), bytes(memory), bytes(1)).in_pieces();
+        let mut most = 0;
+        let before = repository.store().stats();
+        for container in &chunks {
+            for chunk in container {
+                let last = repository.store().stats();
+                assert_eq!(reader.read(&chunk.named).await.expect("is there"), chunk.bytes);
+                let now = repository.store().stats();
+                most = most.max((now.bytes_down - last.bytes_down) / (now.reads - last.reads).max(1));
+            }
+        }
+        assert!(most <= PIECE + (50 << 10), "{most} bytes by one request");
+        let read = repository.store().stats().bytes_down - before.bytes_down;
+        // The tables, too.
+        assert!(read <= 2 * (object_bytes + PIECE), "{read} bytes, a container has {object_bytes}");
+        // In any order, the same chunks come back.
+        for place in (0..80).map(|place| place * 37 % 80) {
+            for container in &chunks {
+                assert_eq!(reader.read(&container[place].named).await.expect("is there"), container[place].bytes);
+            }
+        }
+    }
 }
 
 /// Who wants what somebody reads waits for it.
