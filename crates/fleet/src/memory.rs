@@ -29,7 +29,7 @@ pub(crate) struct Budget {
     pub(crate) lookup: usize,
     /// For sorting the places of a host.
     pub(crate) placements: usize,
-    /// For tables of containers that an image looks into.
+    /// For tables of containers that an image looks into, and for sorting what it looks for.
     pub(crate) tables: usize,
     /// For finding segments that images of a host have in common.
     pub(crate) recipes: usize,

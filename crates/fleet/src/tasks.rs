@@ -5,6 +5,7 @@ mod answers;
 mod asked;
 mod choose;
 mod finish;
+mod hits;
 mod join;
 mod left;
 mod placed;

@@ -32,6 +32,7 @@ use larder_writer::{ContainerTotals, holdings};
 use super::answers::{ImageAnswers, range_of_image};
 use super::asked::{Asked, AskedChunks};
 use super::choose::choose;
+use super::hits::Hits;
 use super::join::damaged_record;
 use super::places::{Place, Places};
 use super::scan::{Scanned, SharedImage};
@@ -349,6 +350,7 @@ impl<'b, 's> Storing<'b, 's> {
     fn first(&mut self, answers: &ImageAnswers, found: &HashMap<u32, ContainerFacts>) -> Result<(), FleetError> {
         let mut asked = AskedChunks::new(self.batch, &self.scanned.task);
         let mut answers = answers.iter();
+        let mut hits = Hits::new(self.batch.budget().tables / 2, self.batch.options.scratch.clone());
         while let Some(chunk) = asked.next()? {
             if self.batch.context.cancel.is_cancelled() {
                 return Err(larder_lnode::BackupError::Interrupted.into());
@@ -356,10 +358,11 @@ impl<'b, 's> Storing<'b, 's> {
             match answers.of(chunk.number)? {
                 None => self.own(chunk, false)?,
                 Some(Answer::Owner) => self.own(chunk, true)?,
-                Some(Answer::Stored(place)) => match self.confirmed(&chunk, place, found)? {
-                    Some(place) => self.set(&chunk, place)?,
-                    None => self.once(chunk, false)?,
-                },
+                Some(Answer::Stored(place)) => {
+                    if hits.push(&chunk, place).map_err(scratch)? {
+                        self.look_at(&mut hits, found)?;
+                    }
+                }
                 Some(Answer::Waits(owner)) if owner.image == self.number => {
                     match self.place_of(owner.number, &chunk.fingerprint)? {
                         Some(place) => self.set(&chunk, place)?,
@@ -372,7 +375,21 @@ impl<'b, 's> Storing<'b, 's> {
                 },
             }
         }
+        self.look_at(&mut hits, found)?;
         self.write()
+    }
+
+    /// Sets the places of chunks that the index has. Those that are not there are stored.
+    fn look_at(&mut self, hits: &mut Hits, found: &HashMap<u32, ContainerFacts>) -> Result<(), FleetError> {
+        for hit in hits.take().map_err(scratch)? {
+            self.batch.expect_not_cancelled()?;
+            let (chunk, said) = hit.map(|hit| (hit.asked(), hit.said())).map_err(scratch)?;
+            match self.confirmed(&chunk, said, found)? {
+                Some(place) => self.set(&chunk, place)?,
+                None => self.once(chunk, false)?,
+            }
+        }
+        Ok(())
     }
 
     /// Once more: by what became of those that it waits for. Chunks without a place that nobody

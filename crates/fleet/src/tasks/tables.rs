@@ -28,7 +28,7 @@ pub(crate) struct Tables<'a> {
 
 impl<'a> Tables<'a> {
     pub(crate) fn new(batch: &'a Batch<'a>) -> Self {
-        let most = (batch.budget().tables / TABLE_BYTES).max(4);
+        let most = (batch.budget().tables / 2 / TABLE_BYTES).max(4);
         Self { batch, most, known: HashMap::new(), order: VecDeque::new() }
     }
 
