@@ -34,9 +34,12 @@ const CACHES_MIN: u64 = 2_000_000;
 /// More is of no use (bytes).
 const CACHES_MAX: u64 = 1 << 30;
 
-/// How often the resident memory is looked at. Code comes in by some megabytes in this time.
+/// How often the resident memory is looked at when it is near the limit. Code comes in by some
+/// megabytes in this time. Looks cost half a percent of a core, because they wake one.
 const LOOK: Duration = Duration::from_millis(5);
-/// The same as long as half of it is free.
+/// The same when it is not.
+const LOOK_FAR: Duration = Duration::from_millis(15);
+/// The same as long as more than half of it is free.
 const LOOK_SELDOM: Duration = Duration::from_millis(50);
 /// Stack of the thread that looks (bytes).
 const STACK: usize = 64 << 10;
@@ -153,7 +156,11 @@ fn watch(total: u64) {
         // What else is in files, such as constants.
         let (mut stays, mut now) = (0, Resident::default());
         loop {
-            std::thread::sleep(if now.all < near / 2 { LOOK_SELDOM } else { LOOK });
+            std::thread::sleep(match now.all {
+                all if all < near / 2 => LOOK_SELDOM,
+                all if all < near - near / 8 => LOOK_FAR,
+                _ => LOOK,
+            });
             now = Resident::of(&statm).unwrap_or_default();
             if now.all > near && now.of_files > stays + code_min {
                 give_back(|pages| pages.is_code);
