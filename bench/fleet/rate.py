@@ -3,11 +3,13 @@
 
     bench/fleet/rate.py                              4 GiB of image: 9 GB of disk, 3 minutes
     bench/fleet/rate.py --mib 256
+    bench/fleet/rate.py --times 5 --beside OTHER     the same work by two programs in turns, five times
 
 An image is backed up as a whole. Then 22 % of it changes, in runs of three segments of 2 MiB, of which 74.5 % is data that the
 repository has: the shares of the multi-stage paper. `fleet work` backs up the changed image with a map of changes, while the
 process that plans the batch has no image of its own. The worker keeps to the rate by `--limit-read`; with `--nbd`, qemu-nbd serves
-the image at that rate instead. Both processes have a key file, as workers have. Prints a line of JSON for each rate.
+the image at that rate instead. Both processes have a key file, as workers have. Each batch begins with the same repository, caches
+and image. Prints a line of JSON for each batch, and one with medians for each rate and program.
 """
 
 import argparse
@@ -16,6 +18,8 @@ import json
 import os
 import pathlib
 import random
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,23 +40,59 @@ def main():
     parser.add_argument("--rates", default="50,0", help="MB a second of the disk; 0: no limit")
     parser.add_argument("--memory", default="35M", help="what the worker may take; 0: its default")
     parser.add_argument("--nbd", action="store_true", help="qemu-nbd limits the rate")
+    parser.add_argument("--times", type=int, default=1, help="batches with each rate and program")
+    parser.add_argument("--beside", type=pathlib.Path, help="another program, which does the same in turns")
     args = parser.parse_args()
     larder = pathlib.Path(os.environ.get("BENCH_LARDER", "target/release/larder")).absolute()
+    programs = [larder] + ([args.beside.absolute()] if args.beside else [])
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
         work = pathlib.Path(folder)
         image = work / "image.raw"
+        base(image, args.mib)
+        tool = Larder(larder, work, "repository")
+        tool("backup", "--image", image, "--series", "vm/image")
+        tool("optimize")
+        changed, new = change(image, work / "map", args.mib)
+        kept = Kept(work)
         for rate in map(int, args.rates.split(",")):
-            base(image, args.mib)
-            tool = Larder(larder, work, f"repository-{rate}")
-            tool("backup", "--image", image, "--series", "vm/image")
-            tool("optimize")
-            changed, new = change(image, work / "map", args.mib)
-            with served(image, work / f"socket-{rate}", rate if args.nbd else 0) as source:
-                options = [] if args.memory == "0" else ["--total-memory", args.memory]
-                options += [] if args.nbd or rate == 0 else ["--limit-read", f"{rate}MB"]
-                print(json.dumps({"rate": rate, "nbd": args.nbd, "logical": args.mib << 20, "changed": changed, "unknown": new,
-                                  **tool.batch(source, work / "map", options)}), flush=True)
-            tool.same(image)
+            options = [] if args.memory == "0" else ["--total-memory", args.memory]
+            options += [] if args.nbd or rate == 0 else ["--limit-read", f"{rate}MB"]
+            rows = {program: [] for program in programs}
+            for time_of in range(args.times):
+                for program in programs if time_of % 2 == 0 else reversed(programs):
+                    kept.again()
+                    tool.program = program
+                    with served(image, work / "socket", rate if args.nbd else 0) as source:
+                        row = tool.batch(source, work / "map", options)
+                    rows[program].append(row)
+                    print(json.dumps({"program": program.name, "rate": rate, "nbd": args.nbd, "logical": args.mib << 20,
+                                      "changed": changed, "unknown": new, **row}), flush=True)
+                    if time_of == 0:
+                        tool.same(image)
+            for program, of_it in rows.items():
+                names = ("wall", "cpu", "user", "system", "rss")
+                medians = {name: statistics.median(row[name] for row in of_it) for name in names}
+                medians["core_percent"] = round(statistics.median(100 * row["cpu"] / row["wall"] for row in of_it), 1)
+                medians["ps_of_cpu_a_byte"] = round(medians["cpu"] * 1e12 / (args.mib << 20))
+                print(json.dumps({"program": str(program), "rate": rate, "times": args.times, "medians": medians}), flush=True)
+
+
+class Kept:
+    """The repository and the caches as they are now. Objects are never changed, so links to them suffice."""
+
+    def __init__(self, work):
+        self.work = work
+        self.names = [path.name for path in work.iterdir() if path.name.startswith("repository") and path.is_dir()]
+        for name in self.names:
+            (work / name).rename(work / f"kept-{name}")
+
+    def again(self):
+        for path in self.work.glob("repository*"):
+            if path.is_dir():
+                shutil.rmtree(path)
+        for name in self.names:
+            copy = os.link if name == "repository" else shutil.copy2
+            shutil.copytree(self.work / f"kept-{name}", self.work / name, copy_function=copy)
 
 
 class Larder:
