@@ -96,21 +96,43 @@ struct Open {
     payload_target: usize,
 }
 
-/// Frames of one container as they come out of the pool, in any order.
+/// A container as its frames come out of the pool, in any order. They are put together at once:
+/// frames beside the object that they become would take its memory twice.
 #[derive(Debug)]
 struct Assembly {
     id: ContainerId,
     sealer: ContainerSealer,
     state: Mutex<Frames>,
+    /// Memory for the object (bytes). A longer one is moved.
+    room: usize,
     stays_warm: bool,
 }
 
 #[derive(Debug, Default)]
 struct Frames {
+    /// The frames up to the first that is missing.
+    object: Option<ContainerBuilder>,
+    /// How many these are, and the bytes that are reserved for them.
+    appended: usize,
+    accounted: usize,
+    /// All others. Those of the object are `None`.
     sealed: Vec<Option<SealedFrame>>,
     missing: usize,
     /// Set when the packer has closed the container: its chunk table.
     chunks: Option<Vec<ChunkEntry>>,
+}
+
+impl Frames {
+    /// Takes a frame, and appends those that now follow each other.
+    fn add(&mut self, number: u32, frame: SealedFrame, room: usize) {
+        self.sealed[number as usize] = Some(frame);
+        self.missing -= 1;
+        while let Some(next) = self.sealed.get_mut(self.appended).and_then(Option::take) {
+            self.appended += 1;
+            self.accounted += next.bytes.len().min(next.entry.raw_len as usize);
+            self.object.get_or_insert_with(|| ContainerBuilder::with_room(room, 0)).push_frame(&next);
+        }
+    }
 }
 
 /// Payload bytes at which a frame of such a container is closed.
@@ -229,7 +251,11 @@ impl Packer {
             let repository = uploads.repository();
             let random = random(repository.entropy())?;
             let sealer = ContainerSealer::new(repository.keys(), id, self.domain, random)?;
-            assembly = Some(Arc::new(Assembly { id, sealer, state: Mutex::default(), stays_warm: self.stays_warm }));
+            // Its frames, the end of the last one, and tables.
+            let room = self.budget.container_target.max(self.payload_min);
+            let room = room + room / 16 + frame_room(self.kind, &self.budget);
+            let (state, stays_warm) = (Mutex::default(), self.stays_warm);
+            assembly = Some(Arc::new(Assembly { id, sealer, state, room, stays_warm }));
             uploads.opened(id);
             payload_target = repository.container_payload().unwrap_or(payload_target);
         }
@@ -354,11 +380,7 @@ impl Packer {
             uploads.give_back(raw_len.saturating_sub(frame.bytes.len()));
             ratio.raw.fetch_add(raw_len as u64, Ordering::Relaxed);
             ratio.sealed.fetch_add(frame.bytes.len() as u64, Ordering::Relaxed);
-            {
-                let mut state = assembly.state.lock();
-                state.sealed[number as usize] = Some(frame);
-                state.missing -= 1;
-            }
+            assembly.state.lock().add(number, frame, assembly.room);
             finish_if_complete(&assembly, &uploads);
         });
         Ok(())
@@ -375,21 +397,14 @@ fn hint_of(chunks: &[ChunkEntry]) -> ContentHint {
 /// Puts the container together once it is closed and all its frames are sealed; the thread that
 /// completes this does it.
 fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
-    let (chunks, frames) = {
+    let (chunks, builder, accounted) = {
         let mut state = assembly.state.lock();
         if state.missing > 0 {
             return;
         }
         let Some(chunks) = state.chunks.take() else { return };
-        (chunks, std::mem::take(&mut state.sealed))
+        (chunks, state.object.take().unwrap_or_default(), state.accounted)
     };
-    let payload: usize = frames.iter().flatten().map(|frame| frame.bytes.len()).sum();
-    let mut builder = ContainerBuilder::with_room(payload, chunks.len());
-    let mut accounted = 0;
-    for frame in frames.into_iter().flatten() {
-        accounted += frame.bytes.len().min(frame.entry.raw_len as usize);
-        builder.push_frame(&frame);
-    }
     let bytes = chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
     match builder.finish(&assembly.sealer, &chunks, uploads.repository().config().padding()) {
         Ok(object) => {
@@ -402,7 +417,27 @@ fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
 
 #[cfg(test)]
 mod tests {
+    use larder_format::compress::Codec;
+    use larder_format::container::FrameEntry;
+
     use super::*;
+
+    #[test]
+    fn frames_in_any_order_are_put_together_in_theirs() {
+        let frame = |number: u32| {
+            let bytes = vec![0; number as usize + 1];
+            let entry = FrameEntry { codec: Codec::Raw, raw_len: number, sealed_len: number + 1 };
+            SealedFrame { entry, bytes }
+        };
+        let mut frames = Frames { sealed: (0..4).map(|_| None).collect(), missing: 4, ..Frames::default() };
+        for (number, bytes) in [(2, 0), (0, 1), (1, 1 + 2 + 3), (3, 1 + 2 + 3 + 4)] {
+            frames.add(number, frame(number), 100);
+            let object = frames.object.as_ref().map_or(0, ContainerBuilder::object_len);
+            assert_eq!(object, bytes, "with frame {number}");
+        }
+        assert_eq!((frames.missing, frames.appended, frames.accounted), (0, 4, 1 + 2 + 3));
+        assert!(frames.sealed.iter().all(Option::is_none), "nothing is held twice");
+    }
 
     #[test]
     fn pages_are_known_by_their_sizes() {
