@@ -21,7 +21,7 @@ use larder_format::names;
 use larder_gnode::pass::{self, PassOptions};
 use larder_job::JobContext;
 use larder_source::image::{Changes, Image};
-use larder_testkit::data;
+use larder_testkit::{OpKind, data};
 
 /// An image in memory. From its `spoiled_from`th read byte on, it fails or has other bytes.
 struct Disk {
@@ -519,4 +519,27 @@ fn a_batch_that_is_fenced_saves_images_whole_or_not() {
         },
     );
     assert!(lost.get() > 0);
+}
+
+/// Known data comes from all over a repository, in another order.
+#[test]
+fn the_table_of_a_container_is_read_once_for_an_image() {
+    const PIECE: usize = 64 << 10;
+    const PIECES: usize = 64;
+    let scene = Scene::new();
+    let small = scene.repository(scene.memory.store()).with_container_payload(4 * PIECE);
+    let known = data::random(1, PIECES * PIECE);
+    let order = (0..PIECES).map(|place| place * 21 % PIECES);
+    let mixed: Vec<u8> = order.flat_map(|piece| known[piece * PIECE..(piece + 1) * PIECE].to_vec()).collect();
+    batch_with(&scene.context_of(small), &scene, &[given("a", "one", known)], 1).unwrap();
+    scene.pass().unwrap();
+    let images = [given("b", "one", mixed)];
+    let (context, faults) = scene.faulty(&scene.memory);
+    batch_with(&context, &scene, &images, 1).unwrap();
+    let mut reads: BTreeMap<String, usize> = BTreeMap::new();
+    for read in faults.log().into_iter().filter(|op| op.kind == OpKind::Get && op.path.starts_with(names::DATA)) {
+        *reads.entry(read.path).or_default() += 1;
+    }
+    assert!(reads.len() > 12 && reads.values().all(|count| *count == 1), "{reads:?}");
+    is_saved(&scene, &images);
 }
