@@ -22,13 +22,14 @@ const KEPT_EACH: i32 = 32 << 20;
 const KEPT_IN_ALL: i32 = 64 << 20;
 
 /// Buffers up to this size (bytes) are taken from freed memory in a process that keeps little:
-/// frames, blocks of images, and tables of containers. Containers are returned at once.
+/// frames, and tables of containers. Larger ones are returned at once. With 1 MiB here and 2 MiB
+/// below, the first backup of a worker took 41 MB, and 10 % less of the processor.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const LITTLE: i32 = 1 << 20;
+const LITTLE: i32 = 300 << 10;
 /// Free memory at the end of an arena that such a process does not return (bytes). Without it,
 /// pages that come and go were a third of what a worker of a batch takes of the processor.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const LITTLE_IN_ALL: i32 = 2 << 20;
+const LITTLE_IN_ALL: i32 = 512 << 10;
 
 /// Buffers up to this size (bytes) are taken from freed memory in a process that mounts: parts of
 /// containers and all that is opened of them.
