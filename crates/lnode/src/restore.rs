@@ -4,8 +4,8 @@
 //! containers and their places in files. `execute` reads each of these containers once, in any
 //! order, and writes them to all places, so no cache is needed (SlimStore section V). Meanwhile the
 //! next window is planned, and then its containers are requested (`run::windows`, `fetching`). A
-//! container that two windows need in succession is handed on, as far as memory allows. Directories
-//! are created in order before, links after, and times are set last.
+//! container that two windows need in succession is read once, as far as memory allows (`handing`).
+//! Directories are created in order before, links after, and times are set last.
 //!
 //! Old content of a file is compared with the recipe first (`compare_existing`): right chunks are
 //! neither fetched nor written. Damage costs only the files that need the damaged data, and each is
@@ -17,6 +17,7 @@ mod compare_existing;
 mod execute;
 mod fetching;
 mod file_task;
+mod handing;
 mod plan;
 mod planned_fetches;
 mod run;
@@ -119,7 +120,7 @@ pub struct PlannedFetches {
     /// Requests for sizes, which a run does not take.
     pub looks: u64,
     /// A run takes more: passes have moved chunks out of a container, one cannot be read, or
-    /// metadata is fetched again.
+    /// metadata is fetched again. Or it takes less, because of what windows hand on.
     pub is_about: bool,
 }
 

@@ -12,6 +12,7 @@ use larder_format::recipe::Recipe;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::chunk_reader::ChunkReader;
 
 use crate::chunk_resolver::ReadingOrder;
 use crate::container_cache::read_plan::is_read_whole;
@@ -19,12 +20,9 @@ use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
 use crate::container_sizes::Sizes;
 use crate::entries::{Entries, EntriesBelow, PlacedEntry};
 use crate::read_lease::{ReadError, Reading, or_lower};
-use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
+use crate::recipe_reader::{CONTAINERS_ONE_IN, MetaChunks, RecipeReader, RecordCursor};
 use crate::resolved::Resolved;
 use crate::versions_ahead::{ReadManifest, fetch_metadata};
-
-/// Metadata of at most the memory divided by this number stays in memory during a restore.
-const METADATA_ONCE_ONE_IN: usize = 48;
 
 /// An opened version.
 #[derive(Debug)]
@@ -197,11 +195,17 @@ impl VersionReader {
         RecipeReader::new(self.metadata.clone(), self.chunks.clone())
     }
 
-    /// Whether a restore may fetch metadata more than once, because the memory does not hold all of
-    /// it beside the rest. With 25,000 files of long names and 96 MiB it did. With 12,000 it did
-    /// not.
+    /// Whether a reader of everything may fetch metadata more than once: the caches do not hold all
+    /// of it.
     pub fn may_fetch_metadata_again(&self) -> bool {
-        self.metadata.bytes() > (self.context.memory / METADATA_ONCE_ONE_IN) as u64
+        let metadata = self.manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Meta);
+        let (mut containers, mut bytes) = (0_u64, 0_u64);
+        for usage in metadata {
+            containers += 1;
+            bytes = bytes.saturating_add(usage.object_bytes);
+        }
+        let cache = (self.context.memory / CONTAINERS_ONE_IN) as u64;
+        bytes > cache || ChunkReader::tables_bytes(containers, bytes) > cache / ChunkReader::TABLES_ONE_IN as u64
     }
 
     /// The range of the data stream for the entry at `path` and all below it. Damage to metadata

@@ -26,9 +26,8 @@ use crate::container_reader::OpenContainer;
 use crate::repository::{Repository, RepositoryError};
 use crate::turns::Turns;
 
-/// Divisor of the memory for containers that gives the additional memory for the places of their
-/// frames: some 600 bytes for each container.
-const TABLES_ONE_IN: usize = 8;
+/// Bytes that the places of a container's frames take at most, besides those that grow with it.
+const TABLE_BYTES: u64 = 1 << 10;
 
 /// Bytes of a container that are read at once, at least, if it is not read whole. Frames of
 /// metadata have about half of it, and a version reads the next one soon.
@@ -65,13 +64,24 @@ impl std::fmt::Debug for ChunkReader {
 }
 
 impl ChunkReader {
+    /// Divisor of the memory for containers that gives the additional memory for the places of
+    /// their frames: some 600 bytes for each container.
+    pub const TABLES_ONE_IN: usize = 8;
+
+    /// Memory for the places of the frames of this number of containers, with `bytes` together. It
+    /// is that at most.
+    pub fn tables_bytes(containers: u64, bytes: u64) -> u64 {
+        // A frame of 128 KiB that takes 64 bytes of tables has some 4 KiB at least.
+        containers.saturating_mul(TABLE_BYTES).saturating_add(bytes / 64)
+    }
+
     /// A reader that keeps at most `container_bytes` of sealed containers, and an eighth of that
     /// for the places of their frames. It keeps `frame_bytes` of opened frames.
     pub fn new(repository: Repository, container_bytes: NonZeroUsize, frame_bytes: NonZeroUsize) -> Self {
         let cache = Cache {
             containers: ByteLru::new(container_bytes.get()),
             pieces: ByteLru::new(container_bytes.get()),
-            tables: ByteLru::new(container_bytes.get() / TABLES_ONE_IN),
+            tables: ByteLru::new(container_bytes.get() / Self::TABLES_ONE_IN),
             frames: ByteLru::new(frame_bytes.get()),
         };
         let (containers, pieces, frames) = Default::default();

@@ -22,8 +22,9 @@ use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
 use parking_lot::Mutex;
 
-use super::fetching::{FetchTask, Fetched, Fetcher, Fetches, NextWindow, read};
+use super::fetching::{FetchTask, Fetched, Fetcher, Fetches, read};
 use super::file_task::{FileState, FileTask, Run, chained, places};
+use super::handing::{Handing, Kept, last_used};
 use super::plan::Window;
 use super::{PlannedFetches, RestoreError};
 
@@ -69,8 +70,8 @@ pub(super) struct Execution<'a> {
     pub(super) estimates: bool,
     /// Whether a dry run names the containers of a run.
     pub(super) plans: bool,
-    /// The window whose containers are fetched while the present one is written.
-    pub(super) next: Arc<Mutex<Option<NextWindow>>>,
+    /// Containers on the way from the window that is being written to the next one.
+    pub(super) handing: Arc<Mutex<Handing>>,
     /// The restore has failed elsewhere.
     pub(super) is_abandoned: Arc<AtomicBool>,
 }
@@ -98,6 +99,12 @@ pub(super) struct Prepared {
     /// The runs of each container.
     spans: Vec<Range<usize>>,
     fetches: Fetches,
+    /// The containers that it requests.
+    tasks: Vec<FetchTask>,
+    /// Those that the window before keeps for it.
+    reserved: Vec<FetchTask>,
+    /// Those that it keeps for the next one.
+    pub(super) kept: Arc<Kept>,
     /// Runs of containers that are gone. They are planned when the rest is written.
     pub(super) waiting: Vec<Run>,
 }
@@ -112,24 +119,73 @@ impl Prepared {
 impl Execution<'_> {
     /// Whether windows are executed while the next one is planned.
     pub(super) fn overlaps(&self) -> bool {
-        self.fetcher.is_ahead() && !self.target.options().dry_run && !self.context.executor.is_in_turns()
+        self.would_overlap() && !self.target.options().dry_run
+    }
+
+    /// The same for the run that a dry run stands for.
+    pub(super) fn would_overlap(&self) -> bool {
+        self.fetcher.is_ahead() && !self.context.executor.is_in_turns()
     }
 
     /// Puts a window into the order of execution, and begins to fetch its containers. `early`: the
-    /// requests for it so far.
-    pub(super) fn prepare(&self, mut window: Window, early: Option<Fetches>, waiting: Vec<Run>) -> Prepared {
-        window.sort(self.order);
-        let spans = spans(&window);
-        let mut fetches = early.unwrap_or_else(Fetches::new);
-        if !self.target.options().dry_run && !self.context.executor.is_in_turns() {
-            self.fetcher.ask(&mut fetches, self.tasks(&window, &spans));
+    /// requests for it so far. `before`: what the window before keeps for it.
+    pub(super) fn prepare(
+        &self,
+        mut window: Window,
+        early: Option<Fetches>,
+        waiting: Vec<Run>,
+        before: &Kept,
+    ) -> Prepared {
+        let last_used = last_used(&window);
+        let mut prepared = self.prepared(&mut window, early, waiting);
+        if !self.context.executor.is_in_turns() {
+            let kept = self.keep(&window, &prepared.spans, &mut prepared.tasks, &last_used, before);
+            prepared.kept = Arc::new(kept);
+            (prepared.reserved, prepared.tasks) =
+                std::mem::take(&mut prepared.tasks).into_iter().partition(|task| before.has(&task.id));
         }
-        Prepared { window, spans, fetches, waiting }
+        prepared.window = window;
+        if self.estimates && self.would_overlap() && prepared.tasks.iter().any(|task| before.may_hand(task)) {
+            self.counters.planned.lock().is_about = true;
+        }
+        if let Some(next) = self.fetcher.next(&prepared.fetches, &prepared.tasks, &prepared.reserved) {
+            self.handing.lock().announce(next);
+        }
+        self.ask(&mut prepared);
+        prepared
     }
 
-    /// The window comes next: it gets written containers that it needs too. `None`: there is none.
-    pub(super) fn announce(&self, next: Option<&Prepared>) {
-        *self.next.lock() = next.and_then(|prepared| self.fetcher.next(&prepared.fetches));
+    /// The same for a window that is executed at once, before others.
+    pub(super) fn prepare_alone(&self, mut window: Window) -> Prepared {
+        let mut prepared = self.prepared(&mut window, None, Vec::new());
+        prepared.window = window;
+        self.ask(&mut prepared);
+        prepared
+    }
+
+    fn prepared(&self, window: &mut Window, early: Option<Fetches>, waiting: Vec<Run>) -> Prepared {
+        window.sort(self.order);
+        let spans = spans(window);
+        let tasks = self.tasks(window, &spans);
+        let fetches = early.unwrap_or_else(Fetches::new);
+        let (window, reserved, kept) = Default::default();
+        Prepared { window, spans, fetches, tasks, reserved, kept, waiting }
+    }
+
+    fn ask(&self, prepared: &mut Prepared) {
+        if !self.target.options().dry_run && !self.context.executor.is_in_turns() {
+            self.fetcher.ask(&mut prepared.fetches, prepared.tasks.clone());
+        }
+    }
+
+    /// The window is executed next, and the one before is written. Requests containers that it kept
+    /// but could not hand on.
+    pub(super) fn ask_rest(&self, prepared: &mut Prepared) {
+        if !self.target.options().dry_run {
+            let fetches = &prepared.fetches;
+            let rest = prepared.reserved.iter().filter(|task| !fetches.has(&task.id)).cloned().collect();
+            self.fetcher.ask(&mut prepared.fetches, rest);
+        }
     }
 
     /// Restores the files of a window. Returns the runs whose containers were not found, with the
@@ -138,7 +194,7 @@ impl Execution<'_> {
     /// chunks may be in containers that are read anyway.
     pub(super) fn run(&self, prepared: &mut Prepared, stops: bool) -> Result<Option<Missing>, RestoreError> {
         if self.target.options().dry_run {
-            return self.pretend(&prepared.window, &prepared.spans).map(|()| None);
+            return self.pretend(prepared).map(|()| None);
         }
         if self.context.executor.is_in_turns() {
             return self.run_in_turns(prepared, stops);
@@ -160,14 +216,15 @@ impl Execution<'_> {
     /// The same, one container after the other.
     fn run_in_turns(&self, prepared: &Prepared, stops: bool) -> Result<Option<Missing>, RestoreError> {
         let (fatal, missing) = (Mutex::new(None), Mutex::new(None));
-        for FetchTask { id, ranges, .. } in self.tasks(&prepared.window, &prepared.spans) {
+        for FetchTask { id, ranges, .. } in prepared.tasks.clone() {
             if prepared.fetches.is_stopped() {
                 break;
             }
             prepared.fetches.note(id);
             let container = self.context.executor.block_on(read(&self.context.repository, id, ranges));
             let (out, fetches) = unbounded();
-            let _ = out.send(Fetched { id, container, memory: None, turn: None, is_handed: false });
+            let (memory, turn, is_handed, is_whole) = (None, None, false, false);
+            let _ = out.send(Fetched { id, container, memory, turn, is_handed, is_whole });
             drop(out);
             self.work(prepared, &fetches, &missing, stops, &fatal);
         }
@@ -203,9 +260,10 @@ impl Execution<'_> {
     }
 
     /// A dry run: chunks that are not right yet would be fetched and written.
-    fn pretend(&self, window: &Window, spans: &[Range<usize>]) -> Result<(), RestoreError> {
+    fn pretend(&self, prepared: &Prepared) -> Result<(), RestoreError> {
+        let window = &prepared.window;
         if self.estimates {
-            self.count_fetches(window, spans)?;
+            self.count_fetches(&prepared.tasks)?;
         }
         if self.plans {
             self.counters.needed.lock().extend(window.containers.iter().copied());
@@ -225,7 +283,7 @@ impl Execution<'_> {
     }
 
     /// The ranges to read of the window's containers, in their order, and the memory of each.
-    pub(super) fn tasks(&self, window: &Window, spans: &[Range<usize>]) -> Vec<FetchTask> {
+    fn tasks(&self, window: &Window, spans: &[Range<usize>]) -> Vec<FetchTask> {
         let task = |(number, id): (usize, &ContainerId)| {
             let runs = &window.runs[spans[number].clone()];
             let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
@@ -270,8 +328,9 @@ impl Execution<'_> {
                             missing.runs.push(run);
                             missing.containers.push(fetched.id);
                         }
-                        if is_right && let Some(next) = &mut *self.next.lock() {
-                            next.hand(fetched);
+                        if is_right {
+                            let is_kept = prepared.kept.has(&fetched.id);
+                            self.handing.lock().written(fetched, is_kept);
                         }
                     })
                 }

@@ -6,14 +6,11 @@
 //!
 //! Where memory is for fewer whole containers than requests may be under way, each is read in
 //! pieces side by side.
-//!
-//! A container that the next window needs as well is handed on, within half of the memory. The
-//! other half is then left for the present window, and no container counts for more than that.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use larder_format::ids::ContainerId;
@@ -25,6 +22,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
+
+use super::handing::NextWindow;
 
 /// The unit of memory, in bytes.
 const MEMORY_UNIT: u64 = 1 << 10;
@@ -49,6 +48,8 @@ pub(super) struct Fetched {
     pub(super) turn: Option<OwnedSemaphorePermit>,
     /// An earlier window has read it.
     pub(super) is_handed: bool,
+    /// It has all of its frames.
+    pub(super) is_whole: bool,
 }
 
 /// See the module header.
@@ -67,12 +68,17 @@ pub(super) struct Fetcher {
 
 /// The requested containers of a window.
 #[derive(Debug, Default)]
-struct Asked {
+pub(super) struct Asked {
     containers: Mutex<HashSet<ContainerId>>,
     /// No more are requested.
     stop: AtomicBool,
-    /// Units of memory of containers that were handed on.
-    handed: AtomicU32,
+}
+
+impl Asked {
+    /// The container will arrive, and need not be requested. `false`: it was requested before.
+    pub(super) fn insert(&self, id: ContainerId) -> bool {
+        self.containers.lock().insert(id)
+    }
 }
 
 /// The requests of a window. Dropped, it makes no more, and what arrives is dropped.
@@ -83,18 +89,6 @@ pub(super) struct Fetches {
     feeders: Vec<JoinHandle<()>>,
     /// Containers that are requested, or will be.
     listed: HashSet<ContainerId>,
-    /// Those that are read whole.
-    whole: HashSet<ContainerId>,
-}
-
-/// The window that comes next, for containers that it needs too.
-pub(super) struct NextWindow {
-    /// Those that it reads whole.
-    needs: HashSet<ContainerId>,
-    out: Sender<Fetched>,
-    asked: Arc<Asked>,
-    /// At most this much is handed on.
-    units: u32,
 }
 
 pub(super) async fn read(
@@ -134,13 +128,23 @@ impl Fetcher {
         read_plan::pieces(bytes, u64::from(self.units) * MEMORY_UNIT, self.streams)
     }
 
+    /// Units of memory that a container of this size counts for.
+    pub(super) fn units(&self, bytes: u64) -> u32 {
+        bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(self.units / 2)) as u32
+    }
+
+    /// Units of memory for containers that the next window needs too.
+    pub(super) fn room_for_kept(&self) -> u32 {
+        self.units / 2
+    }
+
     /// Requests these containers in their order, as many at a time as memory allows.
     pub(super) fn ask(&self, fetches: &mut Fetches, mut tasks: Vec<FetchTask>) {
         let Some(out) = fetches.out.clone() else { return };
-        fetches.whole.extend(tasks.iter().filter(|task| task.ranges.is_none()).map(|task| task.id));
         tasks.retain(|task| fetches.listed.insert(task.id));
         let (repository, asked, is_ahead) = (self.repository.clone(), fetches.asked.clone(), self.is_ahead());
-        let (memory, turns, half) = (self.memory.clone(), self.turns.clone(), self.units / 2);
+        let (memory, turns) = (self.memory.clone(), self.turns.clone());
+        let tasks: Vec<_> = tasks.into_iter().map(|task| (self.units(task.bytes), task)).collect();
         let (ended, end) = oneshot::channel();
         let before = self.last.lock().replace(end);
         fetches.feeders.push(self.runtime.spawn(async move {
@@ -148,8 +152,7 @@ impl Fetcher {
                 // An error when that feeder has ended, too.
                 let _ = before.await;
             }
-            for FetchTask { id, ranges, bytes, pieces } in tasks {
-                let units = bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(half)) as u32;
+            for (units, FetchTask { id, ranges, bytes, pieces }) in tasks {
                 let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
                 let turn = match pieces > 1 {
                     // Each piece takes one.
@@ -159,10 +162,11 @@ impl Fetcher {
                 if asked.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                if !asked.containers.lock().insert(id) {
+                if !asked.insert(id) {
                     continue;
                 }
                 let (repository, out, turns) = (repository.clone(), out.clone(), turns.clone());
+                let is_whole = ranges.is_none();
                 tokio::spawn(async move {
                     let container = match pieces > 1 {
                         true => repository.read_container_in_pieces(id, bytes, pieces, &turns).await,
@@ -170,17 +174,25 @@ impl Fetcher {
                     };
                     let turn = turn.filter(|_| !is_ahead);
                     // Fails when the window was abandoned.
-                    let _ = out.send(Fetched { id, container, memory: Some(permit), turn, is_handed: false });
+                    let memory = Some(permit);
+                    let _ = out.send(Fetched { id, container, memory, turn, is_handed: false, is_whole });
                 });
             }
             drop(ended);
         }));
     }
 
-    /// The window of these fetches comes next.
-    pub(super) fn next(&self, fetches: &Fetches) -> Option<NextWindow> {
-        let (needs, asked) = (fetches.whole.clone(), fetches.asked.clone());
-        Some(NextWindow { needs, out: fetches.out.clone()?, asked, units: self.units / 2 })
+    /// The window of these fetches comes next. It requests `tasks`, and not what the one before
+    /// keeps: `reserved`.
+    pub(super) fn next(&self, fetches: &Fetches, tasks: &[FetchTask], reserved: &[FetchTask]) -> Option<NextWindow> {
+        let held: u32 = reserved.iter().map(|task| self.units(task.bytes)).sum();
+        Some(NextWindow {
+            reserved: reserved.iter().map(|task| task.id).collect(),
+            needs: tasks.iter().filter(|task| task.ranges.is_none()).map(|task| task.id).collect(),
+            out: fetches.out.clone()?,
+            asked: fetches.asked.clone(),
+            room: self.room_for_kept().saturating_sub(held),
+        })
     }
 }
 
@@ -188,8 +200,8 @@ impl Fetches {
     pub(super) fn new() -> Self {
         // Bounded by the memory of all containers under way.
         let (out, arriving) = unbounded();
-        let (asked, listed, whole) = Default::default();
-        Self { out: Some(out), arriving, asked, feeders: Vec::new(), listed, whole }
+        let (asked, listed) = Default::default();
+        Self { out: Some(out), arriving, asked, feeders: Vec::new(), listed }
     }
 
     /// No more will be asked for: the stream of containers ends with the last of them.
@@ -209,7 +221,7 @@ impl Fetches {
 
     /// The container is requested by other means.
     pub(super) fn note(&self, id: ContainerId) {
-        self.asked.containers.lock().insert(id);
+        self.asked.insert(id);
     }
 
     /// Whether the container was requested.
@@ -221,20 +233,5 @@ impl Fetches {
 impl Drop for Fetches {
     fn drop(&mut self) {
         self.feeders.iter().for_each(JoinHandle::abort);
-    }
-}
-
-impl NextWindow {
-    /// Takes a written container, if the window needs it and has not asked for it.
-    pub(super) fn hand(&mut self, fetched: Fetched) {
-        let Fetched { id, container: Ok(container), memory: Some(memory), turn: None, .. } = fetched else { return };
-        let units = memory.num_permits() as u32;
-        let handed = self.asked.handed.load(Ordering::Relaxed).saturating_add(units);
-        if handed > self.units || !self.needs.remove(&id) || !self.asked.containers.lock().insert(id) {
-            return;
-        }
-        self.asked.handed.store(handed, Ordering::Relaxed);
-        let memory = Some(memory);
-        let _ = self.out.send(Fetched { id, container: Ok(container), memory, turn: None, is_handed: true });
     }
 }

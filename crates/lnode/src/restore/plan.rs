@@ -66,6 +66,10 @@ pub(super) struct Window {
     numbers: HashMap<ContainerId, u32>,
     /// Entries to create after the files.
     pub(super) links: Vec<Entry>,
+    /// Another window follows, and most likely needs the rest of the containers.
+    pub(super) goes_on: bool,
+    /// Some of its files were there before.
+    pub(super) is_over_existing: bool,
 }
 
 impl Window {

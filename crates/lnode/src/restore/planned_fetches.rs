@@ -1,20 +1,17 @@
 //! What a dry run with an estimate would fetch.
 
-use std::ops::Range;
-
 use larder_store::StoreErrorKind;
 
 use super::RestoreError;
 use super::execute::Execution;
 use super::fetching::FetchTask;
-use super::plan::Window;
 
 impl Execution<'_> {
-    /// Counts the fetches of a window. The tables of containers that are read in part tell which
+    /// Counts these fetches. The tables of containers that are read in part tell which
     /// frames are needed, so these are read now, as a run does it. Of the others the size is asked
     /// for: a pass may have moved everything out of them, and a run looks for it elsewhere.
-    pub(super) fn count_fetches(&self, window: &Window, spans: &[Range<usize>]) -> Result<(), RestoreError> {
-        for FetchTask { id, ranges, pieces, .. } in self.tasks(window, spans) {
+    pub(super) fn count_fetches(&self, tasks: &[FetchTask]) -> Result<(), RestoreError> {
+        for FetchTask { id, ranges, pieces, .. } in tasks.iter().cloned() {
             if self.context.cancel.is_cancelled() {
                 return Err(RestoreError::Interrupted);
             }

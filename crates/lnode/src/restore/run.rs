@@ -24,6 +24,7 @@ use super::execute::file_fates::{expect_damage, is_fatal, with_causes};
 use super::execute::{Execution, add};
 use super::fetching::{Fetcher, Fetches};
 use super::file_task::{FileState, FileTask};
+use super::handing::Kept;
 use super::plan::{PlanError, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 use windows::Writer;
@@ -96,6 +97,10 @@ pub(super) struct Restore<'a> {
     window: Window,
     /// Containers that were requested before it is planned.
     early: Option<Fetches>,
+    /// What the newest prepared window keeps for the next one.
+    kept: Arc<Kept>,
+    /// A window was handed over.
+    has_begun: bool,
     /// Executes windows, one at a time.
     writer: Option<Writer>,
     /// Links whose files are written.
@@ -168,7 +173,7 @@ impl<'a> Restore<'a> {
             fetched: reader.counters().clone(),
             estimates: options.estimate,
             plans: options.plan,
-            next: Arc::default(),
+            handing: Arc::default(),
             is_abandoned: Arc::default(),
         };
         Ok(Self {
@@ -183,6 +188,8 @@ impl<'a> Restore<'a> {
             budget,
             window: Window::default(),
             early: None,
+            kept: Arc::default(),
+            has_begun: false,
             writer: None,
             links: VecDeque::new(),
             made: None,
@@ -367,6 +374,7 @@ impl<'a> Restore<'a> {
         // Trusting the existing content, or comparing with it, saves reading containers, so it
         // comes first.
         if !self.is_new(&entry.path) && self.target.existing_content(&entry).is_some() {
+            self.window.is_over_existing = true;
             match self.single(&entry.path, self.execution().begin(&entry))? {
                 Some(FileState::Settled) => {
                     self.context.progress.done(1, entry.stored_bytes());

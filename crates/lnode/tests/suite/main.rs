@@ -33,4 +33,5 @@ mod similar;
 mod support;
 mod trust_model;
 mod unanswered;
+mod windows;
 mod witnessed;

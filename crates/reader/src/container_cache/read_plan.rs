@@ -23,8 +23,19 @@ pub struct Part {
 
 /// Chooses for a container with these `wanted` ranges, in any order.
 pub fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
+    choose_with_rest(wanted, container, 0)
+}
+
+/// The same where `rest` other bytes of the payload are wanted later, and a whole container is kept
+/// until then.
+pub fn choose_with_rest(wanted: Vec<Range<u32>>, container: Measure, rest: u64) -> Part {
     let (part, requests) = reckon(wanted, container);
-    match part.bytes + requests * GAP_MAX < container.object + GAP_MAX {
+    let later = match rest {
+        0 => 0,
+        // The tables and one part, at least.
+        _ => scaled(rest, container) + TAIL_GUESS as u64 + 2 * GAP_MAX,
+    };
+    match part.bytes + requests * GAP_MAX + later < container.object + GAP_MAX {
         true => part,
         false => Part { ranges: None, bytes: container.object },
     }
@@ -44,6 +55,14 @@ pub(crate) fn exactly(wanted: Vec<Range<u32>>, container: Measure) -> Part {
     Part { bytes: part.bytes.saturating_sub(TAIL_GUESS as u64), ..part }
 }
 
+/// Bytes of the object for bytes of the payload.
+fn scaled(bytes: u64, container: Measure) -> u64 {
+    match container.payload {
+        0 => 0,
+        held => (u128::from(bytes) * u128::from(container.object) / u128::from(held)) as u64,
+    }
+}
+
 /// Reading by parts, and its number of requests.
 fn reckon(mut wanted: Vec<Range<u32>>, container: Measure) -> (Part, u64) {
     wanted.sort_unstable_by_key(|range| range.start);
@@ -55,10 +74,7 @@ fn reckon(mut wanted: Vec<Range<u32>>, container: Measure) -> (Part, u64) {
         joins
     });
     let frame = FRAME_TARGET as u64;
-    let scaled = |bytes: u64| match container.payload {
-        0 => 0,
-        held => (u128::from(bytes) * u128::from(container.object) / u128::from(held)) as u64,
-    };
+    let scaled = |bytes: u64| scaled(bytes, container);
     let (mut requests, mut bytes, mut end) = (1, TAIL_GUESS as u64, None);
     for range in &wanted {
         let from = u64::from(range.start) / frame * frame;
@@ -113,6 +129,13 @@ mod tests {
         whole(&here_and_there, 16 << 20);
         whole(&[Range { start: 0, end: 10 }], 2 << 20);
         whole(&[], 0);
+    }
+
+    #[test]
+    fn a_container_is_read_whole_if_the_rest_is_wanted_later() {
+        let part = |rest| choose_with_rest(vec![0..2 << 20], usage(16 << 20), rest).ranges;
+        assert_eq!((part(0), part(100)), (Some(vec![0..2 << 20]), Some(vec![0..2 << 20])));
+        assert_eq!(part(14 << 20), None);
     }
 
     #[test]

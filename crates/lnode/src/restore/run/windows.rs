@@ -14,6 +14,7 @@ use crate::restore::RestoreError;
 use crate::restore::execute::{Execution, Missing, Prepared};
 use crate::restore::fetching::{FetchTask, Fetches};
 use crate::restore::file_task::Run;
+use crate::restore::handing::Kept;
 use crate::restore::plan::Window;
 
 /// The result of executing a window.
@@ -33,7 +34,7 @@ impl Drop for Writing<'_, '_> {
     fn drop(&mut self) {
         // After a failure, a window may be under way; otherwise all are written.
         self.0.execution.abandon();
-        self.0.execution.announce(None);
+        self.0.execution.handing.lock().clear();
         self.0.writer = None;
     }
 }
@@ -81,17 +82,28 @@ impl Restore<'_> {
     }
 
     /// The part of the budget for the window that is being planned: one in this number. Another one
-    /// may be under way, and was planned with all of it.
+    /// may be under way, and the first was planned with all of it. An estimate has the same
+    /// windows.
     pub(super) fn share(&self) -> usize {
-        if self.writer.as_ref().is_some_and(|writer| writer.is_busy) { 2 } else { 1 }
+        let overlaps = match self.target.options().dry_run {
+            true => self.execution.would_overlap(),
+            false => self.writer.is_some(),
+        };
+        if self.has_begun && overlaps { 2 } else { 1 }
     }
 
     pub(super) fn flush_if_full(&mut self) -> Result<(), RestoreError> {
         if !self.window.is_full(&self.budget, self.share()) {
             return Ok(());
         }
-        let window = std::mem::take(&mut self.window);
+        let mut window = std::mem::take(&mut self.window);
+        window.goes_on = self.may_go_on(&window);
         self.hand_over(window)
+    }
+
+    /// Whether the next window is likely to need the rest of the containers of this one.
+    fn may_go_on(&self, window: &Window) -> bool {
+        self.options.selection.is_none() && !window.is_over_existing
     }
 
     /// Hands the window over in the middle of its last file, which stays open for the next.
@@ -100,6 +112,8 @@ impl Restore<'_> {
         self.window.files.extend(window.files.last().cloned());
         // Links wait for the file.
         self.window.links = std::mem::take(&mut window.links);
+        window.goes_on = self.may_go_on(&window);
+        self.window.is_over_existing = window.is_over_existing;
         self.hand_over(window)
     }
 
@@ -132,20 +146,23 @@ impl Restore<'_> {
 
     /// Completes the window before, and begins to write this one.
     fn hand_over(&mut self, window: Window) -> Result<(), RestoreError> {
-        let mut prepared = self.prepare(window, Vec::new());
-        self.execution.announce(Some(&prepared));
+        self.has_begun = true;
+        let before = std::mem::take(&mut self.kept);
+        let mut prepared = self.prepare(window, Vec::new(), &before);
         if let Some((written, outcome)) = self.written() {
-            self.execution.announce(None);
+            self.execution.handing.lock().withdraw();
             let outcome = outcome?;
             if outcome.is_none() && written.waiting.is_empty() {
                 self.finish(written, outcome)?;
             } else {
                 let (window, waiting) = prepared.withdrawn();
                 self.finish(written, outcome)?;
-                prepared = self.prepare(window, waiting);
+                prepared = self.prepare(window, waiting, &Kept::default());
             }
         }
-        self.execution.announce(None);
+        self.execution.handing.lock().withdraw();
+        self.execution.ask_rest(&mut prepared);
+        self.kept = prepared.kept.clone();
         let stops = !self.cursor.reader().chunks().moved().has_gone();
         match &mut self.writer {
             Some(writer) => {
@@ -174,10 +191,10 @@ impl Restore<'_> {
         writer.written.recv().ok()
     }
 
-    fn prepare(&mut self, mut window: Window, mut waiting: Vec<Run>) -> Prepared {
+    fn prepare(&mut self, mut window: Window, mut waiting: Vec<Run>, before: &Kept) -> Prepared {
         let moved = self.cursor.reader().chunks().moved();
         waiting.extend(window.take_gone(|id| moved.is_gone(id)));
-        self.execution.prepare(window, self.early.take(), waiting)
+        self.execution.prepare(window, self.early.take(), waiting, before)
     }
 
     /// Completes a written window.
@@ -227,9 +244,10 @@ impl Restore<'_> {
             if waiting.is_empty() {
                 return Ok(());
             }
+            self.execution.handing.lock().clear();
             self.redirect(&mut window, &mut waiting)?;
             let stops = !moved.has_gone();
-            let mut prepared = self.execution.prepare(window, None, Vec::new());
+            let mut prepared = self.execution.prepare_alone(window);
             outcome = self.execution.run(&mut prepared, stops)?;
             window = prepared.withdrawn().0;
         }

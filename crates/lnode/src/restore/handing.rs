@@ -1,0 +1,183 @@
+//! Containers that successive windows need are read once, as far as memory allows.
+//!
+//! A window ends in the middle of containers, and the next one goes on there. So each window keeps
+//! whole containers that it uses last, if the version needs more of them. The next one takes those
+//! that it needs too, and does not request them. All of this is known before anything is fetched,
+//! so an estimate counts the same requests.
+//!
+//! Other whole containers are handed on if the next window is planned before they are written.
+//!
+//! All together hold at most half of the memory for containers. The other half is then left for the
+//! present window, and no container counts for more than that.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use larder_format::ids::ContainerId;
+use larder_reader::read_plan;
+
+use super::execute::Execution;
+use super::fetching::{Asked, FetchTask, Fetched};
+use super::file_task::Run;
+use super::plan::Window;
+
+/// The containers that a window keeps for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Each with the bytes that were used of it since a window kept it first.
+    used: HashMap<ContainerId, u64>,
+    /// Others that it reads whole.
+    others: HashSet<ContainerId>,
+}
+
+impl Kept {
+    /// Whether a container is kept.
+    pub(super) fn has(&self, id: &ContainerId) -> bool {
+        self.used.contains_key(id)
+    }
+
+    /// Whether the next window may get a container that it reads whole, depending on time.
+    pub(super) fn may_hand(&self, task: &FetchTask) -> bool {
+        task.ranges.is_none() && self.others.contains(&task.id)
+    }
+}
+
+/// Written containers on their way to the next window.
+#[derive(Default)]
+pub(super) struct Handing {
+    /// They wait until that window is planned.
+    waiting: Vec<Fetched>,
+    next: Option<NextWindow>,
+}
+
+/// The window that comes next, for containers that it needs too.
+pub(super) struct NextWindow {
+    /// Those that it does not request, because the window before keeps them.
+    pub(super) reserved: HashSet<ContainerId>,
+    /// Others that it reads whole.
+    pub(super) needs: HashSet<ContainerId>,
+    pub(super) out: Sender<Fetched>,
+    pub(super) asked: Arc<Asked>,
+    /// Units of memory of other containers that may be handed on.
+    pub(super) room: u32,
+}
+
+impl Handing {
+    /// A container was written. `is_kept`: its window keeps it.
+    pub(super) fn written(&mut self, mut fetched: Fetched, is_kept: bool) {
+        match &mut self.next {
+            Some(next) => next.hand(fetched, is_kept),
+            None if is_kept && fetched.is_whole && fetched.memory.is_some() => {
+                fetched.turn = None;
+                self.waiting.push(fetched);
+            }
+            None => {}
+        }
+    }
+
+    /// This window comes next. It gets the containers that wait.
+    pub(super) fn announce(&mut self, mut next: NextWindow) {
+        self.waiting.drain(..).for_each(|fetched| next.hand(fetched, true));
+        self.next = Some(next);
+    }
+
+    /// No window comes next, until another one is announced.
+    pub(super) fn withdraw(&mut self) {
+        self.next = None;
+    }
+
+    /// The same, and nothing waits for it.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl NextWindow {
+    /// Takes a written container, if the window needs it and has not asked for it.
+    fn hand(&mut self, fetched: Fetched, is_kept: bool) {
+        let Fetched { id, container: Ok(container), memory: Some(memory), is_whole: true, .. } = fetched else {
+            return;
+        };
+        let units = memory.num_permits() as u32;
+        let is_reserved = is_kept && self.reserved.contains(&id);
+        let has_room = is_reserved || (units <= self.room && self.needs.remove(&id) && fetched.turn.is_none());
+        if !has_room || !self.asked.insert(id) {
+            return;
+        }
+        if !is_reserved {
+            self.room -= units;
+        }
+        let memory = Some(memory);
+        let handed = Fetched { id, container: Ok(container), memory, turn: None, is_handed: true, is_whole: true };
+        let _ = self.out.send(handed);
+    }
+}
+
+/// The containers of a window, the last used first. Its runs are in the order of the stream.
+pub(super) fn last_used(window: &Window) -> Vec<ContainerId> {
+    let mut seen = vec![false; window.containers.len()];
+    let runs = window.runs.iter().rev();
+    let last = runs.filter(|run| !std::mem::replace(&mut seen[run.container as usize], true));
+    last.map(|run| window.containers[run.container as usize]).collect()
+}
+
+impl Execution<'_> {
+    /// Chooses the containers that the window keeps. `before`: those of the window before, which it
+    /// need not read if it uses them. Others are read whole if the rest of the version pays for it.
+    pub(super) fn keep(
+        &self,
+        window: &Window,
+        spans: &[Range<usize>],
+        tasks: &mut [FetchTask],
+        last_used: &[ContainerId],
+        before: &Kept,
+    ) -> Kept {
+        let mut kept = Kept::default();
+        let mut room = self.fetcher.room_for_kept();
+        for id in last_used {
+            let Some(number) = window.number(id).map(|number| number as usize) else { continue };
+            let (task, runs) = (&mut tasks[number], &window.runs[spans[number].clone()]);
+            let used = before.used.get(id).map_or(0, |used| *used).saturating_add(distinct(runs));
+            let Some(rest) = self.sizes.rest(id, used) else { continue };
+            let whole = self.whole(id);
+            let units = self.fetcher.units(whole.bytes);
+            let is_whole = match &task.ranges {
+                None => true,
+                Some(_) if before.has(id) => true,
+                Some(ranges) => {
+                    let measure = self.sizes.measure(id);
+                    window.goes_on && read_plan::choose_with_rest(ranges.clone(), measure, rest).ranges.is_none()
+                }
+            };
+            if rest == 0 || units > room || !is_whole {
+                continue;
+            }
+            room -= units;
+            *task = whole;
+            kept.used.insert(*id, used);
+        }
+        if self.estimates {
+            let others = tasks.iter().filter(|task| task.ranges.is_none() && !kept.has(&task.id));
+            kept.others = others.map(|task| task.id).collect();
+        }
+        kept
+    }
+
+    fn whole(&self, id: &ContainerId) -> FetchTask {
+        let bytes = self.sizes.measure(id).object_bytes();
+        FetchTask { id: *id, ranges: None, bytes, pieces: self.fetcher.pieces(bytes) }
+    }
+}
+
+/// Bytes that runs use of their container. They are in the order of their places there.
+fn distinct(runs: &[Run]) -> u64 {
+    let (mut bytes, mut end) = (0, 0);
+    for run in runs {
+        let to = u64::from(run.offset) + u64::from(run.length);
+        bytes += to.saturating_sub(end.max(u64::from(run.offset)));
+        end = end.max(to);
+    }
+    bytes
+}
