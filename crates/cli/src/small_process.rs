@@ -2,8 +2,8 @@
 //!
 //! `--memory` is what caches and tables take. The program itself, its buffers, and what the
 //! allocator keeps come on top. Here all of it counts: what the kernel reports as `VmHWM`. So there
-//! is one thread for computation, containers and blocks are small, freed memory is returned at
-//! once, and pages of the program that are not in use are given back to the kernel.
+//! is one thread for computation, containers and blocks are small, little freed memory is kept, and
+//! pages of the program that are not in use are given back to the kernel.
 
 #![expect(unsafe_code, reason = "the kernel is told which pages of the program are not in use")]
 
@@ -34,12 +34,10 @@ const CACHES_MIN: u64 = 2_000_000;
 /// More is of no use (bytes).
 const CACHES_MAX: u64 = 1 << 30;
 
-/// How often the resident memory is looked at when it is near the limit. Code comes in by some
-/// megabytes in this time. Looks cost half a percent of a core, because they wake one.
+/// How often the resident memory is looked at. Code comes in by some megabytes in this time. Looks
+/// cost half a percent of a core, because they wake one.
 const LOOK: Duration = Duration::from_millis(5);
-/// The same when it is not.
-const LOOK_FAR: Duration = Duration::from_millis(15);
-/// The same as long as more than half of it is free.
+/// The same as long as half of it is free.
 const LOOK_SELDOM: Duration = Duration::from_millis(50);
 /// Stack of the thread that looks (bytes).
 const STACK: usize = 64 << 10;
@@ -156,11 +154,7 @@ fn watch(total: u64) {
         // What else is in files, such as constants.
         let (mut stays, mut now) = (0, Resident::default());
         loop {
-            std::thread::sleep(match now.all {
-                all if all < near / 2 => LOOK_SELDOM,
-                all if all < near - near / 8 => LOOK_FAR,
-                _ => LOOK,
-            });
+            std::thread::sleep(if now.all < near / 2 { LOOK_SELDOM } else { LOOK });
             now = Resident::of(&statm).unwrap_or_default();
             if now.all > near && now.of_files > stays + code_min {
                 give_back(|pages| pages.is_code);
