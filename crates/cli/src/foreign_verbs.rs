@@ -58,6 +58,20 @@ pub(crate) fn listing(text: &str) -> Option<Failure> {
     Some(Failure::usage(format!("there is no `larder list {text}`; `larder list` lists snapshots")).advise(instead))
 }
 
+/// The failure for `cat` with a kind of object, as restic has it; `None`: `text` is no such kind.
+pub(crate) fn object(text: &str) -> Option<Failure> {
+    let instead = match text {
+        "pack" => "use `larder find --blob OBJECT` for the files in a container, and `larder check` to examine all",
+        "index" => "use `larder check` to examine the index, and `larder stats` for sizes",
+        "blob" => "use `larder dump SNAPSHOT:PATH` for the content of a file",
+        "tree" => "use `larder ls SNAPSHOT:PATH --json` for the entries of a folder",
+        "lock" => "there are no locks; `larder check` names what running and interrupted jobs left",
+        "masterkey" => "use `larder key export` for a paper key, which opens the repository",
+        _ => return None,
+    };
+    Some(Failure::usage(format!("there is no `larder cat {text}`")).advise(instead))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,17 +14,20 @@ use larder_reader::{PlacedEntry, RecordCursor, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 
-use crate::error::DrillError;
+use crate::error::{DrillError, NoRoom};
 use crate::report::{Amount, SnapshotReport};
 use crate::run::{Drill, DrillOptions, begun};
+use crate::scratch::lacks_room;
 
 /// The work of a drill of one version.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub struct ExpectedDrill {
     /// Files of the sample.
     pub sample: Amount,
     /// The fetches that a drill would take besides what the estimate took itself.
     pub fetches: PlannedFetches,
+    /// The scratch folder has less space than the drill needs.
+    pub no_room: Option<NoRoom>,
     /// Findings of the estimate: items that cannot be read. The drill would fail.
     pub mismatches: u64,
 }
@@ -62,7 +65,9 @@ fn expected(drill: &Drill<'_>, manifest: Manifest, scratch: &Path) -> Result<Exp
     )?;
     let mut fetches = planned.planned;
     fetches.is_about |= planned.errors > 0 || planned.cold_files > 0 || report.mismatches > 0;
-    Ok(ExpectedDrill { sample: chosen.files, fetches, mismatches: report.mismatches + planned.damaged })
+    let no_room = lacks_room(scratch, chosen.files.files + chosen.others, chosen.files.bytes)
+        .map_err(|source| DrillError::Scratch { folder: scratch.to_owned(), source })?;
+    Ok(ExpectedDrill { sample: chosen.files, fetches, no_room, mismatches: report.mismatches + planned.damaged })
 }
 
 /// Reads the recipe of a file, as its comparison does.

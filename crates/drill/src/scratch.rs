@@ -41,10 +41,8 @@ impl Scratch {
         let failed = |source| DrillError::Scratch { folder: above.to_owned(), source };
         std::fs::create_dir_all(above).map_err(failed)?;
         remove_left_ones(above);
-        let needed = bytes.saturating_add(items.saturating_mul(ITEM_BYTES));
-        let free = free_space(above).map_err(failed)?;
-        if free < needed {
-            return Err(NoRoom { folder: above.to_owned(), free, needed }.into());
+        if let Some(no_room) = lacks_room(above, items, bytes).map_err(failed)? {
+            return Err(no_room.into());
         }
         for _ in 0..ATTEMPTS {
             let path = above.join(format!("{PREFIX}{}-{:08x}", of.short(), u32::from_le_bytes(random()?)));
@@ -118,6 +116,16 @@ fn remove_left_ones(above: &Path) {
 fn is_left(folder: &Path) -> bool {
     let Ok(file) = File::open(folder) else { return false };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// What `above` lacks for a sample to be restored into it. A folder that is not there yet has the
+/// space of the next one above.
+pub(crate) fn lacks_room(above: &Path, items: u64, bytes: u64) -> io::Result<Option<NoRoom>> {
+    let needed = bytes.saturating_add(items.saturating_mul(ITEM_BYTES));
+    let there = std::path::absolute(above)?;
+    let there = there.ancestors().find(|folder| folder.is_dir()).unwrap_or(above);
+    let free = free_space(there)?;
+    Ok((free < needed).then(|| NoRoom { folder: above.to_owned(), free, needed }))
 }
 
 fn free_space(folder: &Path) -> io::Result<u64> {

@@ -170,6 +170,14 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "N", hide = true)]
     pub(crate) read_concurrency: Option<String>,
 
+    /// For scripts written for restic: Windows only
+    #[arg(long, hide = true)]
+    pub(crate) use_fs_snapshot: bool,
+
+    /// For scripts written for restic: Windows and macOS only
+    #[arg(long, hide = true)]
+    pub(crate) exclude_cloud_files: bool,
+
     /// Ignore inode numbers when looking for changed files
     #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_inode: bool,
@@ -204,7 +212,11 @@ fn parse_backup_group(text: &str) -> Result<GroupBy, String> {
 impl BackupArgs {
     /// The given options that have no effect, as they are written.
     pub(super) fn without_effect(&self) -> Vec<String> {
-        let mut found = named(&[(self.read_concurrency.is_some(), "--read-concurrency")]);
+        let mut found = named(&[
+            (self.read_concurrency.is_some(), "--read-concurrency"),
+            (self.use_fs_snapshot, "--use-fs-snapshot"),
+            (self.exclude_cloud_files, "--exclude-cloud-files"),
+        ]);
         if self.image.image.is_some() || self.stdin || self.stdin_from_command {
             found.extend(named(&[
                 (!self.exclude.is_empty(), "--exclude"),

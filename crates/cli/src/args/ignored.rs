@@ -48,6 +48,16 @@ pub(crate) struct IgnoredByPasses {
     /// For scripts written for restic: passes choose containers by their use
     #[arg(long, value_name = "BOOL", hide = true, num_args = 0..=1, default_missing_value = "true")]
     repack_cacheable_only: Option<String>,
+
+    /// For people who know restic: is refused, with what to do
+    #[arg(long, value_name = "ID", hide = true, value_parser = refuse_recovery)]
+    unsafe_recover_no_free_space: Option<String>,
+}
+
+/// The index is never deleted to make room: the option has no counterpart.
+fn refuse_recovery(_: &str) -> Result<String, &'static str> {
+    Err("a pass stores some small objects before it deletes anything, and never deletes the index: make room for a \
+         few MiB on the storage, then use `larder forget` and `larder prune`")
 }
 
 impl IgnoredArgs {
@@ -68,7 +78,7 @@ impl IgnoredArgs {
 impl IgnoredByPasses {
     /// The given ones, as they are written.
     pub(super) fn given(&self) -> Vec<String> {
-        let Self { repack_small, repack_uncompressed, repack_cacheable_only } = self;
+        let Self { repack_small, repack_uncompressed, repack_cacheable_only, unsafe_recover_no_free_space: _ } = self;
         named(&[
             (*repack_small, "--repack-small"),
             (*repack_uncompressed, "--repack-uncompressed"),

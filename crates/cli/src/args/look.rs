@@ -54,6 +54,10 @@ pub(crate) struct SnapshotsArgs {
     #[arg(long, value_name = "N")]
     pub(crate) latest: Option<usize>,
 
+    /// For scripts written for restic: --latest 1
+    #[arg(long, hide = true, conflicts_with = "latest")]
+    pub(crate) last: bool,
+
     /// Leave out the tags and the sizes of new data
     #[arg(short = 'c', long)]
     pub(crate) compact: bool,
@@ -155,7 +159,7 @@ pub(crate) enum LsSort {
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
     /// Pattern to search for
-    #[arg(value_name = "PATTERN", required_unless_present_any = ["blob", "tree"])]
+    #[arg(value_name = "PATTERN", required_unless_present_any = ["blob", "pack", "tree"])]
     pub(crate) patterns: Vec<OsString>,
 
     /// Search only these snapshots (latest, latest~2, or an id prefix)
@@ -195,8 +199,12 @@ pub(crate) struct FindArgs {
     pub(crate) human_readable: bool,
 
     /// Only files with data in this container, named as `check` names it: data/…/…
-    #[arg(long, alias = "pack", value_name = "OBJECT", value_parser = parse_container)]
+    #[arg(long, value_name = "OBJECT", value_parser = parse_container)]
     pub(crate) blob: Option<ContainerId>,
+
+    /// For people who know restic: the same
+    #[arg(long, hide = true, value_name = "OBJECT", value_parser = parse_container, conflicts_with = "blob")]
+    pub(crate) pack: Option<ContainerId>,
 
     /// For people who know restic: is refused, with what to do
     #[arg(long, hide = true)]

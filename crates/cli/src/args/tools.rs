@@ -22,7 +22,10 @@ pub(crate) struct ValidateStoreArgs {
 /// The objects of `cat`. What restic calls a snapshot is called a manifest.
 fn what() -> PossibleValuesParser {
     let manifest = PossibleValue::new("manifest").alias("snapshot");
-    PossibleValuesParser::new([PossibleValue::new("config"), PossibleValue::new("key"), manifest])
+    let shown = [PossibleValue::new("config"), PossibleValue::new("key"), manifest];
+    // Refused, with what to do.
+    let others = ["pack", "blob", "tree", "index", "lock", "masterkey"].map(|name| PossibleValue::new(name).hide(true));
+    PossibleValuesParser::new(shown.into_iter().chain(others))
 }
 
 /// Write completions for a shell.

@@ -9,12 +9,16 @@ use crate::app::App;
 use crate::args::{CatArgs, FilterArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::foreign_verbs;
 use crate::output::summary;
 use crate::refs::Versions;
 use crate::restic;
 use crate::time;
 
 pub(super) fn run(app: &App, args: &CatArgs) -> Result<Exit, Failure> {
+    if let Some(failure) = foreign_verbs::object(&args.what) {
+        return Err(failure);
+    }
     let value = match (args.what.as_str(), &args.id) {
         ("config", None) => config(app)?,
         ("key", Some(id)) => key(app, id)?,

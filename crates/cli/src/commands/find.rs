@@ -49,7 +49,7 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
             }
             Ok(())
         };
-        match args.blob {
+        match args.blob.or(args.pack) {
             Some(container) => files_with_data_in(&reader, container, hit)?,
             None => reader.entries().try_for_each(|entry| hit(&entry?))?,
         }

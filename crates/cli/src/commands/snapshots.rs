@@ -37,7 +37,7 @@ pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
     let mut found = versions.find_all(app, ids)?;
     found.sort_by_key(Version::rank);
     let by = if args.group_by.is_empty() { vec![GroupBy::Series] } else { args.group_by.clone() };
-    if let Some(count) = args.latest {
+    if let Some(count) = args.latest.or(args.last.then_some(1)) {
         found = newest_of_each(found, &by, count);
     }
     let context = app.reading(opened.repository);

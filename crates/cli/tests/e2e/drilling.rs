@@ -204,9 +204,13 @@ fn damage_is_told_though_the_next_snapshot_does_not_fit() {
         damage::remove(&play.repository(), &name);
     }
     let script = "mkdir -p scratch; mount -t tmpfs -o size=1m none scratch; \
-                  $1 drill --json --scratch scratch --sample 100% || echo ended with $?";
+                  $1 drill --json --scratch scratch --sample 100% || echo ended with $?; \
+                  $1 drill --estimate --scratch scratch/new --sample 100% --series two || echo estimated with $?";
     let Some(ran) = crate::support::mounting::with_mounts(&play, script) else { return };
     assert!(ran.text().contains("ended with 13"), "{} {}", ran.text(), ran.stderr);
+    let warned = |text: &str| text.contains("scratch/new has ") && text.contains(" free, and the sample needs ");
+    assert!(ran.text().contains("traffic: ") && warned(&ran.stderr), "{} {}", ran.text(), ran.stderr);
+    assert!(ran.text().contains("estimated with 16"), "{}", ran.text());
     let lines = ran.lines();
     let line = lines.iter().find(|line| line.contains("\"summary\"")).expect("a summary");
     let found: Value = serde_json::from_str(line).expect("JSON");

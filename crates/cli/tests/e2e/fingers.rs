@@ -27,6 +27,10 @@ fn options_without_effect_are_named_once() {
         .ok()
         .says("without effect here: --repack-small");
     play.larder(["prune", "--max-repack-size", "much"]).code(2);
+    let recovery = ["prune", "--unsafe-recover-no-free-space", "1a2b"];
+    play.larder(recovery).code(2).says("make room for a few MiB on the storage");
+    let elsewhere = ["backup", "source", "--use-fs-snapshot", "--exclude-cloud-files"];
+    play.larder(elsewhere).ok().says("without effect here: --use-fs-snapshot, --exclude-cloud-files");
     assert!(!play.larder(["backup", "--help"]).ok().text().contains("read-concurrency"), "they are nothing to learn");
 }
 
@@ -287,6 +291,15 @@ fn objects_as_restic_names_them() {
     assert_eq!(play.larder(["cat", "snapshot", "latest"]).ok().json(), manifest);
     assert_eq!(play.larder(["list", "snapshots", "--json"]).ok().json(), play.larder(["list", "--json"]).ok().json());
     assert_eq!(play.larder(["list", "locks"]).ok().text(), "");
+    for (kind, advice) in
+        [("index", "larder check"), ("pack", "larder find --blob"), ("tree", "larder ls"), ("blob", "larder dump")]
+    {
+        play.larder(["cat", kind, "1a2b"]).code(2).says(&format!("there is no `larder cat {kind}`")).says(advice);
+    }
+    play.larder(["cat", "nonsense"]).code(2).says("[possible values: config, key, manifest]");
+    play.larder(["find", "--pack", "nonsense"]).code(2).says("'--pack <OBJECT>'");
+    play.larder(["find", "--blob", "nonsense"]).code(2).says("'--blob <OBJECT>'");
+    assert_eq!(play.larder(["snapshots", "--last", "--json"]).ok().json().as_array().map(Vec::len), Some(1));
     play.larder(["list", "keys"]).code(2).says("use `larder key list`");
     play.larder(["list", "packs"]).code(2).says("there is no `larder list packs`");
     play.larder(["list", "nonsense"]).code(1).says("no snapshot fits");

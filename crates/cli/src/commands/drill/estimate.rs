@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use larder_drill::{DrillOptions, Sample};
+use larder_drill::{DrillError, DrillOptions, Sample};
 use larder_job::JobContext;
 use larder_store::catalog::Version;
 
@@ -29,7 +29,7 @@ pub(super) fn run(
     let mut meter = Meter::start_as(MeterKind::Restore, true, &app.out);
     let context = JobContext { progress: meter.progress(), ..context.clone() };
     let scratch: PathBuf = scratch(app, args);
-    let (mut is_damaged, mut is_exact) = (!failed.is_empty(), failed.is_empty());
+    let (mut is_damaged, mut is_full, mut is_exact) = (!failed.is_empty(), false, failed.is_empty());
     let mut requests = larder_store::StoreStats::default();
     let (mut files, mut bytes) = (0, 0);
     for version in found {
@@ -43,6 +43,11 @@ pub(super) fn run(
                 requests.sizes += expected.fetches.looks;
                 is_exact &= !expected.fetches.is_about;
                 is_damaged |= expected.mismatches > 0;
+                if let Some(no_room) = expected.no_room {
+                    let failure = Failure::from(DrillError::from(no_room)).while_doing(&shown(&version.summary));
+                    app.out.warn(&failure.message);
+                    is_full = true;
+                }
             }
             Err(error) => {
                 let failure = Failure::from(error);
@@ -71,5 +76,9 @@ pub(super) fn run(
     let seconds = durations::expected(app, &context.repository, &[durations::DRILL], [&requests; 2]);
     let estimate = Estimate { is_exact, seconds, seed: is_drawn.then_some(seed), ..Estimate::exactly(requests) };
     estimate.show(&app.out, app.prices().as_ref())?;
-    Ok(if is_damaged { Exit::Damage } else { Exit::Done })
+    Ok(match is_damaged {
+        true => Exit::Damage,
+        false if is_full => Exit::Full,
+        false => Exit::Done,
+    })
 }
