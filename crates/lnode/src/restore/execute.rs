@@ -2,6 +2,7 @@
 //! places.
 
 pub(super) mod file_fates;
+mod keeping;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::fetching::{FetchTask, Fetched, Fetcher, Fetches, read};
 use super::file_task::{FileState, FileTask, Run, chained, places};
-use super::handing::{Handing, Kept, last_used};
+use super::handing::{Handing, Kept, NextWindow, last_used};
 use super::plan::Window;
 use super::{PlannedFetches, RestoreError};
 
@@ -148,7 +149,7 @@ impl Execution<'_> {
         if self.estimates && self.would_overlap() && prepared.tasks.iter().any(|task| before.may_hand(task)) {
             self.counters.planned.lock().is_about = true;
         }
-        if let Some(next) = self.fetcher.next(&prepared.fetches, &prepared.tasks, &prepared.reserved) {
+        if let Some(next) = NextWindow::of(&self.fetcher, &prepared.fetches, &prepared.tasks, &prepared.reserved) {
             self.handing.lock().announce(next);
         }
         self.ask(&mut prepared);

@@ -23,8 +23,6 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-use super::handing::NextWindow;
-
 /// The unit of memory, in bytes.
 const MEMORY_UNIT: u64 = 1 << 10;
 
@@ -181,19 +179,6 @@ impl Fetcher {
             drop(ended);
         }));
     }
-
-    /// The window of these fetches comes next. It requests `tasks`, and not what the one before
-    /// keeps: `reserved`.
-    pub(super) fn next(&self, fetches: &Fetches, tasks: &[FetchTask], reserved: &[FetchTask]) -> Option<NextWindow> {
-        let held: u32 = reserved.iter().map(|task| self.units(task.bytes)).sum();
-        Some(NextWindow {
-            reserved: reserved.iter().map(|task| task.id).collect(),
-            needs: tasks.iter().filter(|task| task.ranges.is_none()).map(|task| task.id).collect(),
-            out: fetches.out.clone()?,
-            asked: fetches.asked.clone(),
-            room: self.room_for_kept().saturating_sub(held),
-        })
-    }
 }
 
 impl Fetches {
@@ -202,6 +187,11 @@ impl Fetches {
         let (out, arriving) = unbounded();
         let (asked, listed) = Default::default();
         Self { out: Some(out), arriving, asked, feeders: Vec::new(), listed }
+    }
+
+    /// Where containers that were not requested may arrive, and what was asked for.
+    pub(super) fn entrance(&self) -> Option<(Sender<Fetched>, Arc<Asked>)> {
+        Some((self.out.clone()?, self.asked.clone()))
     }
 
     /// No more will be asked for: the stream of containers ends with the last of them.

@@ -11,16 +11,12 @@
 //! present window, and no container counts for more than that.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 use larder_format::ids::ContainerId;
-use larder_reader::read_plan;
 
-use super::execute::Execution;
-use super::fetching::{Asked, FetchTask, Fetched};
-use super::file_task::Run;
+use super::fetching::{Asked, FetchTask, Fetched, Fetcher, Fetches};
 use super::plan::Window;
 
 /// The containers that a window keeps for the next one.
@@ -36,6 +32,22 @@ impl Kept {
     /// Whether a container is kept.
     pub(super) fn has(&self, id: &ContainerId) -> bool {
         self.used.contains_key(id)
+    }
+
+    /// Bytes that were used of a container since a window kept it first.
+    pub(super) fn used(&self, id: &ContainerId) -> u64 {
+        self.used.get(id).map_or(0, |used| *used)
+    }
+
+    /// A container is kept, of which this much was used.
+    pub(super) fn keep(&mut self, id: ContainerId, used: u64) {
+        self.used.insert(id, used);
+    }
+
+    /// Notes which others the window reads whole.
+    pub(super) fn note_others(&mut self, tasks: &[FetchTask]) {
+        let others = tasks.iter().filter(|task| task.ranges.is_none() && !self.has(&task.id));
+        self.others = others.map(|task| task.id).collect();
     }
 
     /// Whether the next window may get a container that it reads whole, depending on time.
@@ -55,13 +67,13 @@ pub(super) struct Handing {
 /// The window that comes next, for containers that it needs too.
 pub(super) struct NextWindow {
     /// Those that it does not request, because the window before keeps them.
-    pub(super) reserved: HashSet<ContainerId>,
+    reserved: HashSet<ContainerId>,
     /// Others that it reads whole.
-    pub(super) needs: HashSet<ContainerId>,
-    pub(super) out: Sender<Fetched>,
-    pub(super) asked: Arc<Asked>,
+    needs: HashSet<ContainerId>,
+    out: Sender<Fetched>,
+    asked: Arc<Asked>,
     /// Units of memory of other containers that may be handed on.
-    pub(super) room: u32,
+    room: u32,
 }
 
 impl Handing {
@@ -95,6 +107,25 @@ impl Handing {
 }
 
 impl NextWindow {
+    /// The window of these fetches. It requests `tasks`, and not what the one before keeps:
+    /// `reserved`.
+    pub(super) fn of(
+        fetcher: &Fetcher,
+        fetches: &Fetches,
+        tasks: &[FetchTask],
+        reserved: &[FetchTask],
+    ) -> Option<Self> {
+        let (out, asked) = fetches.entrance()?;
+        let held: u32 = reserved.iter().map(|task| fetcher.units(task.bytes)).sum();
+        Some(Self {
+            reserved: reserved.iter().map(|task| task.id).collect(),
+            needs: tasks.iter().filter(|task| task.ranges.is_none()).map(|task| task.id).collect(),
+            out,
+            asked,
+            room: fetcher.room_for_kept().saturating_sub(held),
+        })
+    }
+
     /// Takes a written container, if the window needs it and has not asked for it.
     fn hand(&mut self, fetched: Fetched, is_kept: bool) {
         let Fetched { id, container: Ok(container), memory: Some(memory), is_whole: true, .. } = fetched else {
@@ -121,63 +152,4 @@ pub(super) fn last_used(window: &Window) -> Vec<ContainerId> {
     let runs = window.runs.iter().rev();
     let last = runs.filter(|run| !std::mem::replace(&mut seen[run.container as usize], true));
     last.map(|run| window.containers[run.container as usize]).collect()
-}
-
-impl Execution<'_> {
-    /// Chooses the containers that the window keeps. `before`: those of the window before, which it
-    /// need not read if it uses them. Others are read whole if the rest of the version pays for it.
-    pub(super) fn keep(
-        &self,
-        window: &Window,
-        spans: &[Range<usize>],
-        tasks: &mut [FetchTask],
-        last_used: &[ContainerId],
-        before: &Kept,
-    ) -> Kept {
-        let mut kept = Kept::default();
-        let mut room = self.fetcher.room_for_kept();
-        for id in last_used {
-            let Some(number) = window.number(id).map(|number| number as usize) else { continue };
-            let (task, runs) = (&mut tasks[number], &window.runs[spans[number].clone()]);
-            let used = before.used.get(id).map_or(0, |used| *used).saturating_add(distinct(runs));
-            let Some(rest) = self.sizes.rest(id, used) else { continue };
-            let whole = self.whole(id);
-            let units = self.fetcher.units(whole.bytes);
-            let is_whole = match &task.ranges {
-                None => true,
-                Some(_) if before.has(id) => true,
-                Some(ranges) => {
-                    let measure = self.sizes.measure(id);
-                    window.goes_on && read_plan::choose_with_rest(ranges.clone(), measure, rest).ranges.is_none()
-                }
-            };
-            if rest == 0 || units > room || !is_whole {
-                continue;
-            }
-            room -= units;
-            *task = whole;
-            kept.used.insert(*id, used);
-        }
-        if self.estimates {
-            let others = tasks.iter().filter(|task| task.ranges.is_none() && !kept.has(&task.id));
-            kept.others = others.map(|task| task.id).collect();
-        }
-        kept
-    }
-
-    fn whole(&self, id: &ContainerId) -> FetchTask {
-        let bytes = self.sizes.measure(id).object_bytes();
-        FetchTask { id: *id, ranges: None, bytes, pieces: self.fetcher.pieces(bytes) }
-    }
-}
-
-/// Bytes that runs use of their container. They are in the order of their places there.
-fn distinct(runs: &[Run]) -> u64 {
-    let (mut bytes, mut end) = (0, 0);
-    for run in runs {
-        let to = u64::from(run.offset) + u64::from(run.length);
-        bytes += to.saturating_sub(end.max(u64::from(run.offset)));
-        end = end.max(to);
-    }
-    bytes
 }
