@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, bounded};
 use larder_format::container::CONTAINER_TARGET;
 use larder_format::content;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{ChunkRecord, Segment};
@@ -52,9 +52,20 @@ impl MetaChunks {
     /// Segments will have chunks as recipes name them. In the layout `lifecycle` these are names
     /// without places.
     pub fn new(context: &larder_job::JobContext) -> Self {
+        Self::of_containers(context, CONTAINER_TARGET as u64)
+    }
+
+    /// The same for a version whose containers are known, before [`Self::for_reading`].
+    pub(crate) fn of_version(context: &larder_job::JobContext, manifest: &Manifest) -> Self {
+        let metadata = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Meta);
+        Self::of_containers(context, metadata.map(|usage| usage.object_bytes).max().unwrap_or(0))
+    }
+
+    /// `largest`: bytes of the largest container. If all memory is less, none is read whole.
+    fn of_containers(context: &larder_job::JobContext, largest: u64) -> Self {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let mut reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
-        if context.memory < CONTAINER_TARGET {
+        if (context.memory as u64) < largest {
             reader = reader.in_pieces();
         }
         let moved = Arc::new(Moved::new(context));

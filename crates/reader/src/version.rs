@@ -45,7 +45,11 @@ impl VersionReader {
             let read = repository.manifest(version).await.map(Some);
             or_lower(repository, version, read).await
         })?;
-        Self::opened(context, version, Ok(manifest), &MetaChunks::new(context))
+        let chunks = match &manifest {
+            Some(manifest) => MetaChunks::of_version(context, manifest),
+            None => MetaChunks::new(context),
+        };
+        Self::opened(context, version, Ok(manifest), &chunks)
     }
 
     /// The same with a manifest that was read ahead. Shares the caches of `chunks`.
@@ -73,7 +77,8 @@ impl VersionReader {
 
     /// A reader of a manifest that is known already. Nothing is announced.
     pub fn new(context: &JobContext, manifest: Manifest) -> Self {
-        Self::knowing(context, manifest, &MetaChunks::new(context))
+        let chunks = MetaChunks::of_version(context, &manifest);
+        Self::knowing(context, manifest, &chunks)
     }
 
     /// A reader that shares caches and known places with others.
