@@ -28,7 +28,7 @@ const LAG: u64 = STEP;
 /// Parts of a file that the cache is asked for, at most. A part is a number of steps.
 const PARTS_MAX: u64 = 4096;
 
-/// The number of `cachestat` on all architectures but Alpha.
+/// The number of `cachestat` on all architectures but Alpha and MIPS, which have no call there.
 const CACHESTAT: libc::c_long = 451;
 
 /// Pages of a file that were in the cache before it was read, and how far it was dropped.
@@ -78,9 +78,12 @@ impl DropBehind {
             let end = (number + 1).saturating_mul(self.part).min(to);
             // Parts behind the end that the file had first are of no interest.
             let stays = self.was_cached.get(number as usize) != Some(&false);
-            if !stays {
+            let length = end - self.done;
+            // If the cache seems to have nothing of what was just read, it was asked about another
+            // file: an overlay reads the one below.
+            if !stays && cached_pages(&file, self.done, length).is_some_and(|pages| pages > 0) {
                 // Advice only: reading works without it.
-                let _ = fadvise(&file, self.done, NonZeroU64::new(end - self.done), Advice::DontNeed);
+                let _ = fadvise(&file, self.done, NonZeroU64::new(length), Advice::DontNeed);
             }
             self.done = end;
         }

@@ -12,6 +12,7 @@
 //! If one thread reads something, others that need it wait for that thread.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -155,12 +156,12 @@ impl ChunkReader {
     async fn piece(
         &self,
         id: ContainerId,
-        frames: &[FrameLocation],
+        of: &ContainerFrames,
         frame: &FrameLocation,
         bytes: u64,
     ) -> Result<(Bytes, u64), RepositoryError> {
         // Pieces never depend on the frame that is wanted, so that a cache on disk has few of them.
-        let number = |frame: &FrameLocation| frame.object_offset / bytes;
+        let (frames, number) = (&of.frames, |frame: &FrameLocation| frame.object_offset / bytes);
         let first = frames.partition_point(|other| number(other) < number(frame));
         let end = frames.partition_point(|other| number(other) <= number(frame));
         let of_it = frames.get(first..end).unwrap_or_default();
@@ -174,7 +175,14 @@ impl ChunkReader {
             return Ok((piece, first.object_offset));
         }
         let range = first.object_offset..last.object_range().end;
-        let piece = self.repository.store.get_range(&names::container(id), range).await?;
+        let opens = |piece: &[u8], frame: &FrameLocation| {
+            let Range { start, end } = frame.object_range();
+            let sealed = piece.get((start - range.start) as usize..(end - range.start) as usize);
+            let unseal = |sealed: &[u8]| of.opener.unseal_frame(&self.repository.keys, frame, &mut sealed.to_vec());
+            sealed.is_some_and(|sealed| unseal(sealed).is_ok())
+        };
+        let is_sound = |piece: &[u8]| of_it.iter().all(|frame| opens(piece, frame));
+        let piece = self.repository.store.get_sound_range(&names::container(id), range.clone(), is_sound).await?;
         self.cache.lock().pieces.put(key, piece.clone(), piece.len());
         Ok((piece, first.object_offset))
     }
@@ -202,7 +210,7 @@ impl ChunkReader {
         let mut sealed = match (sealed, self.piece) {
             (Some(sealed), _) => sealed.to_vec(),
             (None, Some(bytes)) => {
-                let (piece, from) = self.piece(id, &of.frames, frame, bytes).await?;
+                let (piece, from) = self.piece(id, of, frame, bytes).await?;
                 let range = frame.object_range();
                 piece[(range.start - from) as usize..(range.end - from) as usize].to_vec()
             }

@@ -224,7 +224,12 @@ impl Repository {
 
     async fn read_tail(&self, id: ContainerId) -> Result<Tail, RepositoryError> {
         let name = names::container(id);
-        let (mut tail, object_len) = self.store.get_tail(&name, TAIL_GUESS as u64).await?;
+        let decodes = |tail: &[u8], len: u64| ContainerIndex::decode(&self.keys, id, tail, len).is_ok();
+        let is_sound = |tail: &[u8], len: u64| {
+            let needed = ContainerIndex::tail_len(&self.keys, id, tail, len);
+            needed.is_ok_and(|needed| needed > tail.len() || decodes(tail, len))
+        };
+        let (mut tail, object_len) = self.store.get_sound_tail(&name, TAIL_GUESS as u64, is_sound).await?;
         let damaged = |source| RepositoryError::Damaged { name: name.clone(), source };
         if tail.len() < TRAILER_LEN && (tail.len() as u64) < object_len {
             return Err(damaged(DecodeError::Truncated { what: "container" }));
@@ -232,7 +237,7 @@ impl Repository {
         let needed = ContainerIndex::tail_len(&self.keys, id, &tail, object_len).map_err(damaged)?;
         let (mut bytes_read, mut requests) = (tail.len() as u64, 1);
         if needed > tail.len() {
-            (tail, _) = self.store.get_tail(&name, needed as u64).await?;
+            (tail, _) = self.store.get_sound_tail(&name, needed as u64, decodes).await?;
             (bytes_read, requests) = (bytes_read + tail.len() as u64, 2);
         }
         let index = ContainerIndex::decode(&self.keys, id, &tail, object_len).map_err(damaged)?;

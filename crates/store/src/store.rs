@@ -332,7 +332,7 @@ impl Store {
         most: u64,
         is_sound: impl Fn(&[u8]) -> bool,
     ) -> Result<Bytes, StoreError> {
-        self.read_sound(name, ReadRange::WholeUpTo(most), is_sound).await
+        self.read_sound(name, ReadRange::WholeUpTo(most), |bytes, _| is_sound(bytes)).await.map(|(bytes, _)| bytes)
     }
 
     /// The same for a part, as [`get_range`](Self::get_range) reads it.
@@ -345,19 +345,33 @@ impl Store {
         if range.is_empty() {
             return self.get_range(name, range).await;
         }
-        self.read_sound(name, ReadRange::Span(range), is_sound).await
+        self.read_sound(name, ReadRange::Span(range), |bytes, _| is_sound(bytes)).await.map(|(bytes, _)| bytes)
+    }
+
+    /// The same for the last bytes, as [`get_tail`](Self::get_tail) reads them. `is_sound` also gets
+    /// the object's size.
+    pub async fn get_sound_tail(
+        &self,
+        name: &str,
+        count: u64,
+        is_sound: impl Fn(&[u8], u64) -> bool,
+    ) -> Result<(Bytes, u64), StoreError> {
+        match count {
+            0 => self.get_tail(name, count).await,
+            _ => self.read_sound(name, ReadRange::Tail(count), is_sound).await,
+        }
     }
 
     async fn read_sound(
         &self,
         name: &str,
         range: ReadRange,
-        is_sound: impl Fn(&[u8]) -> bool,
-    ) -> Result<Bytes, StoreError> {
-        let (mut bytes, _) = self.read(name, range.clone()).await?;
+        is_sound: impl Fn(&[u8], u64) -> bool,
+    ) -> Result<(Bytes, u64), StoreError> {
+        let (mut bytes, mut size) = self.read(name, range.clone()).await?;
         for pause in PAUSES_UNSOUND {
-            if !self.is_far || is_sound(&bytes) {
-                return Ok(bytes);
+            if !self.is_far || is_sound(&bytes, size) {
+                return Ok((bytes, size));
             }
             tracing::warn!(object = name, bytes = bytes.len(), "the body is not what it should be, reading it again");
             // An attacker who plants many false objects must not cause a wait for each.
@@ -365,29 +379,29 @@ impl Store {
             if !self.waiting.sleep(if is_usual { Duration::ZERO } else { pause }).await {
                 return Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Interrupted));
             }
-            bytes = self.read_anew(name, range.clone()).await?;
+            (bytes, size) = self.read_anew(name, range.clone()).await?;
         }
-        if is_sound(&bytes) {
-            return Ok(bytes);
+        if is_sound(&bytes, size) {
+            return Ok((bytes, size));
         }
         self.unsound.fetch_add(1, Ordering::Relaxed);
         if is_page(&bytes) {
             // One object may be anything. If the configuration is a page as well, the server is no
             // store.
             let config = self.read_anew(names::CONFIG, ReadRange::WholeUpTo(CONFIG_MAX)).await;
-            if config.is_ok_and(|config| is_page(&config)) {
+            if config.is_ok_and(|(config, _)| is_page(&config)) {
                 let start: String = String::from_utf8_lossy(&bytes).trim_start().chars().take(40).collect();
                 let error = StoreError::new(StoreOp::Read, name, StoreErrorKind::Foreign);
                 return Err(error.because(format!("the answer begins with {start:?}; is this an S3 server?")));
             }
         }
-        Ok(bytes)
+        Ok((bytes, size))
     }
 
     /// Reads past kept data, and keeps the answer.
-    async fn read_anew(&self, name: &str, range: ReadRange) -> Result<Bytes, StoreError> {
+    async fn read_anew(&self, name: &str, range: ReadRange) -> Result<(Bytes, u64), StoreError> {
         let call = Call { is_anew: true, ..Call::new(name, Request::Read(range)) };
-        self.top.call(&call).await.and_then(|reply| self.bytes_of(name, reply)).map(|(bytes, _)| bytes)
+        self.top.call(&call).await.and_then(|reply| self.bytes_of(name, reply))
     }
 
     /// Reads a part of an object. An object that ends before the range does is

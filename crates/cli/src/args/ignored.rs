@@ -56,8 +56,8 @@ pub(crate) struct IgnoredByPasses {
 
 /// The index is never deleted to make room: the option has no counterpart.
 fn refuse_recovery(_: &str) -> Result<String, &'static str> {
-    Err("a pass stores some small objects before it deletes anything, and never deletes the index: make room for a \
-         few MiB on the storage, then use `larder forget` and `larder prune`")
+    Err("a pass stores some small objects before it deletes anything, and it never deletes the index. Make room for \
+         a few MiB on the storage, then use `larder forget` and `larder prune`")
 }
 
 impl IgnoredArgs {

@@ -114,8 +114,8 @@ impl Estimate {
         ))?;
         if !self.is_exact && self.low == self.high {
             out.line(
-                "a run may take more, rarely less: passes have moved data of the snapshot, something cannot be \
-                 read, or --memory is too little to keep all that is needed twice",
+                "a run may take more, rarely less. Passes have moved data of the snapshot, something cannot be \
+                 read, or --memory is too little to read everything once",
             )?;
         }
         let (down, up) = (size(self.low.bytes_down, self.high.bytes_down), size(self.low.bytes_up, self.high.bytes_up));

@@ -67,7 +67,7 @@ fn an_estimate_with_little_memory_is_exact_or_says_that_it_is_not() {
     let small = [&large[..], &["--memory", "16M"]].concat();
     assert_eq!(estimate(&play, &small)["exact"], false);
     let text = play.larder([&small[..], &["--estimate"]].concat()).ok().text();
-    assert!(text.contains("--memory is too little to keep all that is needed twice"), "{text}");
+    assert!(text.contains("--memory is too little to read everything once"), "{text}");
     let drill = ["drill", "--series", "many", "--sample", "100%", "--memory", "16M"];
     assert_eq!(estimate(&play, &drill)["exact"], false);
 }

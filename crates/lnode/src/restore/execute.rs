@@ -182,7 +182,7 @@ impl Execution<'_> {
     /// The window is executed next, and the one before is written. Requests containers that it kept
     /// but could not hand on.
     pub(super) fn ask_rest(&self, prepared: &mut Prepared) {
-        if !self.target.options().dry_run {
+        if !self.target.options().dry_run && !prepared.reserved.is_empty() {
             let fetches = &prepared.fetches;
             let rest = prepared.reserved.iter().filter(|task| !fetches.has(&task.id)).cloned().collect();
             self.fetcher.ask(&mut prepared.fetches, rest);

@@ -22,7 +22,8 @@ use super::plan::Window;
 /// The containers that a window keeps for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// Each with the bytes that were used of it since a window kept it first.
+    kept: HashSet<ContainerId>,
+    /// Bytes that windows have used so far, of all containers.
     used: HashMap<ContainerId, u64>,
     /// Others that it reads whole.
     others: HashSet<ContainerId>,
@@ -31,17 +32,24 @@ pub(super) struct Kept {
 impl Kept {
     /// Whether a container is kept.
     pub(super) fn has(&self, id: &ContainerId) -> bool {
-        self.used.contains_key(id)
+        self.kept.contains(id)
     }
 
-    /// Bytes that were used of a container since a window kept it first.
-    pub(super) fn used(&self, id: &ContainerId) -> u64 {
-        self.used.get(id).map_or(0, |used| *used)
+    /// For the window that follows: nothing is kept yet.
+    pub(super) fn following(&self) -> Self {
+        Self { used: self.used.clone(), ..Self::default() }
     }
 
-    /// A container is kept, of which this much was used.
-    pub(super) fn keep(&mut self, id: ContainerId, used: u64) {
-        self.used.insert(id, used);
+    /// The window uses so much of a container. Returns what was used of it so far, with this.
+    pub(super) fn note_used(&mut self, id: ContainerId, bytes: u64) -> u64 {
+        let used = self.used.entry(id).or_default();
+        *used = used.saturating_add(bytes);
+        *used
+    }
+
+    /// A container is kept.
+    pub(super) fn keep(&mut self, id: ContainerId) {
+        self.kept.insert(id);
     }
 
     /// Notes which others the window reads whole.

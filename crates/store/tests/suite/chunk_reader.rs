@@ -11,7 +11,7 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, Store, StoreOptions};
-use larder_testkit::{Memory, data};
+use larder_testkit::{Fault, FaultStore, Memory, OpKind, Times, When, data};
 
 use crate::support::repository;
 
@@ -32,6 +32,10 @@ async fn containers() -> (Repository, Vec<Vec<Chunk>>, u64) {
 /// The same with this many containers of this many frames, and with these bytes in each frame.
 async fn containers_of(containers: u32, frames: u32, frame_bytes: usize) -> (Repository, Vec<Vec<Chunk>>, u64) {
     let store = Store::from_object_store(Memory::new().store(), "", &StoreOptions::default()).expect("opens");
+    filled(store, containers, frames, frame_bytes).await
+}
+
+async fn filled(store: Store, containers: u32, frames: u32, frame_bytes: usize) -> (Repository, Vec<Vec<Chunk>>, u64) {
     let repository = repository(store).await;
     let (mut chunks, mut object_bytes) = (Vec::new(), 0);
     for number in 0..containers {
@@ -109,6 +113,22 @@ async fn a_reader_in_pieces_reads_no_container_whole() {
                 assert_eq!(reader.read(&container[place].named).await.expect("is there"), container[place].bytes);
             }
         }
+    }
+}
+
+/// A proxy spoils some answers: tables and pieces are read again.
+#[tokio::test(start_paused = true)]
+async fn a_reader_in_pieces_reads_bad_answers_again() {
+    let (inner, faults) = FaultStore::new(Memory::new().store());
+    let store = Store::from_object_store(inner, "", &StoreOptions::default()).expect("opens");
+    let (repository, chunks, _) = filled(store, 1, 40, 100 << 10).await;
+    for (number, bit) in (0..40).map(|number| (number, number * 7_654_321)) {
+        let reader = ChunkReader::new(repository.clone(), bytes(1), bytes(1)).in_pieces();
+        faults.add(When::kind(OpKind::Get).path("meta/"), Fault::FlipBit(bit), Times::First(1 + number as u32 % 3));
+        for chunk in chunks[0].iter().skip(number as usize).step_by(25) {
+            assert_eq!(reader.read(&chunk.named).await.expect("read again"), chunk.bytes, "bit {bit}");
+        }
+        faults.clear();
     }
 }
 

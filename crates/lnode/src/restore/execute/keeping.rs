@@ -22,12 +22,14 @@ impl Execution<'_> {
         last_used: &[ContainerId],
         before: &Kept,
     ) -> Kept {
-        let mut kept = Kept::default();
+        let mut kept = before.following();
         let mut room = self.fetcher.room_for_kept();
-        for id in last_used {
+        // What is in memory stays there first.
+        let (handed, others): (Vec<_>, Vec<_>) = last_used.iter().partition(|id| before.has(id));
+        for id in handed.into_iter().chain(others) {
             let Some(number) = window.number(id).map(|number| number as usize) else { continue };
             let (task, runs) = (&mut tasks[number], &window.runs[spans[number].clone()]);
-            let used = before.used(id).saturating_add(distinct(runs));
+            let used = kept.note_used(*id, distinct(runs));
             let Some(rest) = self.sizes.rest(id, used) else { continue };
             let whole = self.whole(id);
             let units = self.fetcher.units(whole.bytes);
@@ -47,7 +49,7 @@ impl Execution<'_> {
             }
             room -= units;
             *task = whole;
-            kept.keep(*id, used);
+            kept.keep(*id);
         }
         if self.estimates {
             kept.note_others(tasks);

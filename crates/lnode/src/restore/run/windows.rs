@@ -157,7 +157,7 @@ impl Restore<'_> {
             } else {
                 let (window, waiting) = prepared.withdrawn();
                 self.finish(written, outcome)?;
-                prepared = self.prepare(window, waiting, &Kept::default());
+                prepared = self.prepare(window, waiting, &before.following());
             }
         }
         self.execution.handing.lock().withdraw();
