@@ -348,8 +348,8 @@ impl Store {
         self.read_sound(name, ReadRange::Span(range), |bytes, _| is_sound(bytes)).await.map(|(bytes, _)| bytes)
     }
 
-    /// The same for the last bytes, as [`get_tail`](Self::get_tail) reads them. `is_sound` also gets
-    /// the object's size.
+    /// The same for the last bytes, as [`get_tail`](Self::get_tail) reads them. `is_sound` also
+    /// gets the object's size.
     pub async fn get_sound_tail(
         &self,
         name: &str,

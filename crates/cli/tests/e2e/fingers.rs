@@ -28,7 +28,7 @@ fn options_without_effect_are_named_once() {
         .says("without effect here: --repack-small");
     play.larder(["prune", "--max-repack-size", "much"]).code(2);
     let recovery = ["prune", "--unsafe-recover-no-free-space", "1a2b"];
-    play.larder(recovery).code(2).says("make room for a few MiB on the storage");
+    play.larder(recovery).code(2).says("Make room for a few MiB on the storage");
     let elsewhere = ["backup", "source", "--use-fs-snapshot", "--exclude-cloud-files"];
     play.larder(elsewhere).ok().says("without effect here: --use-fs-snapshot, --exclude-cloud-files");
     assert!(!play.larder(["backup", "--help"]).ok().text().contains("read-concurrency"), "they are nothing to learn");
