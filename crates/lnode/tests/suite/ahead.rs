@@ -4,46 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use std::fs;
-use std::path::Path;
 
+use crate::support::scene::Scene;
 use crate::support::*;
 use larder_format::ids::ContainerKind;
-use larder_job::JobContext;
 use larder_lnode::{RestoreOptions, RestoreReport};
 use larder_reader::FetchOptions;
 use larder_rewrite::{CheckOptions, check};
 use larder_source::target::{Target, TargetOptions};
-use larder_store::{Store, StoreOptions};
-use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};
-
-struct Scene {
-    dir: tempfile::TempDir,
-    context: JobContext,
-    faults: Faults,
-    _runtime: tokio::runtime::Runtime,
-}
+use larder_testkit::{Fault, OpKind, Times, When, data};
 
 impl Scene {
-    /// A repository with one version of these files.
-    fn of(files: &[(&str, &[u8])]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime();
-        let (inner, faults) = FaultStore::new(Memory::new().store());
-        let store = Store::from_object_store(inner, "", &StoreOptions::default()).unwrap();
-        let context = context(&runtime, init(&runtime, store));
-        let scene = Self { dir, context, faults, _runtime: runtime };
-        fs::create_dir(scene.source()).unwrap();
-        for (name, content) in files {
-            fs::write(scene.source().join(name), content).unwrap();
-        }
-        backup(&scene.context, &scene.source()).unwrap();
-        scene
-    }
-
-    fn source(&self) -> std::path::PathBuf {
-        self.dir.path().join("source")
-    }
-
     /// Operations on data containers so far: of this kind, or all.
     fn arrived(&self, kind: Option<OpKind>) -> usize {
         let is_counted = |kind_of: OpKind| kind.is_none_or(|kind| kind == kind_of);
@@ -60,11 +31,6 @@ impl Scene {
         let version = versions(&self.context).pop().unwrap();
         let options = RestoreOptions { fetch, ..RestoreOptions::default() };
         larder_lnode::restore(&self.context, &version, &target, &options).unwrap()
-    }
-
-    fn is_equal(&self) {
-        let restored = self.dir.path().join("target").join(self.source().strip_prefix(Path::new("/")).unwrap());
-        assert_eq!(differences(&self.source(), &restored), "");
     }
 }
 

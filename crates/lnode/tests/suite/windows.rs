@@ -4,54 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::scene::Scene;
 use crate::support::*;
 use larder_format::ids::ContainerKind;
-use larder_job::JobContext;
 use larder_lnode::restore::Selection;
 use larder_lnode::{RestoreOptions, RestoreReport};
 use larder_reader::FetchOptions;
 use larder_source::target::{Target, TargetOptions};
-use larder_store::{Store, StoreOptions};
-use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};
-
-struct Scene {
-    dir: tempfile::TempDir,
-    context: JobContext,
-    faults: Faults,
-    _runtime: tokio::runtime::Runtime,
-}
+use larder_testkit::{Fault, OpKind, Times, When, data};
 
 impl Scene {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime();
-        let (inner, faults) = FaultStore::new(Memory::new().store());
-        let store = Store::from_object_store(inner, "", &StoreOptions::default()).unwrap();
-        let context = context(&runtime, init(&runtime, store));
-        fs::create_dir(dir.path().join("source")).unwrap();
-        Self { dir, context, faults, _runtime: runtime }
-    }
-
-    fn source(&self) -> PathBuf {
-        self.dir.path().join("source")
-    }
-
-    fn write(&self, name: &str, content: &[u8]) {
-        let path = self.source().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-
-    fn backup(&self) {
-        backup(&self.context, &self.source()).unwrap();
-    }
-
     /// Restores a version, the newest being 0, into a new folder.
-    fn restore(&self, version: usize, is_estimate: bool, options: &RestoreOptions) -> (PathBuf, RestoreReport) {
+    fn restore_version(&self, version: usize, is_estimate: bool, options: &RestoreOptions) -> RestoreReport {
         let mut target = TargetOptions::default();
         target.dry_run = is_estimate;
         let path = self.dir.path().join("target");
@@ -61,17 +28,16 @@ impl Scene {
         let options = RestoreOptions { estimate: is_estimate, ..options.clone() };
         let report = larder_lnode::restore(&self.context, &version, &target, &options).unwrap();
         assert_eq!((report.errors, report.mismatches), (0, 0));
-        (path, report)
+        report
     }
 
     /// Requests for data and metadata, each with its number, that the restore of everything takes.
     fn requested(&self, version: usize, fetch: &FetchOptions) -> (BTreeMap<String, usize>, RestoreReport) {
         let before = self.faults.log().len();
         let options = RestoreOptions { fetch: fetch.clone(), ..RestoreOptions::default() };
-        let (path, report) = self.restore(version, false, &options);
+        let report = self.restore_version(version, false, &options);
         if version == 0 {
-            let restored = path.join(self.source().strip_prefix(Path::new("/")).unwrap());
-            assert_eq!(differences(&self.source(), &restored), "");
+            self.is_equal();
         }
         let mut requests = BTreeMap::new();
         for op in &self.faults.log()[before..] {
@@ -93,8 +59,8 @@ impl Scene {
     /// Goal: an estimate counts what the restore of a version takes. Returns both.
     #[track_caller]
     fn compare(&self, version: usize, options: &RestoreOptions) -> RestoreReport {
-        let (_, estimate) = self.restore(version, true, options);
-        let (_, report) = self.restore(version, false, options);
+        let estimate = self.restore_version(version, true, options);
+        let report = self.restore_version(version, false, options);
         assert!(!estimate.planned.is_about, "{:?}", estimate.planned);
         // The estimate has read the tables itself.
         let requests = estimate.planned.requests + estimate.fetched.requests;
@@ -200,9 +166,8 @@ fn a_part_of_a_container_is_not_handed_on_as_all_of_it() {
     let selection: Option<Arc<dyn Selection>> = Some(Arc::new(Everything));
     let options = RestoreOptions { selection, fetch: whole(), ..RestoreOptions::default() };
     let before = scene.faults.log().len();
-    let (path, report) = scene.restore(0, false, &options);
+    let report = scene.restore_version(0, false, &options);
     let parts = scene.faults.log()[before..].iter().filter(|op| op.path == container).count();
     assert!(report.files_restored > 100 && parts >= 3, "{parts} requests: {report:?}");
-    let restored = path.join(scene.source().strip_prefix(Path::new("/")).unwrap()).join("z");
-    assert!(fs::read(restored).unwrap() == pages.concat());
+    assert!(fs::read(scene.restored().join("z")).unwrap() == pages.concat());
 }

@@ -9,6 +9,7 @@
 )]
 
 pub mod arranging;
+pub mod scene;
 
 use std::num::NonZeroUsize;
 use std::path::Path;
