@@ -26,9 +26,9 @@
 //! stays, but not to containers of which the version would use little. All newest versions that use
 //! a container leave it, or none does.
 //!
-//! * `newest`: newest versions, and the containers they use. `distinct`: this use without
-//!   repetitions. `duplicates`: chunks that are stored twice. `choice`: which versions leave which
-//!   containers; pure.
+//! * `newest`: newest versions, and the containers they use. `parts`: as many of them as memory
+//!   holds. `distinct`: this use without repetitions. `duplicates`: chunks that are stored twice.
+//!   `choice`: which versions leave which containers; pure.
 //! * `gather`: scattered duplicates. `unused`: containers with bytes that no version uses.
 //! * `sharing`: the redirect targets of a job that has announced itself.
 
@@ -38,6 +38,7 @@ mod duplicates;
 mod gather;
 mod newest;
 mod options;
+mod parts;
 mod sharing;
 mod unused;
 
@@ -59,10 +60,13 @@ use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 
 pub use options::{Budget, DefragmentOptions};
+pub(crate) use parts::PlansInParts;
+pub use parts::TooLarge;
 
 use choice::{Chosen, Leave, Why};
 use duplicates::{Duplicates, Search};
 use newest::{Newest, Uses};
+use parts::Part;
 use sharing::{Copied, Sharing};
 
 /// A fifth of dead bytes is enough in its own metadata, as in data that is retired.
@@ -212,6 +216,20 @@ pub struct Plans {
     pub left_duplicate_bytes: u64,
     /// Newest versions that cannot be read, and were left out.
     pub unreadable: Vec<Version>,
+    /// Newest versions that there is too little memory for, and that were left out.
+    pub too_large: Vec<TooLarge>,
+}
+
+impl Plans {
+    /// Adds those for other versions.
+    fn add(&mut self, others: Self) {
+        self.plans.extend(others.plans);
+        self.has_more |= others.has_more;
+        self.duplicate_bytes += others.duplicate_bytes;
+        self.left_duplicate_bytes += others.left_duplicate_bytes;
+        self.unreadable.extend(others.unreadable);
+        self.too_large.extend(others.too_large);
+    }
 }
 
 /// The plan for a version that shares no containers, if one is worth it.
@@ -238,8 +256,21 @@ pub fn plans_after(
     options: &DefragmentOptions,
     spent: &HashMap<JobId, u64>,
 ) -> Result<Plans, DefragmentError> {
+    let (mut all, mut in_parts) = (Plans::default(), PlansInParts::look(context, options)?);
+    while let Some(plans) = in_parts.next(spent)? {
+        all.add(plans);
+    }
+    Ok(all)
+}
+
+fn plans_of_part(
+    context: &JobContext,
+    options: &DefragmentOptions,
+    spent: &HashMap<JobId, u64>,
+    part: Part,
+) -> Result<Plans, DefragmentError> {
+    let Part { mut newest, unreadable, too_large, elsewhere } = part;
     let is_thorough = options.unused_percent.is_some();
-    let (mut newest, unreadable) = newest::newest(context, is_thorough)?;
     let index = first_look(context, options)?;
     let ingested: HashSet<Pin> = match (&index, is_thorough) {
         (Some(index), false) => {
@@ -258,7 +289,7 @@ pub fn plans_after(
             distinct::count(context, &recipe, &mut newest.containers)?;
         }
     }
-    let uses = Uses::of_all(&newest);
+    let uses = Uses::of_all(&newest).beside(elsewhere);
     let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
     let sparse = choice::for_reading(&newest, &uses, options);
     let mut leaving = of(&sparse);
@@ -267,7 +298,8 @@ pub fn plans_after(
         // Older versions are read only if they can change anything. Those that cannot be read may
         // use anything.
         let candidates: HashSet<_> = uses.containers().filter(|container| uses.unused_bytes(container) > 0).collect();
-        let exclusive = match candidates.is_empty() || !unreadable.is_empty() {
+        let is_unknown = !unreadable.is_empty() || !too_large.is_empty();
+        let exclusive = match candidates.is_empty() || is_unknown {
             true => HashSet::new(),
             false => unused::exclusive(context, &newest, candidates)?.unwrap_or_default(),
         };
@@ -279,7 +311,7 @@ pub fn plans_after(
     let found = with_duplicates(context, index, &uses, &leaving, options, choose)?;
     let plans = plans_of(&newest, &uses, found.chosen.leaves, found.duplicates);
     let (duplicate_bytes, left_duplicate_bytes) = (found.excess_bytes, found.left_bytes);
-    Ok(Plans { unreadable, duplicate_bytes, left_duplicate_bytes, ..plans })
+    Ok(Plans { unreadable, too_large, duplicate_bytes, left_duplicate_bytes, ..plans })
 }
 
 /// The choice, given the duplicates that the index knows.
@@ -373,6 +405,9 @@ fn plans_of(newest: &[Newest], uses: &Uses, leaves: Vec<Vec<Leave>>, duplicates:
     let (mut seen, mut shared_metadata) = (HashSet::new(), HashSet::new());
     for container in newest.iter().flat_map(|newest| &newest.metadata) {
         if !seen.insert(*container) {
+            shared_metadata.insert(*container);
+        }
+        if uses.is_elsewhere(container) {
             shared_metadata.insert(*container);
         }
     }

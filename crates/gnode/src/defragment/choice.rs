@@ -110,8 +110,7 @@ fn for_reading_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> 
     // Small ones by their size, like runs of a sorted table: each byte is copied again only when
     // there is four times as much.
     let mut tiers: BTreeMap<u32, Vec<ContainerUsage>> = BTreeMap::new();
-    let is_small =
-        |usage: &ContainerUsage| usage.bytes_used < options.small_bytes && uses.of(&usage.container).len() == 1;
+    let is_small = |usage: &ContainerUsage| usage.bytes_used < options.small_bytes && uses.is_of_one(&usage.container);
     for usage in rest.into_iter().filter(is_small) {
         tiers.entry(usage.bytes_used.max(1).ilog(SMALL_ONES as u64)).or_default().push(usage);
     }
@@ -192,7 +191,7 @@ pub(super) fn choose(
             }
         }
     }
-    drop_scattered(newest, &mut leaves, options);
+    drop_scattered(uses, &mut leaves, options);
     Chosen { leaves, budget: budgets.iter().sum() }
 }
 
@@ -232,7 +231,8 @@ impl Chosen {
     /// newest versions that use a container leave it.
     pub(super) fn gather(&mut self, uses: &Uses, duplicates: &Duplicates) {
         let taken = self.containers();
-        for container in duplicates.gathering.iter().filter(|container| !taken.contains(container)) {
+        let may_leave = |container: &&ContainerId| !taken.contains(container) && !uses.is_elsewhere(container);
+        for container in duplicates.gathering.iter().filter(may_leave) {
             let shared = duplicates.shared.get(container).cloned().unwrap_or_default();
             let leave =
                 |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Scattered, shared: shared.clone() };
@@ -257,7 +257,8 @@ fn worth_leaving<'a>(
     for (container, shared) in &duplicates.shared {
         let Some(used) = uses.of(container).first() else { continue };
         let (bytes, held) = (shared.iter().map(|(_, bytes)| *bytes).sum::<u64>(), used.usage.bytes_held);
-        if bytes > 0 && !taken.contains(container) && !is_below(bytes, options.duplicate_percent, held) {
+        let may_leave = !taken.contains(container) && !uses.is_elsewhere(container);
+        if bytes > 0 && may_leave && !is_below(bytes, options.duplicate_percent, held) {
             worth.push((Reverse(u128::from(bytes) * (1 << 32) / u128::from(held).max(1)), container, shared));
         }
     }
@@ -267,19 +268,19 @@ fn worth_leaving<'a>(
 
 /// Takes back choices that redirect a version to too many containers of which it uses little: they
 /// would be rewritten in their turn.
-fn drop_scattered(newest: &[Newest], leaves: &mut [Vec<Leave>], options: &DefragmentOptions) {
-    let held = |newest: &Newest| -> HashMap<ContainerId, (u64, u64)> {
-        newest.containers.iter().map(|usage| (usage.container, (usage.bytes_used, usage.bytes_held))).collect()
+fn drop_scattered(uses: &Uses, leaves: &mut [Vec<Leave>], options: &DefragmentOptions) {
+    // What a version uses of a container, and what that holds.
+    let before = |version: usize, container: &ContainerId| {
+        let users = uses.of(container);
+        let own = users.iter().find(|used| used.version == version).map_or(0, |used| used.usage.bytes_used);
+        (own, users.first().map_or(u64::MAX, |used| used.usage.bytes_held))
     };
-    let sizes: HashMap<ContainerId, u64> =
-        newest.iter().flat_map(|newest| &newest.containers).map(|usage| (usage.container, usage.bytes_held)).collect();
     loop {
         let mut dropped: HashSet<ContainerId> = HashSet::new();
-        for (newest, leaves) in newest.iter().zip(leaves.iter()) {
-            let mut after = held(newest);
+        for (version, leaves) in leaves.iter().enumerate() {
+            let mut after: HashMap<ContainerId, (u64, u64)> = HashMap::new();
             for (container, bytes) in leaves.iter().flat_map(|leave| &leave.shared) {
-                let size = sizes.get(container).copied().unwrap_or(u64::MAX);
-                after.entry(*container).or_insert((0, size)).0 += bytes;
+                after.entry(*container).or_insert_with(|| before(version, container)).0 += bytes;
             }
             let is_thin = |container: &ContainerId| {
                 after.get(container).is_some_and(|(used, held)| is_below(*used, options.dense_percent, *held))

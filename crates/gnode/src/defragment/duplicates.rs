@@ -101,6 +101,8 @@ pub(super) struct Used {
     losing: u32,
     pub(super) may_be_led_to: bool,
     pub(super) may_leave: bool,
+    /// Newest versions outside of the part use it too, so it is not left for its duplicates.
+    pub(super) is_elsewhere: bool,
 }
 
 impl Used {
@@ -116,7 +118,9 @@ impl Used {
     /// Whether enough of it is elsewhere. Chunks differ in size: the share of bytes may be enough
     /// where the number of chunks is just below.
     fn is_worth(&self, percent: u8) -> bool {
-        self.losing > 0 && u64::from(self.losing) * 200 >= u64::from(self.chunks) * u64::from(percent)
+        !self.is_elsewhere
+            && self.losing > 0
+            && u64::from(self.losing) * 200 >= u64::from(self.chunks) * u64::from(percent)
     }
 }
 
@@ -285,8 +289,8 @@ impl Tables<'_> {
                 continue;
             }
             let (id, chunks, bytes) = (facts.id, facts.chunks, facts.bytes);
-            let may_be_led_to = number >= rebuilt;
-            used.insert(number, Used { id, chunks, bytes, losing: 0, may_be_led_to, may_leave: false });
+            let (may_be_led_to, is_elsewhere) = (number >= rebuilt, uses.is_elsewhere(&facts.id));
+            used.insert(number, Used { id, chunks, bytes, losing: 0, may_be_led_to, may_leave: false, is_elsewhere });
         }
         Ok(used)
     }

@@ -57,7 +57,7 @@ impl Search<'_> {
         };
         let mut roles: HashMap<u32, Role> = HashMap::new();
         for (number, count) in &common {
-            let Some(container) = used.get(number) else { continue };
+            let Some(container) = used.get(number).filter(|used| !used.is_elsewhere) else { continue };
             let share = share(number, *count);
             let role = match leaving.contains(&container.id) {
                 true => Role::Left,

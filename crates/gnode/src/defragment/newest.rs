@@ -1,19 +1,12 @@
 //! The newest versions of all series, and the containers that they use. Defragmentation decides
 //! about these, and redirects only to these.
 
-use std::pin::pin;
+use std::collections::HashSet;
 
-use futures::StreamExt;
 use larder_format::ids::{ContainerId, ContainerKind};
-use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::recipe::Recipe;
-use larder_job::JobContext;
-use larder_store::RepositoryError;
 use larder_store::catalog::Version;
-use larder_store::manifests::ManifestWindow;
-
-use super::distinct;
 
 /// The newest version of a series.
 #[derive(Debug, Clone)]
@@ -34,11 +27,25 @@ pub(super) struct Newest {
 impl Newest {
     pub(super) fn new(version: &Version, manifest: &Manifest) -> Self {
         let of_data = |usage: &&ContainerUsage| usage.container.kind == ContainerKind::Data;
-        let containers = manifest.containers.iter().filter(of_data).copied().collect();
+        let mut containers: Vec<_> = manifest.containers.iter().filter(of_data).copied().collect();
         let all = manifest.containers.iter().map(|usage| usage.container);
-        let metadata = all.filter(|container| container.kind == ContainerKind::Meta).collect();
+        let mut metadata: Vec<_> = all.filter(|container| container.kind == ContainerKind::Meta).collect();
+        // A filter does not know how many there are, so both may have room for twice as many.
+        containers.shrink_to_fit();
+        metadata.shrink_to_fit();
         let bytes = manifest.data.bytes();
         Self { version: version.clone(), bytes, containers, metadata, spent: 0, recipe: None }
+    }
+
+    /// How many containers it uses.
+    pub(super) fn all_containers(&self) -> u64 {
+        (self.containers.len() + self.metadata.len()) as u64
+    }
+
+    /// Their names.
+    pub(super) fn all_names(&self) -> impl Iterator<Item = ContainerId> {
+        let data = self.containers.iter().map(|usage| usage.container);
+        data.chain(self.metadata.iter().copied())
     }
 
     /// Bytes that its own backup stored, as far as it uses them.
@@ -46,37 +53,6 @@ impl Newest {
         let is_own = |usage: &&ContainerUsage| usage.container.job == self.version.id();
         self.containers.iter().filter(is_own).map(|usage| usage.bytes_used).sum()
     }
-}
-
-/// Reads the newest version of every series. Second are those that cannot be read: they stay as
-/// they are, and nothing is redirected to their containers. `is_thorough`: all recipes are worth
-/// reading.
-pub(super) fn newest(context: &JobContext, is_thorough: bool) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
-    let repository = &context.repository;
-    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
-    let mut versions = context.executor.block_on(repository.newest_of_every_series())?;
-    // Versions of the layout `lifecycle` are arranged instead.
-    versions.retain(|version| version.summary.layout == Layout::Standard);
-    let mut manifests = pin!(repository.manifests(&versions, ManifestWindow::default()));
-    for version in &versions {
-        let Some(manifest) = context.executor.block_on(manifests.next()) else { break };
-        match manifest {
-            Ok(manifest) => {
-                let mut newest = Newest::new(version, &manifest);
-                let stored = newest.stored_bytes();
-                if is_thorough || distinct::is_worth_reading(&manifest.data, &newest.containers, stored) {
-                    newest.recipe = Some(manifest.data);
-                }
-                all.push(newest);
-            }
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a version cannot be read and is not defragmented");
-                unreadable.push(version.clone());
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((all, unreadable))
 }
 
 /// One newest version's use of one container.
@@ -93,6 +69,9 @@ pub(super) struct Use {
 pub(super) struct Uses {
     /// By container, and in the order of the versions.
     all: Vec<Use>,
+    /// Those that newest versions outside of these use too. They are not left: other versions
+    /// would keep them.
+    elsewhere: HashSet<ContainerId>,
 }
 
 impl Uses {
@@ -102,7 +81,17 @@ impl Uses {
             all.extend(newest.containers.iter().map(|usage| Use { version, usage: *usage }));
         }
         all.sort_by_key(|used| used.usage.container);
-        Self { all }
+        Self { all, elsewhere: HashSet::new() }
+    }
+
+    /// The same, when other newest versions use these containers too.
+    pub(super) fn beside(self, elsewhere: HashSet<ContainerId>) -> Self {
+        Self { elsewhere, ..self }
+    }
+
+    /// Whether a newest version outside of these uses a container.
+    pub(super) fn is_elsewhere(&self, container: &ContainerId) -> bool {
+        self.elsewhere.contains(container)
     }
 
     /// All of them, each once.
@@ -123,9 +112,17 @@ impl Uses {
         behind.get(..behind.partition_point(|used| used.usage.container == *container)).unwrap_or_default()
     }
 
+    /// Whether one newest version alone uses a container.
+    pub(super) fn is_of_one(&self, container: &ContainerId) -> bool {
+        !self.is_elsewhere(container) && self.of(container).len() == 1
+    }
+
     /// Bytes of a container that none of these versions uses, at least. It is unknown which bytes
     /// several of them share.
     pub(super) fn unused_bytes(&self, container: &ContainerId) -> u64 {
+        if self.is_elsewhere(container) {
+            return 0;
+        }
         let used = self.of(container);
         let held = used.first().map_or(0, |used| used.usage.bytes_held);
         held.saturating_sub(used.iter().map(|used| used.usage.bytes_used).sum())
@@ -135,7 +132,8 @@ impl Uses {
     /// (percent). A container that is dense for one of them stays. Otherwise two series that share
     /// it would rewrite it in turns for ever.
     pub(super) fn is_sparse_for_all(&self, container: &ContainerId, percent: u8) -> bool {
-        self.of(container).iter().all(|used| is_below(used.usage.bytes_used, percent, used.usage.bytes_held))
+        let is_sparse = |used: &Use| is_below(used.usage.bytes_used, percent, used.usage.bytes_held);
+        !self.is_elsewhere(container) && self.of(container).iter().all(is_sparse)
     }
 }
 

@@ -42,8 +42,9 @@ pub(super) fn exclusive(
     {
         match manifest {
             Ok(manifest) => {
-                let used: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
-                exclusive.retain(|container| !used.contains(container));
+                for usage in &manifest.containers {
+                    exclusive.remove(&usage.container);
+                }
             }
             Err(error) if error.is_damage() => return Ok(None),
             Err(error) => return Err(error),

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
+use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_format::manifest::ContainerUsage;
@@ -19,6 +19,7 @@ use super::TableError;
 use super::lists::{ListId, Lists, Memo};
 use super::users::{Taking, Users};
 use crate::ingest::Numbers;
+use crate::spilled::{id_from, put_id};
 
 /// One record. A container is retired whole or not at all, so retired chunks need not be counted.
 #[derive(Debug, Clone, Copy)]
@@ -48,22 +49,6 @@ impl Row {
     pub(super) fn has_forwards(&self) -> bool {
         self.forwards != ListId::EMPTY
     }
-}
-
-fn kind_of(byte: u8) -> ContainerKind {
-    if byte == 0 { ContainerKind::Data } else { ContainerKind::Meta }
-}
-
-fn put_id(row: &mut RowWriter<'_>, id: &ContainerId) {
-    row.bytes(&id.job.0);
-    row.u32(id.seq);
-    row.bytes(&[u8::from(id.kind == ContainerKind::Meta)]);
-}
-
-fn id_from(row: &mut RowReader<'_>) -> ContainerId {
-    let (job, seq) = (JobId(row.bytes()), row.u32());
-    let [kind] = row.bytes();
-    ContainerId { kind: kind_of(kind), job, seq }
 }
 
 impl larder_spill::Row for Row {
@@ -416,6 +401,7 @@ impl Places {
 mod tests {
     use std::collections::BTreeMap;
 
+    use larder_format::ids::{ContainerKind, JobId};
     use larder_format::index_tables::{Lifespan, SeriesLifespans};
     use proptest::prelude::*;
 

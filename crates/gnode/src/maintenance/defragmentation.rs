@@ -12,9 +12,24 @@ use larder_rewrite::chunk_copier::RewriteError;
 use super::deadline::Deadline;
 use super::worth::{Decision, decide};
 use super::{MaintenanceOptions, OnNotRewritten};
-use crate::defragment::{DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter, plans_after};
+use crate::defragment::{
+    DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter, Plans, PlansInParts, TooLarge,
+};
 use crate::forget::pin_of;
 use crate::pass::cost::Requests;
+
+/// Bytes that the name of a container takes which a version has left.
+const LEFT_BYTES: usize = 48;
+/// A step is not repeated once these names take more than one part in this number of the memory.
+const LEFT_ONE_IN: usize = 16;
+
+/// How many of some plans were executed.
+enum Executed {
+    All,
+    Some,
+    /// It must stop.
+    Stopped,
+}
 
 /// Why a newest version was not rewritten. It is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +37,18 @@ pub enum NotRewritten {
     /// Its containers are not known.
     #[error("its manifest cannot be read")]
     UnreadableManifest,
+    /// Its tables take more memory than there is.
+    #[error(
+        "defragmenting it needs {} MiB of memory, and may take {} MiB (--memory)",
+        needed.div_ceil(1 << 20),
+        memory >> 20
+    )]
+    TooLittleMemory {
+        /// Bytes that it may take.
+        memory: u64,
+        /// Bytes that it needs.
+        needed: u64,
+    },
     /// Rewriting failed.
     #[error(transparent)]
     Failed(DefragmentError),
@@ -32,6 +59,7 @@ impl NotRewritten {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::UnreadableManifest => true,
+            Self::TooLittleMemory { .. } => false,
             Self::Failed(error) => error.kind() == ErrorKind::Damaged,
         }
     }
@@ -118,41 +146,62 @@ impl<'a> Defragmentation<'a> {
     pub(super) fn run(&mut self) -> Result<bool, DefragmentError> {
         let mut has_done = false;
         loop {
-            let before = self.report.versions;
             if self.must_stop() {
                 return Ok(has_done);
             }
-            let plans = plans_after(self.looking, &self.defragment, &self.spent)?;
-            self.report.left_duplicate_bytes = plans.duplicate_bytes;
-            for version in &plans.unreadable {
-                self.failed(version.id(), NotRewritten::UnreadableManifest);
-            }
-            let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
-            let mut are_whole = true;
-            for plan in &plans.plans {
-                let must_stop = self.must_stop();
-                self.report.has_left |= must_stop;
-                let (versions, containers) = (self.report.versions, self.report.containers);
-                if !must_stop && !self.is_worth_it(plan)? {
-                    are_whole = false;
-                    continue;
+            let before = self.report.versions;
+            let (looking, defragment) = (self.looking, self.defragment);
+            let mut parts = PlansInParts::look(looking, &defragment)?;
+            let (mut has_more, mut duplicate_bytes) = (false, 0);
+            while let Some(plans) = parts.next(&self.spent)? {
+                has_more |= plans.has_more;
+                self.report.left_duplicate_bytes = duplicate_bytes + plans.duplicate_bytes;
+                match self.execute(&plans)? {
+                    Executed::All => duplicate_bytes += plans.left_duplicate_bytes,
+                    Executed::Some => duplicate_bytes += plans.duplicate_bytes,
+                    Executed::Stopped => return Ok(has_done || self.report.versions > before),
                 }
-                if must_stop || !self.rewrite(&mut defragmenter, plan) {
-                    return Ok(has_done || self.report.versions > before);
-                }
-                are_whole &= self.report.versions > versions
-                    && self.report.containers - containers == plan.containers.len() as u64;
-            }
-            if are_whole {
-                self.report.left_duplicate_bytes = plans.left_duplicate_bytes;
+                self.report.left_duplicate_bytes = duplicate_bytes;
             }
             let is_done = self.report.versions > before;
             has_done |= is_done;
             // Duplicates that memory could not hold are found when the others are gone.
-            if self.options.pass.dry_run || !is_done || !plans.has_more {
+            if self.options.pass.dry_run || !is_done || !has_more || !self.may_go_on() {
                 return Ok(has_done);
             }
         }
+    }
+
+    fn execute(&mut self, plans: &Plans) -> Result<Executed, DefragmentError> {
+        for version in &plans.unreadable {
+            self.failed(version.id(), NotRewritten::UnreadableManifest);
+        }
+        for TooLarge { version, needed, memory } in &plans.too_large {
+            self.failed(version.id(), NotRewritten::TooLittleMemory { memory: *memory, needed: *needed });
+        }
+        let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
+        let mut are_whole = true;
+        for plan in &plans.plans {
+            let must_stop = self.must_stop();
+            self.report.has_left |= must_stop;
+            let (versions, containers) = (self.report.versions, self.report.containers);
+            if !must_stop && !self.is_worth_it(plan)? {
+                are_whole = false;
+                continue;
+            }
+            if must_stop || !self.rewrite(&mut defragmenter, plan) {
+                return Ok(Executed::Stopped);
+            }
+            are_whole &=
+                self.report.versions > versions && self.report.containers - containers == plan.containers.len() as u64;
+        }
+        Ok(if are_whole { Executed::All } else { Executed::Some })
+    }
+
+    /// Whether there is memory for the names of more containers that versions leave.
+    fn may_go_on(&self) -> bool {
+        let left: usize = self.left.values().map(HashSet::len).sum();
+        left * LEFT_BYTES <= self.looking.memory / LEFT_ONE_IN
     }
 
     /// Bytes that may still be copied.

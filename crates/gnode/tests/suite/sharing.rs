@@ -2,6 +2,7 @@
 //! version, and whatever happens meanwhile, every version stays what it is.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod in_parts;
 mod interrupted;
 
 use std::collections::{BTreeMap, BTreeSet};
