@@ -16,12 +16,11 @@ use larder_index::tables::{Changes, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
 use larder_lifecycle::arrange::{SeriesChanges, Unarranged};
 use larder_store::rules::Rule;
-use larder_store::survey::ListedContainer;
 
 use crate::error::PassError;
 use crate::first_seen::earliest;
 use crate::ingest::Sketches;
-use crate::lifespans::{Lifespans, Numbers, TableError};
+use crate::lifespans::{Dropped, Lifespans, Numbers, TableError};
 use crate::reclaim::{RetentionView, Search};
 use crate::spilled::spilled;
 use crate::tables::IndexWork;
@@ -236,6 +235,11 @@ impl KnownVersions {
         Ok(self.lifespans.forwards_of(container).map_err(spilled)?)
     }
 
+    /// The numbers of these.
+    pub(crate) fn forward_numbers(&self, container: &ContainerId) -> Result<Vec<u32>, PassError> {
+        Ok(self.lifespans.forward_numbers(container).map_err(spilled)?)
+    }
+
     /// Whether a container was retired, so that no manifest that names it keeps it.
     pub(crate) fn is_retired(&self, container: &ContainerId) -> Result<bool, PassError> {
         Ok(self.lifespans.is_retired(container).map_err(spilled)?)
@@ -318,7 +322,7 @@ impl KnownVersions {
 
     /// Removes the rows of versions that go. Also removes the rows of containers that none of the
     /// others uses and that may go. Returns those containers.
-    pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Result<Vec<ListedContainer>, PassError> {
+    pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Result<Dropped, PassError> {
         let retained = std::mem::take(&mut self.retained);
         let before = self.versions.len();
         let dropped = self.versions.iter().filter(|(pin, _)| !retained.contains(pin));
@@ -328,8 +332,9 @@ impl KnownVersions {
         Ok(self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go).map_err(spilled)?)
     }
 
-    /// The containers that retained versions need. After [`KnownVersions::prune`].
-    pub(crate) fn used(&self) -> Result<impl Iterator<Item = Result<ContainerId, PassError>>, PassError> {
+    /// The containers that retained versions need, with their numbers. After
+    /// [`KnownVersions::prune`].
+    pub(crate) fn used(&self) -> Result<impl Iterator<Item = Result<(u32, ContainerId), PassError>>, PassError> {
         let used = self.lifespans.used(&numbers_of(&self.versions), &self.held).map_err(spilled)?;
         Ok(used.map(|container| container.map_err(|error| spilled(error).into())))
     }
@@ -433,7 +438,7 @@ impl KnownVersions {
     /// Writes the changes as a run of this pass, or everything when there are many runs. `now_ms`:
     /// for versions without a time of the store.
     pub(crate) async fn write(
-        self,
+        mut self,
         work: IndexWork<'_>,
         job: JobId,
         now_ms: u64,
@@ -451,8 +456,8 @@ impl KnownVersions {
             }
             next_age += 1;
             let memory = work.limits.memory / 4;
-            let gone = self.lifespans.gone().to_vec();
-            let gone = if manifest.runs_of(Table::Extents).is_empty() { Vec::new() } else { gone };
+            let mut gone = self.lifespans.take_gone();
+            let has_extents = !manifest.runs_of(Table::Extents).is_empty();
             let changes = move |io| {
                 let mut changes: Changes<Containers> = Changes::new(&io, memory, &std::env::temp_dir())?;
                 match is_anew {
@@ -467,7 +472,9 @@ impl KnownVersions {
                 }
                 let mut runs = changes.write(&io, &ids, age)?;
                 let mut extents: Changes<ContainerExtents> = Changes::new(&io, memory, &std::env::temp_dir())?;
-                gone.iter().try_for_each(|container| extents.remove(container))?;
+                while has_extents && let Some(batch) = gone.batch().map_err(spilled)? {
+                    batch.iter().try_for_each(|container| extents.remove(&container.id))?;
+                }
                 runs.extend(extents.write(&io, &ids, age)?);
                 Ok::<_, IndexError>((runs, ids))
             };

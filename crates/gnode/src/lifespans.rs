@@ -16,12 +16,13 @@
 //!   (`LaterReferencesInherit`).
 
 mod containers;
+mod dropped;
 mod lists;
 mod users;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
@@ -30,9 +31,14 @@ use larder_format::manifest::ContainerUsage;
 use larder_store::survey::ListedContainer;
 
 use containers::{ContainerTable, Places};
+pub(crate) use dropped::Dropped;
 use lists::Memo;
 
 use crate::ingest;
+
+/// Of the memory for the table, one part in this number holds containers that lose their records.
+/// There are two such lists.
+const DROPPED_ONE_IN: usize = 32;
 
 /// Numbers of versions, by series.
 pub(crate) type Numbers = HashMap<SeriesKey, BTreeSet<u32>>;
@@ -54,7 +60,9 @@ pub(crate) struct Lifespans {
     table: ContainerTable,
     next_container: u32,
     /// Containers of the layout `lifecycle` that lost their records.
-    gone: Vec<ContainerId>,
+    gone: Dropped,
+    /// For temporary files, and the memory of one list of dropped containers.
+    spill: (PathBuf, usize),
     /// `RedirectIsReference`.
     pub(crate) follows: bool,
     /// `LaterReferencesInherit`.
@@ -66,9 +74,10 @@ impl Lifespans {
     /// memory at most. Temporary files in `folder` have the rest.
     pub(crate) fn new(next_container: u32, folder: &Path, memory: usize) -> Self {
         Self {
-            table: ContainerTable::new(folder, memory),
+            table: ContainerTable::new(folder, memory - 2 * (memory / DROPPED_ONE_IN)),
             next_container,
-            gone: Vec::new(),
+            gone: Dropped::new(folder, memory / DROPPED_ONE_IN),
+            spill: (folder.to_owned(), memory / DROPPED_ONE_IN),
             follows: true,
             inherits: true,
         }
@@ -101,7 +110,7 @@ impl Lifespans {
     /// Bytes of these that are in memory.
     #[cfg(test)]
     pub(crate) fn bytes_in_memory(&self) -> usize {
-        self.table.bytes_in_memory()
+        self.table.bytes_in_memory() + self.gone.bytes_in_memory()
     }
 
     /// Ingests a version. Its number is higher than all before.
@@ -198,15 +207,19 @@ impl Lifespans {
 
     /// The containers that hold the moved chunks of this one, as far as the index says.
     pub(crate) fn forwards_of(&self, container: &ContainerId) -> io::Result<Vec<ContainerId>> {
-        let Some((_, row)) = self.table.find(container)? else { return Ok(Vec::new()) };
-        if row.state == ContainerState::Live {
-            return Ok(Vec::new());
-        }
         let mut forwards = Vec::new();
-        for number in self.table.forwards_of(&row)? {
+        for number in self.forward_numbers(container)? {
             forwards.extend(self.table.find_number(number)?.map(|(_, row)| row.id));
         }
         Ok(forwards)
+    }
+
+    /// The numbers of these.
+    pub(crate) fn forward_numbers(&self, container: &ContainerId) -> io::Result<Vec<u32>> {
+        match self.table.find(container)? {
+            Some((_, row)) if row.state != ContainerState::Live => self.table.forwards_of(&row),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Whether a container was retired: it may be deleted although versions name it.
@@ -240,16 +253,16 @@ impl Lifespans {
     }
 
     /// The containers that have to be there for versions with these numbers, and for those that
-    /// name containers otherwise.
+    /// name containers otherwise, with their numbers.
     pub(crate) fn used<'a>(
         &'a self,
         retained: &Numbers,
         named: &HashSet<ContainerId>,
-    ) -> io::Result<impl Iterator<Item = io::Result<ContainerId>> + use<'a>> {
+    ) -> io::Result<impl Iterator<Item = io::Result<(u32, ContainerId)>> + use<'a>> {
         let needed = self.needed(retained, named)?;
         Ok(self.table.rows().filter_map(move |row| match row {
             Ok(row) if !needed.contains(row.number) || row.state != ContainerState::Live => None,
-            Ok(row) => Some(Ok(row.id)),
+            Ok(row) => Some(Ok((row.number, row.id))),
             Err(error) => Some(Err(error)),
         }))
     }
@@ -261,7 +274,7 @@ impl Lifespans {
         retained: &Numbers,
         named: &HashSet<ContainerId>,
         may_go: &dyn Fn(&ContainerId) -> bool,
-    ) -> io::Result<Vec<ListedContainer>> {
+    ) -> io::Result<Dropped> {
         let needed = self.needed(retained, named)?;
         let may_go = |id: &ContainerId| !named.contains(id) && may_go(id);
         // A container that stays although it is not needed must not forward to one that goes.
@@ -273,7 +286,8 @@ impl Lifespans {
             }
         }
         let mut goes = ingest::Numbers::default();
-        let mut dropped = Vec::new();
+        let (folder, memory) = &self.spill;
+        let mut dropped = Dropped::new(folder, *memory);
         for row in self.table.rows() {
             let row = row?;
             if needed.contains(row.number) || targets.contains(row.number) || !may_go(&row.id) {
@@ -282,10 +296,10 @@ impl Lifespans {
             goes.insert(row.number);
             // The retired ones are in the queue of an earlier index.
             if row.state == ContainerState::Live {
-                dropped.push(ListedContainer { id: row.id, bytes: row.object_bytes });
+                dropped.push(ListedContainer { id: row.id, bytes: row.object_bytes })?;
             }
             if row.layout == Layout::Lifecycle {
-                self.gone.push(row.id);
+                self.gone.push(ListedContainer { id: row.id, bytes: row.object_bytes })?;
             }
         }
         if !goes.is_empty() {
@@ -294,9 +308,10 @@ impl Lifespans {
         Ok(dropped)
     }
 
-    /// Containers of the layout `lifecycle` that lost their records.
-    pub(crate) fn gone(&self) -> &[ContainerId] {
-        &self.gone
+    /// Takes the containers of the layout `lifecycle` that lost their records.
+    pub(crate) fn take_gone(&mut self) -> Dropped {
+        let (folder, memory) = &self.spill;
+        std::mem::replace(&mut self.gone, Dropped::new(folder, *memory))
     }
 
     /// Whether there is a record of a container.

@@ -16,7 +16,11 @@ use larder_store::rules::Rule;
 
 use super::decide::Proposal;
 use crate::error::PassError;
+use crate::ingest::Numbers;
 use crate::known_versions::KnownVersions;
+
+/// Containers that are held and asked for at once.
+const BATCH: usize = 4096;
 
 /// Asks for the forward targets of retired containers that are to be deleted. Those that are not
 /// there are missing.
@@ -28,24 +32,33 @@ pub(super) async fn ask_for_forwards(
     if !repository.keeps(Rule::ForwardsThere) {
         return Ok(());
     }
-    let mut forwards: BTreeSet<ContainerId> = BTreeSet::new();
+    let mut forwards = Numbers::default();
     proposal.each_doomed(|id| {
-        forwards.extend(known_versions.forwards_of(&id)?);
+        known_versions.forward_numbers(&id)?.into_iter().for_each(|number| forwards.insert(number));
         Ok(())
     })?;
     if forwards.is_empty() {
         return Ok(());
     }
     // A container that is no longer needed may forward to one that is gone.
-    let is_one = |id: &Result<ContainerId, PassError>| id.as_ref().map_or(true, |id| forwards.contains(id));
-    let needed: Vec<ContainerId> = known_versions.used()?.filter(is_one).collect::<Result<_, _>>()?;
-    let look = repository.look_for_containers(needed, |id, presence| {
-        if presence != Presence::Present {
-            proposal.miss(id);
+    let is_one = |used: &Result<(u32, ContainerId), PassError>| {
+        used.as_ref().map_or(true, |(number, _)| forwards.contains(*number))
+    };
+    let mut needed = known_versions.used()?.filter(is_one);
+    loop {
+        let batch = needed.by_ref().take(BATCH).map(|used| used.map(|(_, id)| id));
+        let batch: Vec<ContainerId> = batch.collect::<Result<_, _>>()?;
+        if batch.is_empty() {
+            return Ok(());
         }
-        Ok::<_, PassError>(())
-    });
-    look.await
+        let look = repository.look_for_containers(batch, |id, presence| {
+            if presence != Presence::Present {
+                proposal.miss(id);
+            }
+            Ok::<_, PassError>(())
+        });
+        look.await?;
+    }
 }
 
 /// Asks for missing containers. If one is there all the same, a listing lacked it.

@@ -10,7 +10,7 @@ use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
-use super::delete_candidates::{ContainerListing, DeleteCandidates, Unrecorded};
+use super::delete_candidates::{ContainerListing, DeleteCandidates, GoingContainers, Unrecorded};
 use super::plan::Plan;
 use super::report::{Kept, OpenUploads, WaitingSpace};
 use crate::error::PassError;
@@ -152,7 +152,7 @@ impl Removal {
 /// The objects to delete.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
-    pub(super) containers: Vec<ListedContainer>,
+    pub(super) containers: GoingContainers,
     pub(super) removals: BTreeMap<JobId, Removal>,
     /// Generations of versions that stay, below the one that holds.
     pub(super) superseded: Vec<(Pin, u32)>,
@@ -177,11 +177,10 @@ impl Decision {
 
     /// The plan with these deletions.
     pub(super) fn add_to(&self, plan: Plan) -> Plan {
-        let of_kind = |kind| self.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
         Plan {
-            data_containers: of_kind(ContainerKind::Data),
-            meta_containers: of_kind(ContainerKind::Meta),
-            container_bytes: ByteCount(self.containers.iter().map(|container| container.bytes).sum()),
+            data_containers: self.containers.data,
+            meta_containers: self.containers.metadata,
+            container_bytes: ByteCount(self.containers.bytes),
             versions: self.removals.values().map(|removal| removal.marks.len() as u64).sum(),
             entries: self.removals.values().map(Removal::objects).sum::<u64>()
                 + self.superseded.len() as u64
@@ -525,14 +524,9 @@ impl Proposal {
         let is_told = is_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
         let is_known = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
         let may_go = |id: &ContainerId| is_known(id) && !needs.unread.contains(id);
-        let mut containers = Vec::new();
-        candidates.each_unneeded(|container| {
-            containers.extend(Some(container).filter(|container| may_go(&container.id)));
-            Ok(())
-        })?;
-        containers.sort_by_key(|container: &ListedContainer| container.id);
-        let goes = |id: &ContainerId| containers.binary_search_by_key(id, |container| container.id).is_ok();
-        let waiting = candidates.jobs_left(|job| before.unknown.contains(job), goes, has_record)?;
+        candidates.decide(may_go)?;
+        let waiting = candidates.jobs_left(|job| before.unknown.contains(job), has_record)?;
+        let containers = candidates.going()?;
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
         for (job, listed) in &leases.jobs {
             // Leases of settled jobs no longer count. Those of closed jobs go with everything else.

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::decide::{Decision, Removal};
 use super::report::{Done, PassReport, Undeleted};
+use crate::error::PassError;
 
 /// Deletions under way at once.
 const CONCURRENT_DELETIONS: usize = 32;
@@ -104,7 +105,7 @@ pub(super) async fn delete(
     decision: Decision,
     cancel: &Cancel,
     report: &mut PassReport,
-) -> Result<ControlFlow<()>, RepositoryError> {
+) -> Result<ControlFlow<()>, PassError> {
     let mut failed = Failed::default();
     let end = delete_all(repository, decision, cancel, &mut report.done, &mut failed).await;
     if let Some(refused) = failed.refused.filter(|_| !failed.has_deleted) {
@@ -116,23 +117,26 @@ pub(super) async fn delete(
 
 async fn delete_all(
     repository: &Repository,
-    decision: Decision,
+    mut decision: Decision,
     cancel: &Cancel,
     done: &mut Done,
     failed: &mut Failed,
-) -> Result<ControlFlow<()>, RepositoryError> {
+) -> Result<ControlFlow<()>, PassError> {
     let store = repository.store();
     let in_vain = failed.in_vain.clone();
     let locked = failed.locked.clone();
     let is_refused = || in_vain.load(Ordering::Relaxed) >= REFUSALS_MAX;
     let may_go = |container: &ListedContainer| !is_refused() || !locked.lock().contains(&container.id.job);
-    let containers = decision.containers.into_iter().take_while(|_| !cancel.is_cancelled()).filter(may_go);
+    let may_go = |container: &Result<ListedContainer, PassError>| container.as_ref().map_or(true, may_go);
+    let containers = decision.containers.iter().take_while(|_| !cancel.is_cancelled()).filter(may_go);
     let containers = containers.map(|container| async move {
+        let container = container?;
         let deleted = store.delete(&names::container(container.id)).await;
-        (container.id.job, deleted.map(|()| container.bytes))
+        Ok::<_, PassError>((container.id.job, deleted.map(|()| container.bytes)))
     });
     let mut containers = futures::stream::iter(containers).buffer_unordered(CONCURRENT_DELETIONS);
-    while let Some((job, deleted)) = containers.next().await {
+    while let Some(deleted) = containers.next().await {
+        let (job, deleted) = deleted?;
         if deleted.is_err() {
             locked.lock().insert(job);
         }
@@ -145,6 +149,7 @@ async fn delete_all(
             Err(error) => failed.note(error.into())?,
         }
     }
+    drop(containers);
     failed.begin();
     let stop = || cancel.is_cancelled() || is_refused();
     let removals = decision.removals.into_iter().take_while(|_| !stop());

@@ -27,6 +27,8 @@ const RECORDED: u8 = 8;
 const UPLOAD: u8 = 16;
 /// A retained version uses it.
 const KEPT: u8 = 32;
+/// It is to be deleted.
+const GOES: u8 = 64;
 
 /// A container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -218,6 +220,28 @@ impl DeleteCandidates {
         self.scan(|row| if row.is_unneeded() { each(row.container()) } else { Ok(()) })
     }
 
+    /// Decides that the unneeded ones go, except those that may not.
+    pub(super) fn decide(&mut self, may_go: impl Fn(&ContainerId) -> bool) -> Result<(), PassError> {
+        self.scan(|row| {
+            if row.is_unneeded() && may_go(&row.id) {
+                row.marks |= GOES;
+            }
+            Ok(())
+        })
+    }
+
+    /// The containers that go.
+    pub(super) fn going(mut self) -> Result<GoingContainers, PassError> {
+        let mut going = GoingContainers::default();
+        self.scan(|row| {
+            if row.is(GOES) {
+                going.count(&row.container());
+            }
+            Ok(())
+        })?;
+        Ok(GoingContainers { rows: self.0, ..going })
+    }
+
     /// Uploads of backups that are not settled, as far as they are not known to be needed:
     /// containers and bytes of each job.
     pub(super) fn uploads(&mut self) -> Result<BTreeMap<JobId, (u64, u64)>, PassError> {
@@ -232,22 +256,102 @@ impl DeleteCandidates {
         Ok(of_jobs)
     }
 
-    /// Which of these jobs have a listed container that stays without a record.
+    /// Which of these jobs have a listed container that stays without a record. To be called when
+    /// it is decided which go.
     pub(super) fn jobs_left(
         &mut self,
         is_asked: impl Fn(&JobId) -> bool,
-        goes: impl Fn(&ContainerId) -> bool,
         has_record: impl Fn(&ContainerId) -> Result<bool, PassError>,
     ) -> Result<HashSet<JobId>, PassError> {
         let mut left: HashSet<JobId> = HashSet::new();
         self.scan(|row| {
             let job = row.id.job;
-            if row.is(LISTED) && is_asked(&job) && !left.contains(&job) && !goes(&row.id) && !has_record(&row.id)? {
+            if row.is(LISTED) && is_asked(&job) && !left.contains(&job) && !row.is(GOES) && !has_record(&row.id)? {
                 left.insert(job);
             }
             Ok(())
         })?;
         Ok(left)
+    }
+}
+
+/// Containers that are to be deleted, by their names. They are rows of the candidates.
+#[derive(Debug)]
+pub(super) struct GoingContainers {
+    rows: KeyedPages<Listed>,
+    pub(super) data: u64,
+    pub(super) metadata: u64,
+    pub(super) bytes: u64,
+}
+
+impl Default for GoingContainers {
+    fn default() -> Self {
+        Self { rows: KeyedPages::new(&std::env::temp_dir(), 0), data: 0, metadata: 0, bytes: 0 }
+    }
+}
+
+impl GoingContainers {
+    fn count(&mut self, container: &ListedContainer) {
+        match container.id.kind {
+            ContainerKind::Data => self.data += 1,
+            ContainerKind::Meta => self.metadata += 1,
+        }
+        self.bytes += container.bytes;
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.data + self.metadata == 0
+    }
+
+    /// These go too.
+    pub(super) fn extend(&mut self, containers: impl IntoIterator<Item = ListedContainer>) -> Result<(), PassError> {
+        let mut new = Vec::new();
+        for container in containers {
+            let mut went = false;
+            let change = |row: &mut Listed| {
+                went = row.is(GOES);
+                (row.marks, row.bytes) = (row.marks | GOES, container.bytes);
+            };
+            if !self.rows.change(container.id, change).map_err(spilled)? {
+                new.push(container);
+            }
+            if !went {
+                self.count(&container);
+            }
+        }
+        for ListedContainer { id, bytes } in new {
+            self.rows.push(Listed { id, bytes, until_ms: 0, marks: GOES }).map_err(spilled)?;
+        }
+        Ok(self.rows.merge().map_err(spilled)?)
+    }
+
+    /// Those from a row on, of a bounded number of rows, and the next row; `None`: there is none.
+    fn batch(&mut self, from: u64) -> Result<Option<(Vec<ListedContainer>, u64)>, PassError> {
+        let rows = self.rows.read(from..from + SCANNED).map_err(spilled)?;
+        let next = from + rows.len() as u64;
+        let going = rows.iter().filter(|row| row.is(GOES)).map(Listed::container).collect();
+        Ok((next > from).then_some((going, next)))
+    }
+
+    /// All of them. Nothing follows an error.
+    pub(super) fn iter(&mut self) -> impl Iterator<Item = Result<ListedContainer, PassError>> + '_ {
+        let (mut next, mut read) = (Some(0), Vec::new().into_iter());
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(container) = read.next() {
+                    return Some(Ok(container));
+                }
+                match self.batch(next?) {
+                    Ok(Some((going, after))) => (read, next) = (going.into_iter(), Some(after)),
+                    Ok(None) => next = None,
+                    Err(error) => {
+                        next = None;
+                        return Some(Err(error));
+                    }
+                }
+            }
+        })
     }
 }
 
@@ -338,9 +442,17 @@ mod tests {
                 expected.into_iter().map(|(container, _)| (container, young(container.id.seq))).collect();
             assert_eq!(seqs(&unrecorded), seqs(&expected));
             // Of job 1: 1 and 4 have records, 7 stays, 10 goes. Of job 2: all go or have records.
-            let left =
-                candidates.jobs_left(|job| job.0[0] > 0, |id| id.seq >= 10 || id.job.0[0] == 2, |id| Ok(id.seq < 5));
-            assert_eq!(left.expect("read"), HashSet::from([job(1)]));
+            candidates.decide(|id| id.seq != 1).expect("written");
+            let left = candidates.jobs_left(|job| job.0[0] > 0, |id| Ok(id.seq < 5));
+            assert_eq!(left.expect("read"), HashSet::from([job(1), job(2)]));
+            let mut going = candidates.going().expect("read");
+            // 9 was needed, and a task retired it. 5 goes in any case.
+            going.extend([container(9), container(5), container(30)]).expect("written");
+            let mut seqs: Vec<_> = going.iter().map(|container| container.expect("read").id.seq).collect();
+            seqs.sort_unstable();
+            assert_eq!(seqs, [2, 4, 5, 9, 10, 11, 20, 30]);
+            let bytes = seqs.iter().map(|seq| u64::from(*seq)).sum();
+            assert_eq!((going.data, going.metadata, going.bytes), (8, 0, bytes));
         }
     }
 

@@ -1,8 +1,9 @@
-//! The manifest of the index that a pass publishes. Pure.
+//! The manifest of the index that a pass publishes.
 //!
-//! Its queue names all objects that the pass decided to delete, containers that tasks retired, and
-//! runs that the index no longer uses. The pass also decided again about undone deletions of the
-//! previous queue.
+//! Its queue names the objects that the pass decided to delete, containers that tasks retired, and
+//! runs that the index no longer uses. Of many containers it names one for each job: the next pass
+//! lists the jobs of those that are named. The pass also decided again about undone deletions of
+//! the previous queue.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,11 @@ use larder_store::survey::ListedContainer;
 
 use super::decide::Decision;
 use super::plan::Plan;
+use crate::error::PassError;
 use crate::known_versions::{Written, run_ids};
+
+/// Containers that are named each. The whole queue is in memory, in this process and in others.
+const QUEUED_MOST: usize = 10_000;
 
 /// The publisher of an index, and the time.
 pub(super) struct Publisher<'a> {
@@ -30,10 +35,10 @@ pub(super) struct Publisher<'a> {
 pub(super) fn next_manifest(
     base: &IndexManifest,
     by: &Publisher<'_>,
-    decision: &Decision,
+    decision: &mut Decision,
     plan: &Plan,
     written: Written,
-) -> IndexManifest {
+) -> Result<IndexManifest, PassError> {
     let mut manifest = base.clone();
     manifest.head.pass = by.job;
     manifest.head.time_ms = by.time_ms;
@@ -51,12 +56,28 @@ pub(super) fn next_manifest(
     manifest.head.next_container = written.next_container;
     manifest.head.next_age = written.next_age;
     (manifest.versions, manifest.runs) = (written.versions, written.runs);
-    manifest.queue = queue(decision, by.number);
-    manifest
+    manifest.queue = queue(decision, by.number)?;
+    Ok(manifest)
 }
 
-fn queue(decision: &Decision, number: u64) -> Vec<Queued> {
-    let containers = decision.containers.iter().map(|container| QueuedObject::Container(container.id));
+/// The first [`QUEUED_MOST`] of these containers, and of the others one for each job. They come by
+/// kind and job.
+fn queued_containers(
+    containers: impl Iterator<Item = Result<ListedContainer, PassError>>,
+) -> Result<Vec<QueuedObject>, PassError> {
+    let (mut queued, mut last) = (Vec::new(), None);
+    for container in containers {
+        let id = container?.id;
+        let is_first = last.replace(id.job) != Some(id.job);
+        if queued.len() < QUEUED_MOST || is_first {
+            queued.push(QueuedObject::Container(id));
+        }
+    }
+    Ok(queued)
+}
+
+fn queue(decision: &mut Decision, number: u64) -> Result<Vec<Queued>, PassError> {
+    let containers = queued_containers(decision.containers.iter())?.into_iter();
     let jobs = decision.removals.values().flat_map(|removal| &removal.registers);
     let jobs = jobs.map(|(Pin { series, job }, _)| QueuedObject::Job { series: *series, job: *job });
     let generations = decision.superseded.iter().map(|(pin, generation)| QueuedObject::Generation {
@@ -71,7 +92,7 @@ fn queue(decision: &Decision, number: u64) -> Vec<Queued> {
         QueuedObject::Generation { .. } | QueuedObject::Index(_) => Reason::Superseded,
     };
     let queued = |what| Queued { reason: reason(&what), what, decided: number };
-    containers.chain(jobs).chain(generations).chain(runs).chain(indexes).map(queued).collect()
+    Ok(containers.chain(jobs).chain(generations).chain(runs).chain(indexes).map(queued).collect())
 }
 
 /// Queues containers that tasks retired.
@@ -95,4 +116,38 @@ pub(super) fn queue_superseded_runs(manifest: &mut IndexManifest, base: &IndexMa
     gone.sort_unstable();
     let superseded = |id| Queued { what: QueuedObject::Run(id), reason: Reason::Superseded, decided: number };
     manifest.queue.extend(gone.into_iter().map(superseded));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use larder_format::ids::{ContainerId, ContainerKind};
+
+    use super::*;
+
+    /// The next pass lists the jobs of the queue, so each job must be there.
+    #[test]
+    fn of_many_containers_each_job_is_named() {
+        let of_job = |job: u32, containers: u32| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&job.to_be_bytes());
+            (0..containers).map(move |seq| ContainerId { kind: ContainerKind::Data, job: JobId(id), seq })
+        };
+        let few: Vec<ContainerId> = (0..100).flat_map(|job| of_job(job, 100)).collect();
+        let many: Vec<ContainerId> = (0..300).flat_map(|job| of_job(job, 100)).collect();
+        let queued = |ids: &[ContainerId]| -> Vec<ContainerId> {
+            let listed = ids.iter().map(|id| Ok(ListedContainer { id: *id, bytes: 1 }));
+            let name = |queued| match queued {
+                QueuedObject::Container(id) => id,
+                other => panic!("{other:?}"),
+            };
+            queued_containers(listed).expect("no file").into_iter().map(name).collect()
+        };
+        assert_eq!(queued(&few), few);
+        let queued = queued(&many);
+        assert_eq!(queued.len(), QUEUED_MOST + 200);
+        let jobs = |ids: &[ContainerId]| ids.iter().map(|id| id.job).collect::<BTreeSet<_>>();
+        assert_eq!(jobs(&queued), jobs(&many));
+    }
 }

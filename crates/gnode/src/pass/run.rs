@@ -283,7 +283,7 @@ impl Pass<'_> {
         let ids = std::mem::replace(&mut written.ids, PassRuns::new(job));
         let sketches = std::mem::take(&mut written.sketches);
         let publisher = Publisher { job, identity: &self.context.identity, time_ms, number };
-        let mut manifest = next_manifest(&self.base.manifest, &publisher, &decision, &report.plan, written);
+        let mut manifest = next_manifest(&self.base.manifest, &publisher, &mut decision, &report.plan, written)?;
         search.keep(&mut manifest.head);
         manifest.head.missing = Some(report.missing_containers).filter(|missing| *missing > 0);
         manifest.head.searched = searched;
@@ -337,7 +337,7 @@ impl Pass<'_> {
         let gone = decision.removals.values().flat_map(|removal| &removal.marks);
         self.context.machine.forget_versions(gone.copied());
         discard(repository, left_over).await?;
-        decision.containers.extend(done.retired);
+        decision.containers.extend(done.retired)?;
         let end = delete(repository, decision, &self.context.cancel, &mut report).await?;
         report.is_unfinished |= end == ControlFlow::Break(());
         Ok(report)

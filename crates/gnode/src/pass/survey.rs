@@ -24,6 +24,7 @@ use super::prove::{Forwards, Known, Prover, Unproved, WhyUnproved};
 use super::report::WaitingSpace;
 use crate::error::PassError;
 use crate::known_versions::{Contents, KnownVersions};
+use crate::spilled::spilled;
 use settled::Settled;
 
 /// Small objects that are read at once.
@@ -375,10 +376,13 @@ impl Survey<'_> {
                 }
             }
         }
-        let doomed = known_versions.prune(&|container| proposal.is_free(container))?;
-        proposal.doom(doomed)?;
+        let mut dropped = known_versions.prune(&|container| proposal.is_free(container))?;
+        while let Some(batch) = dropped.batch().map_err(spilled)? {
+            proposal.doom(batch)?;
+        }
         for container in known_versions.used()? {
-            proposal.keep(container?)?;
+            let (_, container) = container?;
+            proposal.keep(container)?;
         }
         Ok(seen)
     }
