@@ -13,14 +13,16 @@
 //! A version or container that cannot be read is reported and left out: passes stop at such a
 //! version until it is repaired or forgotten.
 
+mod container_names;
 mod moved;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::index_manifest::{ContainerList, IndexManifest, PassStatistics};
+use larder_format::index_manifest::{ContainerList, IndexManifest, LIST_MAX, PassStatistics};
 use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Manifest, Register, Summary};
@@ -42,6 +44,9 @@ use crate::tables::{WithChunks, discard, with_chunks};
 
 /// Manifests that are read at once.
 const MANIFESTS_AHEAD: usize = 4;
+
+/// Of the memory, one part in this number holds names of containers.
+const NAMES_ONE_IN: usize = 16;
 
 /// Leases that are read at once.
 const LEASES_AHEAD: usize = 32;
@@ -173,9 +178,8 @@ async fn rebuild_announced(
     }
     stop_if_asked(&context.cancel)?;
     // After the versions, or uploads of a new one would look as if they were gone.
-    let search = moved::look(repository, &mut known_versions).await?;
-    let gone: HashSet<ContainerId> = search.gone().collect();
-    let arranged: HashSet<ContainerId> = search.arranged_gone().collect();
+    let search = moved::look(repository, &mut known_versions, memory / NAMES_ONE_IN).await?;
+    let search = Arc::new(search);
     let is_complete = search.is_complete() && rebuilt.unreadable_versions.is_empty();
     let unread = search.unread()?;
     stop_if_asked(&context.cancel)?;
@@ -198,28 +202,44 @@ async fn rebuild_announced(
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
     let reading = copying(context, NonZeroUsize::MIN);
-    let find = move |pass: &IndexPass, draft: &mut Draft<'_>| moved::find(pass, draft, &search, &reading);
+    let searched = search.clone();
+    let find = move |pass: &IndexPass, draft: &mut Draft<'_>| moved::find(pass, draft, &searched, &reading);
     let WithChunks { mut manifest, ingested, left_over, then: found } =
         with_chunks(work, ids, manifest, first_new, sketches, find).await?;
-    rebuilt.reclaimed = found.reclaimed.len() as u64;
+    rebuilt.reclaimed = found.reclaimed.len();
     (rebuilt.unnamed, rebuilt.lost_chunks) = (found.unnamed, found.lost_chunks);
     manifest.head.missing = Some(found.missing).filter(|missing| *missing > 0);
     let unreadable: HashSet<ContainerId> = ingested.unreadable.iter().map(|(id, _)| *id).collect();
     // Its tables were read, so the listings and the look at its name were wrong.
-    let was_read = |id: &&ContainerId| !arranged.contains(id) && !unreadable.contains(id);
-    if let Some(id) = gone.iter().find(was_read) {
-        return Err(PassError::WrongListing { name: names::container(*id) });
+    for gone in search.gone() {
+        let gone = gone?;
+        if !gone.is_arranged() && !unreadable.contains(&gone.id) {
+            return Err(PassError::WrongListing { name: names::container(gone.id) });
+        }
     }
     // Only a complete search may say that the rest is lost for good (`MissingStops`).
-    let is_complete = is_complete && found.is_complete && unreadable.iter().all(|id| gone.contains(id));
-    let lost = gone.iter().filter(|id| !found.reclaimed.contains(id)).copied();
+    let mut is_complete = is_complete && found.is_complete;
+    for id in &unreadable {
+        is_complete = is_complete && search.number_of_gone(id)?.is_some();
+    }
+    let lost = search.gone().filter(|gone| !matches!(gone, Ok(gone) if found.reclaimed.contains(gone.number)));
+    // More than it can name are as good as one more.
+    let lost = lost.take(LIST_MAX + 1).map(|gone| gone.map(|gone| gone.id));
+    let lost: Vec<ContainerId> = lost.collect::<Result<_, _>>()?;
     manifest.head.searched = ContainerList::of(lost).filter(|_| is_complete);
     manifest.head.unread = unread;
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
-    rebuilt.unreadable_containers = ingested.unreadable;
-    rebuilt.unreadable_containers.retain(|(id, _)| !found.reclaimed.contains(id));
+    let is_lost = |id: &ContainerId| match search.number_of_gone(id)? {
+        Some(number) => Ok::<_, IndexError>(!found.reclaimed.contains(number)),
+        None => Ok(true),
+    };
+    for (id, error) in ingested.unreadable {
+        if is_lost(&id)? {
+            rebuilt.unreadable_containers.push((id, error));
+        }
+    }
     stop_if_asked(&context.cancel)?;
     *may_appear = true;
     match publish(repository, turn, manifest).await? {
@@ -239,7 +259,7 @@ fn without_tables(old: &IndexManifest) -> IndexSnapshot {
     manifest.head.next_version = old.head.next_version;
     manifest.head.next_container = old.head.next_container;
     manifest.head.next_age = old.head.next_age;
-    IndexSnapshot { number: 0, manifest: std::sync::Arc::new(manifest) }
+    IndexSnapshot { number: 0, manifest: Arc::new(manifest) }
 }
 
 /// The containers of a generation that only a lease retains.
