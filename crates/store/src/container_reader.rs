@@ -107,6 +107,10 @@ impl Repository {
 
     /// Reads a whole container of `object_len` bytes by this number of parallel requests, each of
     /// which waits for a turn. Several streams fill a small memory sooner than one.
+    ///
+    /// Memory: the container, and a copy of each frame in two parts: one less than there
+    /// are requests. If its tables are longer than the last part, or damaged, twice the container
+    /// for a moment.
     pub async fn read_container_in_pieces(
         &self,
         id: ContainerId,
@@ -143,11 +147,18 @@ impl Repository {
         let mut index = ContainerIndex::decode(&self.keys, id, &last, object_len);
         if index.is_err() {
             // The tables may be longer than the last part.
-            let all: Bytes = parts.iter().flat_map(|(_, bytes)| bytes).copied().collect::<Vec<u8>>().into();
+            let mut all = BytesMut::with_capacity(bytes_read as usize);
+            // Each part goes as soon as it is copied.
+            parts.drain(..).for_each(|(_, part)| all.extend_from_slice(&part));
+            let all = all.freeze();
             index = ContainerIndex::decode(&self.keys, id, &all, object_len);
             parts = vec![(0, all)];
         }
-        let Ok(index) = index else { return self.read_container(id).await };
+        let Ok(index) = index else {
+            // It is read once more, so its bytes here must not stay beside those.
+            drop((parts, last));
+            return self.read_container(id).await;
+        };
         join_frames(&index, &mut parts);
         Ok(OpenContainer { index, parts, object_len, bytes_read, requests })
     }

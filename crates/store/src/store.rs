@@ -379,6 +379,8 @@ impl Store {
             if !self.waiting.sleep(if is_usual { Duration::ZERO } else { pause }).await {
                 return Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Interrupted));
             }
+            // Both bodies together would take twice the memory.
+            drop(bytes);
             (bytes, size) = self.read_anew(name, range.clone()).await?;
         }
         if is_sound(&bytes, size) {
