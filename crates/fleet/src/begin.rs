@@ -126,9 +126,5 @@ fn of(
     let usual = if plan.shared.is_some() { hosts_at_once(&hosts) as u32 } else { 1 };
     plan.partitions = partitions.map_or(usual.max(1), NonZeroU32::get);
     (plan.images, plan.hosts) = (planned, hosts);
-    let rules = plan.rules();
-    if let Some(shared) = &mut plan.shared {
-        shared.rules = rules;
-    }
     Ok(plan)
 }

@@ -48,9 +48,10 @@ impl Budget {
         each.saturating_sub(OPENED + INDEX).clamp(MERGED_MIN, self.piece)
     }
 
-    /// What an output takes while it is read, of which so much is read at once.
-    pub(crate) fn reading(object_bytes: u64, at_once: u64) -> u64 {
-        object_bytes.min(at_once) + object_bytes.min(OPENED) + INDEX
+    /// What an output takes while it is read, of which so much is read at once. `unpacked`: the
+    /// bytes of its records.
+    pub(crate) fn reading(object_bytes: u64, unpacked: u64, at_once: u64) -> u64 {
+        object_bytes.min(at_once) + unpacked.min(OPENED) + INDEX
     }
 
     /// What all outputs may take that are merged at once.
@@ -101,7 +102,7 @@ mod tests {
             let budget = Budget::of(memory, 1);
             let piece = budget.piece_of(hosts);
             assert!(piece >= MERGED_MIN && piece <= budget.piece);
-            let all = Budget::reading(OUTPUT_MAX, piece) * hosts as u64;
+            let all = Budget::reading(OUTPUT_MAX, OUTPUT_MAX, piece) * hosts as u64;
             assert_eq!(all <= budget.merged_at_once(), fits, "{memory}, {hosts}: {piece}");
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! | part    | number  | content                                                                     |
 //! |---------|--------:|-----------------------------------------------------------------------------|
-//! | blocks  | 0, 1, … | records, see `block.rs`; about 32 KiB each before sealing                   |
+//! | blocks  | 0, 1, … | records, see `block.rs`; about 32 KiB each before packing and sealing       |
 //! | filter  | 2³²     | which keys may be here, see `filter.rs`                                     |
 //! | fences  | 2³² + 1 | per block: its first key, varint sealed length, varint records; the last key |
 //! | trailer | 2³² + 2 | the fields below                                                            |
@@ -35,6 +35,7 @@ mod block;
 mod build;
 mod filter;
 mod key;
+mod pack;
 mod read;
 
 pub use block::Block;
@@ -63,6 +64,8 @@ const FILTER: u64 = 1 << 32;
 const FENCES: u64 = FILTER + 1;
 const TRAILER: u64 = FILTER + 2;
 const WHAT: &str = "index run";
+/// Bytes of a block before its records: form and count.
+const HEAD_LEN: usize = 5;
 const VARIABLE: u16 = u16::MAX;
 /// Most bytes of a block before it is sealed: one that is about to be closed takes one more record.
 const BLOCK_MAX: usize = BLOCK_TARGET + VALUE_MAX + KEY_MAX + 64;

@@ -18,12 +18,13 @@ use larder_format::DecodeError;
 use larder_format::fleet::{FleetRecord, OutputRef, Scans};
 use larder_format::ids::RunId;
 use larder_format::names;
-use larder_format::run::{Block, RunIndex, RunKey, prefix};
+use larder_format::run::{Block, RecordLayout, RunIndex, RunKey, prefix};
 use larder_index::{Cursor, IndexError, Merge, Sorted, Tombstones};
-use larder_store::RepositoryError;
+use larder_store::{RepositoryError, StoreError, StoreErrorKind, StoreOp};
 
 use crate::error::FleetError;
 use crate::exchange::Decided;
+use crate::exchange::write::unpacked;
 use crate::memory::Budget;
 use crate::shared::Batch;
 
@@ -41,6 +42,7 @@ struct Open {
 pub(crate) struct OutputCursor<'a> {
     batch: &'a Batch<'a>,
     task: &'a Decided,
+    layout: RecordLayout,
     range: RangeInclusive<u64>,
     /// Bytes to read at once.
     piece: u64,
@@ -104,7 +106,7 @@ impl<'a> OutputCursor<'a> {
         };
         let refs = task.record.outputs.iter().filter(is_wanted).copied().collect();
         let is_hint = R::KIND != Scans::KIND;
-        Self { batch, task, range, piece, is_hint, refs, open: None, block: None, at: 0, next: 0 }
+        Self { batch, task, layout: R::LAYOUT, range, piece, is_hint, refs, open: None, block: None, at: 0, next: 0 }
     }
 
     /// The records of several tasks.
@@ -122,8 +124,9 @@ impl<'a> OutputCursor<'a> {
             return Ok(Merged::AtOnce(Merge::new(sources, Tombstones::Drop)));
         }
         let mut sorter = batch.sorter::<R>(budget.merged_at_once() as usize)?;
-        for mut source in sources {
-            batch.expect_not_cancelled()?;
+        // Of equal keys, a merge gives the record of the first source, and a sorter the last one
+        // pushed.
+        for mut source in sources.into_iter().rev() {
             while source.advance()? {
                 sorter.push(source.key(), source.value())?;
             }
@@ -134,7 +137,9 @@ impl<'a> OutputCursor<'a> {
     /// The most memory that reading it takes.
     fn reading(&self) -> u64 {
         let at_once = if self.task.digests.is_some() { u64::MAX } else { self.piece };
-        self.refs.iter().map(|output| Budget::reading(output.object_bytes, at_once)).max().unwrap_or(0)
+        let unpacked = |output: &OutputRef| unpacked(output.records, self.layout).max(output.object_bytes);
+        let reading = |output: &OutputRef| Budget::reading(output.object_bytes, unpacked(output), at_once);
+        self.refs.iter().map(reading).max().unwrap_or(0)
     }
 
     fn open(&self, output: &OutputRef) -> Result<Option<Open>, IndexError> {
@@ -142,6 +147,10 @@ impl<'a> OutputCursor<'a> {
         let context = self.batch.context;
         let (repository, executor) = (&context.repository, &context.executor);
         let name = names::fleet_output(self.batch.id, self.task.task, attempt, output.number);
+        if context.cancel.is_cancelled() {
+            let (op, kind) = (StoreOp::Read, StoreErrorKind::Interrupted);
+            return Err(StoreError { op, name, kind, source: None }.into());
+        }
         let damaged = |source| RepositoryError::Damaged { name: name.clone(), source };
         let id = RunId { job: self.batch.id, seq: output.number };
         let key = RunKey::of_fleet(repository.keys(), self.task.record.domain, &name, id).map_err(damaged)?;

@@ -6,7 +6,7 @@ use larder_format::fleet::{FleetRecord, OutputRef, TaskId, TaskRecord};
 use larder_format::ids::{AttemptId, DomainId, JobId, RunId};
 use larder_format::index_manifest::Table;
 use larder_format::names;
-use larder_format::run::{RunBuilder, RunKey};
+use larder_format::run::{RecordLayout, RunBuilder, RunKey, ValueWidth};
 use larder_index::Cursor;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
@@ -190,7 +190,7 @@ impl<R: FleetRecord> OutputWriter<'_, '_, R> {
             None => self.begin()?,
         };
         builder.push(key, Some(value)).map_err(RepositoryError::from)?;
-        match builder.len() >= self.outputs.batch.budget().output {
+        match builder.len().max(unpacked(builder.records(), R::LAYOUT)) >= self.outputs.batch.budget().output {
             true => self.end(builder),
             false => {
                 self.builder = Some(builder);
@@ -207,11 +207,12 @@ impl<R: FleetRecord> OutputWriter<'_, '_, R> {
         let key = RunKey::of_fleet(keys, keys.domain(), &name, RunId { job: batch.id, seq: number })
             .map_err(|source| RepositoryError::Damaged { name, source })?;
         let random = random(repository.entropy())?;
-        Ok(RunBuilder::new(key, random, Table::Chunks, R::LAYOUT, false).map_err(RepositoryError::from)?)
+        Ok(RunBuilder::new(key, random, Table::Chunks, R::LAYOUT, false).map_err(RepositoryError::from)?.packed())
     }
 
     fn end(&mut self, builder: RunBuilder) -> Result<(), FleetError> {
         let outputs = &mut *self.outputs;
+        outputs.batch.expect_not_cancelled()?;
         let number = outputs.refs.len() as u32;
         let name = names::fleet_output(outputs.batch.id, outputs.task, outputs.attempt, number);
         let finished = builder.finish().map_err(RepositoryError::from)?;
@@ -236,5 +237,14 @@ impl<R: FleetRecord> OutputWriter<'_, '_, R> {
             Some(builder) => self.end(builder),
             None => Ok(()),
         }
+    }
+}
+
+/// Bytes of records of an output before they are packed. Receivers have memory for the
+/// index of an object that is not. 0: they are not packed.
+pub(super) fn unpacked(records: u64, layout: RecordLayout) -> u64 {
+    match layout.value {
+        ValueWidth::Fixed(width) => records.saturating_mul(u64::from(layout.key_len) + u64::from(width)),
+        ValueWidth::Variable => 0,
     }
 }

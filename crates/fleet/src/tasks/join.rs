@@ -11,12 +11,27 @@ use larder_format::fleet::{Answer, Answers, At, FleetRecord, Requests, Stage, Ta
 use larder_format::index_manifest::Table;
 use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_index::{Cursor, IndexError, IndexSnapshot, LookupOptions, SortedLookup, Sorter, TableReader};
-use larder_store::RepositoryError;
+use larder_store::{RepositoryError, StoreError, StoreErrorKind, StoreOp};
 
 use super::placed::PlacesByChunk;
 use crate::error::FleetError;
 use crate::exchange::{Decided, Facts, OutputCursor, Outputs};
 use crate::shared::Batch;
+
+/// The most that is read of the index at once with little memory.
+const SPAN_FEW: usize = 256 << 10;
+
+/// Lookups of rising keys within some memory. If that is little, there is one request at a time for
+/// half of it, and not several for a block each.
+fn with_few_requests(budget: usize) -> LookupOptions {
+    let usual = LookupOptions::streaming(budget);
+    let span = usual.span.max((budget / 2).min(SPAN_FEW) as u64);
+    let requests = usual.requests.min((budget / 2 / span as usize).max(1));
+    LookupOptions { span, requests, ..usual }
+}
+
+/// Questions after which a join looks whether the batch was cancelled. They may all be at hand.
+const LOOKS_EACH: u64 = 1 << 16;
 
 /// The first 8 bytes of fingerprints in a partition.
 pub(crate) fn range_of(partition: u32, partitions: u32) -> RangeInclusive<u64> {
@@ -83,10 +98,16 @@ fn elect(
     let range = range_of(partition % batch.plan.partitions, batch.plan.partitions);
     let mut stored = PlacesByChunk::of(batch, before.iter().copied(), range.clone())?;
     let mut questions = Questions(OutputCursor::merged::<Requests>(batch, senders.iter().copied(), range)?);
-    let options = LookupOptions::streaming(budget.lookup / 2);
+    let options = with_few_requests(budget.lookup / 2);
     let table = TableReader::of(batch.context.repository.clone(), index, Table::Chunks, options);
     let mut lookup = SortedLookup::new(table, batch.context.executor.clone(), budget.lookup / 2);
+    let mut asked = 0u64;
     lookup.join(&mut questions, |key, asks, found| {
+        asked += 1;
+        if asked.is_multiple_of(LOOKS_EACH) && batch.context.cancel.is_cancelled() {
+            let (op, kind, name) = (StoreOp::Read, StoreErrorKind::Interrupted, "the index".to_owned());
+            return Err(StoreError { op, name, kind, source: None }.into());
+        }
         let wrong = |source| IndexError::WrongRecord { table: Table::Chunks, key: key.to_vec(), source };
         let at = At::decode(asks.unwrap_or_default()).map_err(wrong)?;
         let chunk = ChunkKey(key.try_into().unwrap_or_default());
@@ -165,6 +186,19 @@ pub(super) fn damaged_record(what: &'static str) -> impl Fn(larder_format::Decod
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is under way is never more than half of the memory, but for one block.
+    #[test]
+    fn little_memory_is_used_for_few_requests() {
+        for (budget, span, requests) in [(1, 64 << 10, 1), (440 << 10, 220 << 10, 1), (1 << 20, 256 << 10, 2)] {
+            let options = with_few_requests(budget);
+            assert_eq!((options.span, options.requests), (span, requests), "{budget}");
+        }
+        for budget in [4 << 20, 64 << 20] {
+            let (options, usual) = (with_few_requests(budget), LookupOptions::streaming(budget));
+            assert_eq!((options.span, options.requests), (usual.span, usual.requests), "{budget}");
+        }
+    }
 
     #[test]
     fn partitions_cover_all_fingerprints_once() {

@@ -83,7 +83,7 @@ impl Waiting {
         };
         // One that is not for this worker is told when it comes to it.
         let Ok(plan) = FleetPlan::decode(repository.keys(), batch, &bytes) else { return Ok(None) };
-        let Some(shared) = plan.shared.as_ref().filter(|shared| shared.rules <= FLEET_RULES) else { return Ok(None) };
+        let Some(shared) = plan.shared.as_ref().filter(|shared| shared.rules == FLEET_RULES) else { return Ok(None) };
         let mut hosts: Vec<u32> = reads(&plan, &numbers(&plan, &self.images), &self.host).into_iter().collect();
         hosts.sort_unstable();
         if hosts.is_empty() {

@@ -71,9 +71,9 @@ pub struct SharedWork {
     pub verify_every: u32,
 }
 
-/// The rules that workers of this program follow: 1, and 2 of batches with several rounds. A worker
-/// leaves batches with other rules alone.
-pub const FLEET_RULES: u32 = 2;
+/// The rules that workers of this program follow. A worker leaves batches with other rules alone.
+/// Workers with rules 1 and 2 could not read packed blocks.
+pub const FLEET_RULES: u32 = 3;
 
 /// The most rounds of a batch.
 pub const FLEET_ROUNDS_MAX: u32 = 256;
@@ -145,11 +145,6 @@ impl FleetPlan {
             Stage::Join | Stage::Resolve => task.number / self.partitions.max(1),
             Stage::Check | Stage::Copy => 0,
         }
-    }
-
-    /// The rules that its workers must follow.
-    pub fn rules(&self) -> u32 {
-        if self.rounds() > 1 { 2 } else { 1 }
     }
 
     /// Seals the plan of a batch. `random` must be fresh random bytes.

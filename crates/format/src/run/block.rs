@@ -7,13 +7,16 @@
 //! | keys   | count × key width  | strictly rising                                                                    |
 //! | ends   | count × 4, or none | where the value ends, in bytes from the first; the highest bit marks a tombstone   |
 //! | values | the rest           | back to back                                                                       |
+//!
+//! Form 2 is form 0 packed (`pack.rs`): form and count, and then one zstd frame. Only outputs of
+//! fleet batches have it.
 
-use super::{BLOCK_MAX, RecordLayout, ValueWidth, prefix};
+use super::pack::{PACKED, unpack};
+use super::{BLOCK_MAX, HEAD_LEN, RecordLayout, ValueWidth, prefix};
 use crate::wire::{DecodeError, Put, Reader};
 
 const WHAT: &str = "block of an index run";
 const TOMBSTONE: u32 = 1 << 31;
-const HEAD_LEN: usize = 5;
 const _: () = assert!(BLOCK_MAX < TOMBSTONE as usize, "an end must leave the highest bit free");
 
 /// Records being collected for a block.
@@ -94,6 +97,7 @@ pub struct Block {
 impl Block {
     /// Checks a block. Everything its accessors rely on is true afterwards.
     pub(super) fn decode(layout: RecordLayout, plain: Vec<u8>) -> Result<Self, DecodeError> {
+        let plain = if plain.first() == Some(&PACKED) { unpack(layout, &plain)? } else { plain };
         let mut reader = Reader::new(&plain, WHAT);
         let is_even = match reader.u8()? {
             0 if layout.value == ValueWidth::Variable => return Err(reader.invalid("it has no column of ends")),

@@ -74,6 +74,66 @@ fn version_2_bytes_never_change() {
     assert_eq!(read(&golden("run_variable_v2", &varying.bytes)), Ok(small()));
 }
 
+fn packed(layout: RecordLayout, records: &Records) -> Vec<u8> {
+    let mut builder = RunBuilder::new(key(), [9; 32], Table::Chunks, layout, false).expect("valid").packed();
+    for (key, value) in records {
+        builder.push(key, value.as_deref()).expect("in order");
+    }
+    builder.finish().expect("has records").bytes
+}
+
+/// Records of a task: numbers that rise, and places that follow each other.
+fn answers(count: u32) -> Records {
+    let value = |n: u32| [&[0][..], &(n / 300).to_le_bytes(), &(n % 300).to_le_bytes()].concat();
+    (0..count).map(|n| ([[0, 0, 0, 3], (n + n / 9).to_be_bytes()].concat(), Some(value(n)))).collect()
+}
+
+const ANSWERS: RecordLayout = RecordLayout { key_len: 8, value: ValueWidth::Fixed(9) };
+
+#[test]
+fn packed_bytes_never_change() {
+    let few = packed(ANSWERS, &answers(40));
+    assert_eq!(read(&golden("run_packed_v2", &few)), Ok(answers(40)));
+}
+
+#[test]
+fn packed_records_take_little_and_are_read_back() {
+    let records = answers(20_000);
+    let (bytes, plain) = (packed(ANSWERS, &records), build(ANSWERS, &records, false).bytes);
+    assert_eq!(read(&bytes).as_ref(), Ok(&records));
+    assert!(bytes.len() * 5 < plain.len(), "{} of {}", bytes.len(), plain.len());
+    // Records that differ in width, and those with tombstones, stay as they are.
+    assert_eq!(packed(VARYING, &small()), build(VARYING, &small(), false).bytes);
+    assert_eq!(packed(FIXED, &many(50)), build(FIXED, &many(50), false).bytes);
+}
+
+#[test]
+fn packed_blocks_that_are_impossible_are_refused() {
+    let layout = |key_len, width| RecordLayout { key_len, value: ValueWidth::Fixed(width) };
+    let block = |count: u32, rest: &[u8]| [&[2][..], &count.to_le_bytes(), rest].concat();
+    // Two records of a byte that rises by 1: zstd keeps so few bytes as they are.
+    let columns = zstd::bulk::compress(&[5, 1], 1).expect("zstd");
+    let opened = Block::decode(layout(1, 0), block(2, &columns)).expect("valid");
+    assert_eq!((opened.count(), opened.key(0), opened.key(1)), (2, &[5][..], &[6][..]));
+    assert_eq!(opened.value(1), Some(&[][..]));
+    for (layout, block) in [
+        (layout(1, 0), block(3, &columns)),
+        (layout(1, 0), block(1, &columns)),
+        (layout(1, 0), block(0, &columns)),
+        (layout(2, 0), block(2, &columns)),
+        (layout(1, 1), block(2, &columns)),
+        (layout(1, 0), block(u32::MAX, &columns)),
+        (layout(1, 0), block(2, &columns[..columns.len() - 1])),
+        (layout(1, 0), block(2, &[&columns[..], &[0]].concat())),
+        (layout(1, 0), block(2, &[])),
+        (layout(1, 0), vec![2, 1]),
+        (layout(1, 0), block(2, &zstd::bulk::compress(&[5, 0], 1).expect("zstd"))),
+        (VARYING, block(2, &columns)),
+    ] {
+        assert!(Block::decode(layout, block.clone()).is_err(), "{layout:?} {block:?}");
+    }
+}
+
 #[test]
 fn a_run_of_many_blocks_is_read_back_and_its_reference_is_true() {
     let records = many(20_000);
@@ -246,7 +306,8 @@ proptest! {
             (key[..usize::from(layout.key_len)].to_vec(), len.map(|len| vec![key[1]; width(len)]))
         }).collect();
         let object = build(layout, &records, with_filter).bytes;
-        prop_assert_eq!(read(&object), Ok(records));
+        prop_assert_eq!(read(&object), Ok(records.clone()));
+        prop_assert_eq!(read(&packed(layout, &records)), Ok(records));
     }
 
     #[test]
@@ -265,7 +326,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_block_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), layout in any_layout()) {
-        for form in [0, 1] {
+        for form in [0, 1, 2] {
             let plain = [&[form, bytes.len() as u8 / 8, 0, 0, 0], &bytes[..]].concat();
             if let Ok(block) = Block::decode(layout, plain.clone()) {
                 for record in 0..block.count() {
