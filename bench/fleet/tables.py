@@ -12,8 +12,9 @@ import draw
 
 MB = 1e6
 PAPER = 0.944
-# Bytes of a question about a chunk, and those of a chunk in the mean.
-QUESTION, CHUNK = 28, 4096
+# Bytes of a question about a chunk, and those of a chunk in the mean. Newer programs pack questions. Then the scan tells their
+# number, which has some 36 bytes for each.
+QUESTION, CHUNK, SCANNED = 28, 4096, 36
 
 
 def main():
@@ -52,7 +53,9 @@ def levels(days):
     """The published formula: what is in unchanged segments, and what of the rest is known. Questions that repeat count once."""
     print("| day | level 1, unchanged | level 2, known of the rest | both |\n|---:|---:|---:|---:|")
     for row in days:
-        asked = min(1, row["stages"]["send"]["output"] / QUESTION * CHUNK / row["content"])
+        sent, scanned = row["stages"]["send"]["output"], row["stages"]["scan"]["output"]
+        questions = sent / QUESTION if scanned < 2 * sent else scanned / SCANNED
+        asked = min(1, questions * CHUNK / row["content"])
         new = row["new"] / row["content"]
         print(f"| {row['day']} | {(1 - asked) * 100:.1f} % | {(1 - min(1, new / asked)) * 100:.1f} % | {(1 - new) * 100:.1f} % |")
     print()
