@@ -120,6 +120,8 @@ fn a_worker_that_stood_still_beyond_the_end_of_its_batch_commits_nothing() {
 /// Nobody reaches the store for twice as long as images wait for silent workers. Who is back first ends nothing of the others.
 #[test]
 fn an_outage_of_the_store_ends_nobodys_tasks() {
+    // Much longer than a busy machine lets a thread wait.
+    let patience = Patience { task: Duration::from_secs(10), ..SOON };
     let scene = Scene::new();
     let images = only(&three(), "one");
     let still = |_| Between::new(scene.memory.store(), || async {});
@@ -129,13 +131,13 @@ fn an_outage_of_the_store_ends_nobodys_tasks() {
     of_worker.stand_still_before("/done/send/");
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| worker(&scene, &contexts[1], "one", &images));
-        let planned = scope.spawn(|| plan(&scene, &contexts[0], &images, SOON));
+        let planned = scope.spawn(|| plan(&scene, &contexts[0], &images, patience));
         until("a claim", || !names_with(&scene, "/claim/").is_empty());
         until("scans", || of_worker.has_stood_still());
         of_planner.stand_still();
-        std::thread::sleep(SOON.task * 2);
+        std::thread::sleep(patience.task * 2);
         of_planner.go_on();
-        std::thread::sleep(SOON.task / 2);
+        std::thread::sleep(patience.task / 10);
         of_worker.go_on();
         let report = planned.join().unwrap().unwrap();
         assert!(report.images.iter().all(|image| image.result.is_ok()), "{:?}", report.images);
@@ -296,6 +298,8 @@ fn a_batch_whose_planner_fails_after_its_plan_is_open_to_workers() {
 /// A worker is busy with a batch for longer than another one waits for a worker. It says there that it will come.
 #[test]
 fn a_batch_waits_for_a_worker_that_is_busy_with_another_one() {
+    // Much longer than a busy machine lets a thread wait.
+    let patience = Patience { task: Duration::from_secs(6), ..SOON };
     let scene = Scene::new();
     let images = three();
     let own = [given("z", "one", data::random(77, 60_000))];
@@ -311,10 +315,10 @@ fn a_batch_waits_for_a_worker_that_is_busy_with_another_one() {
             work(&context, &fleet, &mut Disks(&all), &as_host(&scene, "one"), false, &mut |_| {})
         });
         until("questions", || !names_with(&scene, "/done/send/").is_empty());
-        let second = scope.spawn(|| plan(&scene, &scene.context(), &own, SOON));
+        let second = scope.spawn(|| plan(&scene, &scene.context(), &own, patience));
         until("the second", || find(&scene.context(), "").unwrap().len() == 2);
         // Twice as long as the second batch waits for silent workers.
-        std::thread::sleep(SOON.task * 2);
+        std::thread::sleep(patience.task * 2);
         worker(&scene, &scene.context(), "two", &all).unwrap();
         let reports = [first, second].map(|planner| planner.join().unwrap().unwrap());
         cancel.cancel();
