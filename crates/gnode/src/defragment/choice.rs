@@ -82,8 +82,10 @@ pub(super) fn for_reading(newest: &[Newest], uses: &Uses, options: &DefragmentOp
 /// version reads: all would pass it at once. The sum is bounded, and each pass leaves as few
 /// containers as that takes. What stays below the bound is left for the next version.
 fn for_reading_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> Vec<ContainerUsage> {
-    let used: u64 = newest.containers.iter().map(|usage| usage.bytes_used).sum();
-    let mut held: u64 = newest.containers.iter().map(|usage| usage.bytes_held).sum();
+    // What stays in any case is no reason to leave others.
+    let own = || newest.containers.iter().filter(|usage| !uses.is_elsewhere(&usage.container));
+    let used: u64 = own().map(|usage| usage.bytes_used).sum();
+    let mut held: u64 = own().map(|usage| usage.bytes_held).sum();
     let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
     let mut rest = newest.containers.clone();
     rest.sort_by_key(|usage| (share(usage), usage.container));

@@ -167,7 +167,10 @@ impl<'a> Search<'a> {
         let chunks_max = self.chunks_max();
         let (tables, used) = (&mut self.tables, &mut self.used);
         tables.groups(|_, copies| {
-            let Some(highest) = copies.iter().map(|copy| copy.container).max() else { return };
+            // What is used elsewhere stays in any case, so others are redirected to it.
+            let stays = |number: &u32| used.get(number).is_some_and(|used| used.is_elsewhere && used.may_be_led_to);
+            let numbers = copies.iter().map(|copy| copy.container);
+            let Some(highest) = numbers.max_by_key(|number| (stays(number), *number)) else { return };
             for copy in copies.iter().filter(|copy| copy.container != highest) {
                 if let Some(used) = used.get_mut(&copy.container) {
                     used.losing += 1;

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use larder_format::ids::ContainerId;
+use larder_format::index_tables::ChunkPlace;
 use larder_index::IndexError;
 
 use super::duplicates::{Duplicates, Found, Search, drop_into};
@@ -46,9 +47,16 @@ impl Search<'_> {
         duplicates.clear_redirects();
         let chunks_max = self.chunks_max();
         let (tables, used) = (&mut self.tables, &mut self.used);
+        // Containers that are used elsewhere stay, with all that they have in common with others.
+        let is_elsewhere: HashSet<u32> =
+            used.iter().filter(|(_, used)| used.is_elsewhere).map(|(number, _)| *number).collect();
+        let own = |copies: &[ChunkPlace]| -> Vec<ChunkPlace> {
+            let own = copies.iter().filter(|copy| !is_elsewhere.contains(&copy.container)).copied();
+            Some(own.collect()).filter(|own: &Vec<_>| own.len() > 1).unwrap_or_default()
+        };
         let mut common: HashMap<u32, u32> = HashMap::new();
         tables.groups(|_, copies| {
-            for copy in copies {
+            for copy in own(copies) {
                 *common.entry(copy.container).or_default() += 1;
             }
         })?;
@@ -57,7 +65,7 @@ impl Search<'_> {
         };
         let mut roles: HashMap<u32, Role> = HashMap::new();
         for (number, count) in &common {
-            let Some(container) = used.get(number).filter(|used| !used.is_elsewhere) else { continue };
+            let Some(container) = used.get(number) else { continue };
             let share = share(number, *count);
             let role = match leaving.contains(&container.id) {
                 true => Role::Left,
@@ -68,6 +76,7 @@ impl Search<'_> {
         }
         let mut left = [0u64; SHARES.len()];
         tables.groups(|_, copies| {
+            let copies = own(copies);
             let role = |number: &u32| roles.get(number).copied().unwrap_or(Role::Left);
             let size = copies.first().and_then(|copy| used.get(&copy.container)).map_or(0, |used| used.bytes_of(1));
             let has_target = copies.iter().any(|copy| role(&copy.container) == Role::Target);
@@ -101,6 +110,7 @@ impl Search<'_> {
         }
         let (mut found, common) = (Vec::new(), &mut duplicates.common);
         tables.groups(|key, copies| {
+            let copies = own(copies);
             let leaves = |number: &u32| used.get(number).is_some_and(|used| used.may_leave);
             let losers: Vec<u32> = copies.iter().map(|copy| copy.container).filter(leaves).collect();
             if losers.is_empty() {

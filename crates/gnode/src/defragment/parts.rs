@@ -17,7 +17,9 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::layout::Layout;
 use larder_index::IndexError;
 use larder_job::JobContext;
+use larder_reader::look_at;
 use larder_spill::{Row, RowReader, RowSorter, RowWriter, SortedRows};
+use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::manifests::ManifestWindow;
 
@@ -27,6 +29,10 @@ use crate::spilled::{ID_BYTES, id_from, put_id, spilled};
 
 /// Of the memory, one part in this number holds the tables of a part.
 const MEMORY_ONE_IN: usize = 4;
+/// Of the memory, one part in this number holds those of a version that is a part of its own.
+const ALONE_ONE_IN: usize = 2;
+/// A version takes about as much as this number of containers beside its containers.
+const VERSION_CONTAINERS: u64 = 4;
 /// One part in this number holds the names that are sorted. There are two such tables at most.
 const SORTED_ONE_IN: usize = 32;
 /// One part in this number is for manifests that are read ahead, as they are stored.
@@ -174,9 +180,14 @@ impl Room {
         (self.memory / MEMORY_ONE_IN) as u64 / self.container_bytes()
     }
 
+    /// Containers of a version at most. A large one is a part of its own.
+    fn most_alone(self) -> u64 {
+        (self.memory / ALONE_ONE_IN) as u64 / self.container_bytes()
+    }
+
     /// Bytes of memory that a version with this number of containers needs.
     fn needed(self, containers: u64) -> u64 {
-        (containers * self.container_bytes()).saturating_mul(MEMORY_ONE_IN as u64)
+        (containers * self.container_bytes()).saturating_mul(ALONE_ONE_IN as u64)
     }
 
     /// Bytes of memory that a manifest needs which is too large to be read; `bytes` in the store.
@@ -199,6 +210,11 @@ impl<'a> PlansInParts<'a> {
         Ok(Self { context, options, parts: Parts::look(context, options.unused_percent.is_some())? })
     }
 
+    /// Whether there are more.
+    pub(crate) fn has_more(&self) -> bool {
+        self.parts.ranges.len() > 0
+    }
+
     /// The next plans; see [`plans_after`](super::plans_after).
     pub(crate) fn next(&mut self, spent: &HashMap<JobId, u64>) -> Result<Option<Plans>, DefragmentError> {
         let part = self.parts.next(self.context)?;
@@ -209,7 +225,7 @@ impl<'a> PlansInParts<'a> {
 /// What a manifest tells.
 enum Read {
     Newest(Box<Newest>),
-    Unreadable,
+    Unreadable(RepositoryError),
     /// The bytes of memory that the version needs, and its containers if they were read.
     TooLarge(u64, Vec<ContainerId>),
 }
@@ -233,12 +249,13 @@ impl Parts {
             };
             match &read {
                 Read::Newest(newest) => {
-                    if containers + newest.all_containers() > room.most() && containers > 0 {
+                    let own = newest.all_containers() + VERSION_CONTAINERS;
+                    if containers + own > room.most() && containers > 0 {
                         begins.push(at);
                         containers = 0;
                         whole = None;
                     }
-                    containers += newest.all_containers();
+                    containers += own;
                     note(begins.len() as u32 - 1, &mut newest.all_names())?;
                 }
                 // Each of these is apart from all others.
@@ -246,7 +263,7 @@ impl Parts {
                     note(alone, &mut names.iter().copied())?;
                     alone -= 1;
                 }
-                Read::Unreadable => {}
+                Read::Unreadable(_) => {}
             }
             if let Some(whole) = &mut whole {
                 whole.add(room, &versions[at], read);
@@ -277,7 +294,10 @@ impl Parts {
         let (mut part, room) = (Part::default(), self.room);
         let versions = &self.versions[range];
         read(context, room, versions, |at, read| {
-            part.add(room, &versions[at], read);
+            // Earlier parts took their time. Others may have collected it since it was listed.
+            if !matches!(read, Read::Unreadable(_)) || is_there(context, &versions[at])? {
+                part.add(room, &versions[at], read);
+            }
             Ok(())
         })?;
         if let Some(common) = &mut self.common {
@@ -291,13 +311,22 @@ impl Part {
     fn add(&mut self, room: Room, version: &Version, read: Read) {
         match read {
             Read::Newest(newest) => self.newest.push(*newest),
-            Read::Unreadable => self.unreadable.push(version.clone()),
+            Read::Unreadable(error) => {
+                tracing::warn!(%error, "a version cannot be read and is not defragmented");
+                self.unreadable.push(version.clone());
+            }
             Read::TooLarge(needed, _) => {
                 let memory = room.memory as u64;
                 self.too_large.push(TooLarge { version: version.clone(), needed, memory });
             }
         }
     }
+}
+
+/// Whether a version is retained, and its manifest is still this one.
+fn is_there(context: &JobContext, version: &Version) -> Result<bool, DefragmentError> {
+    let now = context.executor.block_on(look_at(&context.repository, version))?;
+    Ok(now.is_some_and(|now| now.generation == version.generation))
 }
 
 /// Reads manifests, and shows each with its place.
@@ -325,15 +354,12 @@ fn read(
                 if room.is_thorough || distinct::is_worth_reading(&manifest.data, &newest.containers, stored) {
                     newest.recipe = Some(manifest.data);
                 }
-                match newest.all_containers() <= room.most() {
+                match newest.all_containers() <= room.most_alone() {
                     true => Read::Newest(Box::new(newest)),
                     false => Read::TooLarge(room.needed(newest.all_containers()), newest.all_names().collect()),
                 }
             }
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a version cannot be read and is not defragmented");
-                Read::Unreadable
-            }
+            Err(error) if error.is_damage() => Read::Unreadable(error),
             Err(error) => return Err(error.into()),
         };
         each(at, read)?;
@@ -385,7 +411,7 @@ mod tests {
             for containers in [1, 10, 84_000] {
                 let needed = Room { memory: 0, is_thorough }.needed(containers);
                 let room = |memory: u64| Room { memory: memory as usize, is_thorough };
-                assert!(room(needed).most() >= containers && room(needed - 8).most() < containers);
+                assert!(room(needed).most_alone() >= containers && room(needed - 8).most_alone() < containers);
             }
         }
         let of_manifest =

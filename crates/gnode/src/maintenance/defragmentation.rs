@@ -153,33 +153,42 @@ impl<'a> Defragmentation<'a> {
             let (looking, defragment) = (self.looking, self.defragment);
             let mut parts = PlansInParts::look(looking, &defragment)?;
             let (mut has_more, mut duplicate_bytes) = (false, 0);
+            // Later parts share copies that earlier ones made of the same retired containers.
+            let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
             while let Some(plans) = parts.next(&self.spent)? {
                 has_more |= plans.has_more;
                 self.report.left_duplicate_bytes = duplicate_bytes + plans.duplicate_bytes;
-                match self.execute(&plans)? {
+                match self.execute(&mut defragmenter, &plans)? {
                     Executed::All => duplicate_bytes += plans.left_duplicate_bytes,
                     Executed::Some => duplicate_bytes += plans.duplicate_bytes,
                     Executed::Stopped => return Ok(has_done || self.report.versions > before),
                 }
                 self.report.left_duplicate_bytes = duplicate_bytes;
+                if parts.has_more() && self.must_stop() {
+                    self.report.has_left = true;
+                    return Ok(has_done || self.report.versions > before);
+                }
             }
             let is_done = self.report.versions > before;
             has_done |= is_done;
             // Duplicates that memory could not hold are found when the others are gone.
-            if self.options.pass.dry_run || !is_done || !has_more || !self.may_go_on() {
+            if self.options.pass.dry_run || !is_done || !has_more {
+                return Ok(has_done);
+            }
+            if !self.may_go_on() {
+                self.report.has_left = true;
                 return Ok(has_done);
             }
         }
     }
 
-    fn execute(&mut self, plans: &Plans) -> Result<Executed, DefragmentError> {
+    fn execute(&mut self, defragmenter: &mut Defragmenter, plans: &Plans) -> Result<Executed, DefragmentError> {
         for version in &plans.unreadable {
             self.failed(version.id(), NotRewritten::UnreadableManifest);
         }
         for TooLarge { version, needed, memory } in &plans.too_large {
             self.failed(version.id(), NotRewritten::TooLittleMemory { memory: *memory, needed: *needed });
         }
-        let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
         let mut are_whole = true;
         for plan in &plans.plans {
             let must_stop = self.must_stop();
@@ -189,7 +198,7 @@ impl<'a> Defragmentation<'a> {
                 are_whole = false;
                 continue;
             }
-            if must_stop || !self.rewrite(&mut defragmenter, plan) {
+            if must_stop || !self.rewrite(defragmenter, plan) {
                 return Ok(Executed::Stopped);
             }
             are_whole &=

@@ -1,5 +1,7 @@
 //! Newest versions whose tables exceed the memory are worked on in parts, and nothing of the rest changes.
 
+use std::cell::Cell;
+
 use larder_gnode::maintenance::{self, Ended, MaintenanceOptions, NotRewritten, Task};
 
 use super::*;
@@ -73,7 +75,7 @@ fn a_container_of_several_parts_stays() {
         plans.values().filter(|(left, _)| left.iter().any(|container| common.contains(container))).count()
     };
     let one = memory_for_one(&scene, &SPARSE);
-    assert_eq!((leaves_common(4 * one), leaves_common(one)), (2, 0));
+    assert_eq!((leaves_common(8 * one), leaves_common(one)), (2, 0));
     // The same when unused bytes may not stay.
     let none = DefragmentOptions { unused_percent: Some(0.0), ..SPARSE };
     let one = memory_for_one(&scene, &none);
@@ -101,4 +103,70 @@ fn a_version_that_memory_cannot_hold_is_named_with_what_it_needs() {
     assert!(why.to_string().starts_with("defragmenting it needs 1 MiB of memory"), "{why}");
     assert_eq!(report.ended(false), Ended::Incomplete);
     scene.is_whole(&contents, "nothing was rewritten");
+}
+
+/// The newest versions in the order of parts: their series and ids.
+fn in_order(scene: &Scene) -> Vec<(String, JobId)> {
+    let repository = scene.repository(scene.memory.store());
+    let newest = scene.runtime.block_on(repository.newest_of_every_series()).unwrap();
+    newest.into_iter().map(|version| (version.summary.series.clone(), version.id())).collect()
+}
+
+/// While a part is worked on, others forget and collect a version of a later part.
+#[test]
+fn a_version_that_others_collect_between_parts_is_no_damage() {
+    // The order of series is random. The large one has to be the first.
+    let is_first = |scene: &Scene| {
+        scene.alone_with("large", &(1..11).collect::<Vec<_>>(), &[]);
+        age(scene, "large", 0);
+        for (salt, series) in (1..).zip(["b", "c", "d", "e"]) {
+            scene.alone_with(series, &(1..11).map(|seed| salt * 1000 + seed).collect::<Vec<_>>(), &[]);
+        }
+        in_order(scene)[0].0 == "large"
+    };
+    let scene = (0..100).map(|_| Scene::new()).find(is_first).unwrap();
+    let memory = memory_for_one(&scene, &DefragmentOptions::default()) - 8;
+    let (last, is_collected) = (in_order(&scene).last().unwrap().1, Cell::new(false));
+    let options = MaintenanceOptions { tasks: BTreeSet::from([Task::Defragment]), ..MaintenanceOptions::default() };
+    let report = maintenance::run(&within(&scene, memory), &options, &|_, why| {
+        assert!(matches!(why, NotRewritten::TooLittleMemory { .. }), "{why}");
+        if !is_collected.replace(true) {
+            scene.forget(last);
+            scene.collect();
+        }
+    })
+    .unwrap();
+    assert!(is_collected.get());
+    assert_eq!(report.ended(false), Ended::Incomplete, "nothing is damaged");
+}
+
+/// Two versions have a container in common, and are in several parts. A third one has a few of its chunks in a container of its own.
+#[test]
+fn nothing_is_copied_for_duplicates_that_stay() {
+    let common: Vec<u64> = (1..11).collect();
+    let is_last = |scene: &Scene| {
+        scene.alone_with("a", &common, &[]);
+        let first = scene.newest("a");
+        scene.files("b", &common, &[]);
+        backup_with(&scene.context(), &scene.source("b"), "b", |options| options.base = Some(first.id())).unwrap();
+        scene.collect_only();
+        scene.alone_with("c", &(1..4).collect::<Vec<_>>(), &(50..62).collect::<Vec<_>>());
+        scene.collect_only();
+        // Beside one of them, and not beside both.
+        in_order(scene)[2].0 != "c"
+    };
+    let scene = (0..100).map(|_| Scene::new()).find(is_last).unwrap();
+    let options = DefragmentOptions { budget: Budget::of_version(100), ..DefragmentOptions::default() };
+    let one = memory_for_one(&scene, &options);
+    let copied = |memory: u64| {
+        let plans = defragment::plans(&within(&scene, memory), &options).unwrap();
+        assert!(plans.too_large.is_empty());
+        plans.plans.iter().map(|plan| plan.bytes).sum::<u64>()
+    };
+    let whole = copied(1000 * one);
+    assert!(whole > 0, "in one part, it is worth it");
+    for times in 1..40 {
+        let copied = copied(times * one);
+        assert!(copied == 0 || copied == whole, "{copied} with {times} times {one}");
+    }
 }
