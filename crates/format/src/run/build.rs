@@ -24,7 +24,8 @@ pub struct RunBuilder {
     fences: Vec<u8>,
     /// `None` when there is to be no filter.
     hashes: Option<Vec<u64>>,
-    is_packed: bool,
+    /// `None` when blocks are not to be packed.
+    packing: Option<Compressor>,
     out: Vec<u8>,
     taken: u64,
     blocks: u32,
@@ -64,7 +65,7 @@ impl RunBuilder {
             block: BlockBuilder::new(layout),
             fences: Vec::new(),
             hashes: with_filter.then(Vec::new),
-            is_packed: false,
+            packing: None,
             out: Vec::new(),
             taken: 0,
             blocks: 0,
@@ -77,7 +78,7 @@ impl RunBuilder {
 
     /// Blocks are packed, where that makes them shorter. For records that cross the network once.
     pub fn packed(self) -> Self {
-        Self { is_packed: true, ..self }
+        Self { packing: Some(Compressor::new(Compression::DEFAULT)), ..self }
     }
 
     /// Adds a record; `None` is a tombstone. Keys rise.
@@ -120,9 +121,8 @@ impl RunBuilder {
         self.last_key.clear();
         self.last_key.extend_from_slice(self.block.last_key());
         self.block.finish(&mut self.out);
-        if self.is_packed {
-            // Workers with little memory build several runs at once, so none keeps a context.
-            pack(self.layout, &mut self.out, from + SALT_LEN, &mut Compressor::new(Compression::DEFAULT));
+        if let Some(compressor) = &mut self.packing {
+            pack(self.layout, &mut self.out, from + SALT_LEN, compressor);
         }
         self.seal_part(u64::from(self.blocks), from);
         self.fences.put_varint((self.out.len() - from) as u64);
