@@ -158,7 +158,7 @@ fn watch(total: u64) {
             now = Resident::of(&statm).unwrap_or_default();
             if now.all > near && now.of_files > stays + code_min {
                 give_back(|pages| pages.is_code);
-                stays = Resident::of(&statm).unwrap_or_default().of_files.min(now.of_files);
+                stays = staying(stays, Resident::of(&statm).unwrap_or_default().of_files, code_min);
             }
         }
     };
@@ -166,6 +166,12 @@ fn watch(total: u64) {
     if let Err(error) = thread.spawn(look) {
         tracing::warn!(%error, "resident memory is not watched");
     }
+}
+
+/// What stays of files after code was given back, by what is left of them now. Other threads may
+/// have run for a while since, and their code is back. So the figure rises in small steps.
+fn staying(before: u64, left: u64, code_min: u64) -> u64 {
+    left.min(before + code_min / 4)
 }
 
 /// Resident memory of a process in bytes.
@@ -229,6 +235,15 @@ mod tests {
             assert_eq!(file_pages(other), None, "{other}");
         }
         page_out();
+    }
+
+    /// Code that came back before the look would count as what stays, and twice as much would be
+    /// let in the next time.
+    #[test]
+    fn code_that_is_back_at_once_is_no_reason_for_much_more() {
+        assert_eq!(staying(0, 9 << 20, 8 << 20), 2 << 20);
+        assert_eq!(staying(2 << 20, 3 << 20, 8 << 20), 3 << 20);
+        assert_eq!(staying(6 << 20, 1 << 20, 8 << 20), 1 << 20, "it falls at once");
     }
 
     /// How much of the mapping at `from` is resident (bytes).

@@ -11,6 +11,7 @@ use larder_format::Fingerprint;
 use larder_format::sketch::{SKETCH_SAMPLES_MAX, Sketch, rank};
 
 use crate::sampled_index::sample;
+use crate::segmenter::is_sampled;
 
 /// Bytes of a stream whose chunks are sampled. Chunks behind them are not looked at.
 pub const SKETCH_HEAD: u64 = 64 << 20;
@@ -23,6 +24,9 @@ const SHARED_ONE_IN: usize = 16;
 /// With at least this number of samples to compare, a single shared one (a page of zeros) proves
 /// nothing.
 const COINCIDENCE_MIN: usize = 8;
+/// Candidates are near equals if the lesser shares so little less than the best. The rest of the
+/// stream decides as much as its head, and the newest resembles it most.
+const NEAR_ONE_IN: usize = 8;
 
 /// Makes the sketch of a stream from its chunks in order.
 #[derive(Debug, Clone)]
@@ -89,23 +93,48 @@ impl Sketcher {
 }
 
 /// Chooses at most `most` of the candidates that together share most with `stream`, the best first;
-/// of equals the first given. Who adds nothing to those before it is not chosen.
+/// of near equals the first given. Who adds nothing to those before it is not chosen.
 pub fn choose(stream: &Sketch, candidates: &[&Sketch], most: usize) -> Vec<usize> {
     let mut wanted: BTreeSet<u64> = stream.samples().iter().copied().collect();
     let mut chosen = Vec::new();
     while chosen.len() < most {
-        let mut best: Option<(usize, usize)> = None;
-        for (number, candidate) in candidates.iter().enumerate() {
-            let shared = candidate.samples().iter().filter(|sample| wanted.contains(sample)).count();
-            if shared >= needed(stream, candidate) && best.is_none_or(|(most, _)| shared > most) {
-                best = Some((shared, number));
-            }
-        }
-        let Some((_, number)) = best else { break };
+        let basis = Basis::of(&wanted);
+        let shared: Vec<Option<usize>> = candidates
+            .iter()
+            .map(|candidate| {
+                let shared = || candidate.samples().iter().filter(|sample| wanted.contains(sample));
+                (shared().count() >= needed(stream, candidate)).then(|| basis.count(shared()))
+            })
+            .collect();
+        let Some(best) = shared.iter().flatten().max() else { break };
+        let is_near = |shared: &Option<usize>| shared.is_some_and(|shared| shared >= best - best / NEAR_ONE_IN);
+        let Some(number) = shared.iter().position(is_near) else { break };
         wanted.retain(|sample| !candidates[number].samples().contains(sample));
         chosen.push(number);
     }
     chosen
+}
+
+/// The samples by which candidates are compared with each other. Of data that was taken over
+/// unseen, a sketch knows those of segments alone. With all samples, an older version that was read
+/// as a whole would look more similar than newer ones.
+enum Basis {
+    OfSegments,
+    All,
+}
+
+impl Basis {
+    fn of(wanted: &BTreeSet<u64>) -> Self {
+        let of_segments = wanted.iter().filter(|sample| is_sampled(**sample)).count();
+        if of_segments >= COINCIDENCE_MIN { Self::OfSegments } else { Self::All }
+    }
+
+    fn count<'a>(&self, shared: impl Iterator<Item = &'a u64>) -> usize {
+        match self {
+            Self::OfSegments => shared.filter(|sample| is_sampled(**sample)).count(),
+            Self::All => shared.count(),
+        }
+    }
 }
 
 /// Samples that must be shared. Only those count that both sketches had room for.
@@ -177,6 +206,37 @@ mod tests {
         assert_eq!(choose(&Sketch::default(), &[&most], 3), [0; 0]);
         // A page that all have makes none similar.
         assert_eq!(choose(&sketch((0..100).chain([7777])), &[&sketch((500..600).chain([7777]))], 3), [0; 0]);
+    }
+
+    /// Versions with pages changed in place. The first was read as a whole, and of the others only
+    /// what changed. The newest version is chosen for each next one, though the sketch of the first
+    /// has most samples.
+    #[test]
+    fn the_newest_of_versions_is_chosen_though_the_first_was_seen_whole() {
+        let version = |newest: u64| (0..10_000).map(move |n| (n, (1..=newest).rev().find(|v| n % 50 == v % 50)));
+        let seen = |newest| sketch(version(newest).map(|(n, at)| n + at.unwrap_or(0) * 100_000));
+        for newest in 2..20u64 {
+            let mut older: Vec<Sketch> = (1..newest)
+                .rev()
+                .map(|before| {
+                    let mut sketcher = Sketcher::new();
+                    for (n, at) in version(before) {
+                        let chunk = fingerprint(n + at.unwrap_or(0) * 100_000);
+                        let sampled: Vec<u64> = [sample(&chunk)].into_iter().filter(|s| is_sampled(*s)).collect();
+                        match at == Some(before) {
+                            true => sketcher.chunk(&chunk, CHUNK, None),
+                            false => sketcher.unseen(&sampled, u64::from(CHUNK), 1, 0),
+                        }
+                    }
+                    sketcher.finish(None)
+                })
+                .collect();
+            older.push(seen(0));
+            // The head alone is compared.
+            let head = sketch(version(newest).take(4000).map(|(n, at)| n + at.unwrap_or(0) * 100_000));
+            let chosen = choose(&head, &older.iter().collect::<Vec<_>>(), 1);
+            assert_eq!(chosen, [0], "version {newest}");
+        }
     }
 
     #[test]
