@@ -6,6 +6,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -16,6 +17,9 @@ use crate::failure::Failure;
 /// Threads beside those that compute: two for requests and two for files of a local repository. The
 /// others are those for signals, progress, the count of files, the source, the lease and the log.
 const OTHERS: usize = 10;
+
+/// Stack of a thread that only waits (bytes).
+const STACK: usize = 64 << 10;
 
 /// A larger number is a mistake.
 const THREADS_MAX: usize = 1024;
@@ -37,26 +41,16 @@ pub(crate) fn check(threads: NonZeroUsize) -> Result<(), Failure> {
 
 /// Starts `count` threads that exist at the same time, and ends them.
 fn start_at_once(count: usize) -> io::Result<()> {
-    let mut started = Vec::new();
-    let mut result = Ok(());
-    for _ in 0..count {
-        let (end, ended) = channel::<()>();
-        // Until the other end is dropped.
-        let wait = move || ended.recv().is_err();
-        match thread::Builder::new().spawn(wait) {
-            Ok(thread) => started.push((end, thread)),
-            Err(error) => {
-                result = Err(error);
-                break;
-            }
-        }
-    }
-    for (end, thread) in started {
+    let (end, ended) = channel::<()>();
+    let ended = Mutex::new(ended);
+    // Until the other end is dropped. The first waits for that, and the others for the first.
+    let wait = || drop(ended.lock().map(|ended| ended.recv()));
+    thread::scope(|scope| {
+        let started =
+            (0..count).try_for_each(|_| thread::Builder::new().stack_size(STACK).spawn_scoped(scope, wait).map(drop));
         drop(end);
-        // It does nothing that could panic.
-        let _ = thread.join();
-    }
-    result
+        started
+    })
 }
 
 #[cfg(test)]
