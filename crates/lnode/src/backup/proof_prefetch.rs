@@ -17,7 +17,7 @@ use larder_source::Elsewhere;
 use larder_writer::{Cutter, Cutting, PoolHandle};
 
 use super::prediction::{Predicted, Predictor};
-use super::read_window::{STEP_BYTES, lengthen};
+use super::read_window::{STEP_BYTES, is_worth_keeping, lengthen};
 
 /// Segments under way at most, of some 2 MiB each: enough for every core of most machines, few
 /// enough for memory.
@@ -88,7 +88,7 @@ impl Proofs {
 
     /// Returns a buffer for reuse.
     pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
-        if self.spare.len() < SEGMENTS_MAX {
+        if self.spare.len() < SEGMENTS_MAX && is_worth_keeping(&buffer) {
             self.spare.push(buffer);
         }
     }

@@ -23,6 +23,20 @@ pub(super) fn lengthen(buffer: &mut Vec<u8>, kept: usize, bytes: usize) {
     }
 }
 
+/// Whether a buffer may wait for its next use. One in twenty segments needs a longer one. Kept,
+/// all buffers would be as long as the longest segment some day.
+pub(super) fn is_worth_keeping(buffer: &[u8]) -> bool {
+    buffer.len() <= BUFFER_STEP
+}
+
+/// These buffers for their next use, without bytes that are too long to wait.
+pub(super) fn for_reuse(mut chunks: Chunks) -> Chunks {
+    if !is_worth_keeping(&chunks.bytes) {
+        chunks.bytes = Vec::new();
+    }
+    chunks
+}
+
 /// The results of cutting bytes.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
@@ -200,5 +214,21 @@ impl<'a> ReadWindow<'a> {
         let consumed = cut(&self.data()[..bytes], end, &mut pieces);
         (into.lengths, into.known) = (pieces.lengths, pieces.known);
         consumed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_long_segments_are_not_kept() {
+        let mut buffer = Vec::new();
+        for (bytes, is_kept) in [(1, true), (BUFFER_STEP, true), (BUFFER_STEP + 1, false)] {
+            lengthen(&mut buffer, 0, bytes);
+            let chunks = for_reuse(Chunks { bytes: buffer.clone(), lengths: vec![1], ..Chunks::default() });
+            assert_eq!((chunks.bytes.len() == buffer.len(), chunks.bytes.is_empty()), (is_kept, !is_kept), "{bytes}");
+            assert_eq!(chunks.lengths, [1]);
+        }
     }
 }

@@ -37,6 +37,7 @@ use super::job_chunks::{JobChunks, data_filters, metadata_filters};
 use super::layout_policy::LayoutPolicy;
 use super::paranoid::ByteComparison;
 use super::prediction::{PositionHint, PositionHints};
+use super::read_window::for_reuse;
 use super::root_coverage::RootCoverage;
 use super::skip_duplicates::SkippedDuplicates;
 use crate::assemble::DataWriter;
@@ -190,7 +191,7 @@ impl Sequencer {
                     self.pending_bytes += bytes;
                     self.progress.done(0, bytes);
                     self.tell_position()?;
-                    let _ = self.spare.send(chunks);
+                    let _ = self.spare.send(for_reuse(chunks));
                 }
                 FeedItem::Repeat { offset, bytes, chunks } => {
                     self.reuse(offset, bytes)?;
@@ -286,7 +287,7 @@ impl Sequencer {
                 Ready::Problem(problem) => self.problem(&problem),
             }
         }
-        let _ = self.spare.send(chunks);
+        let _ = self.spare.send(for_reuse(chunks));
         Ok(())
     }
 
