@@ -134,6 +134,24 @@ fn packed_blocks_that_are_impossible_are_refused() {
     }
 }
 
+/// A block is closed by the record with which it reaches its size, so one more is impossible.
+/// Otherwise, some bytes could ask for much memory.
+#[test]
+fn packed_blocks_have_as_many_records_as_a_block_holds() {
+    let layout = RecordLayout { key_len: 2, value: ValueWidth::Fixed(0) };
+    let block = |count: u16| {
+        // The numbers from 0 on: differences of their high bytes, and of their low ones.
+        let high = (0..count).map(|number| u8::from(number > 0 && number.is_multiple_of(256)));
+        let low = (0..count).map(|number| u8::from(number > 0));
+        let columns = zstd::bulk::compress(&high.chain(low).collect::<Vec<u8>>(), 1).expect("zstd");
+        [&[2][..], &u32::from(count).to_le_bytes(), &columns].concat()
+    };
+    let most = (BLOCK_TARGET / 2) as u16;
+    let opened = Block::decode(layout, block(most)).expect("as many as fit");
+    assert_eq!((opened.count(), opened.key(300)), (usize::from(most), &[1, 44][..]));
+    assert!(Block::decode(layout, block(most + 1)).is_err());
+}
+
 #[test]
 fn a_run_of_many_blocks_is_read_back_and_its_reference_is_true() {
     let records = many(20_000);
