@@ -152,20 +152,26 @@ struct Merge<'a, R: KeyedRow> {
 #[derive(Debug)]
 pub(crate) struct Reading<R> {
     unread: Range<u64>,
+    /// Rows of one read at most.
+    most: u64,
     read: std::vec::IntoIter<R>,
 }
 
 impl<R: Row> Reading<R> {
-    /// These rows.
-    pub(crate) fn new(rows: Range<u64>) -> Self {
-        Self { unread: rows, read: Vec::new().into_iter() }
+    /// These rows, some pages at a time.
+    fn new(rows: Range<u64>) -> Self {
+        Self::of(rows, MERGE_PAGES * page_rows::<R>() as u64)
+    }
+
+    /// These rows, at most this number at a time.
+    pub(crate) fn of(rows: Range<u64>, most: u64) -> Self {
+        Self { unread: rows, most, read: Vec::new().into_iter() }
     }
 
     /// The next row of the run.
     pub(crate) fn next(&mut self, rows: &RowFile<R>) -> io::Result<Option<R>> {
         if self.read.len() == 0 && !self.unread.is_empty() {
-            let most = MERGE_PAGES * page_rows::<R>() as u64;
-            let end = self.unread.end.min(self.unread.start + most);
+            let end = self.unread.end.min(self.unread.start + self.most);
             self.read = rows.read(self.unread.start..end)?.into_iter();
             self.unread.start = end;
         }
