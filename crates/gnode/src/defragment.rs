@@ -40,6 +40,7 @@ mod newest;
 mod options;
 mod parts;
 mod sharing;
+mod unread;
 mod unused;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

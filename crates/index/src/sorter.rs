@@ -154,6 +154,12 @@ impl Sorted {
         let sources = self.0.into_sources().into_iter().map(SortedSource::rewound).collect();
         Self(Merge::new(sources, Tombstones::Keep))
     }
+
+    /// Begins with the first record again.
+    pub fn rewind(&mut self) {
+        let merge = std::mem::replace(&mut self.0, Merge::new(Vec::new(), Tombstones::Keep));
+        *self = Self(merge).rewound();
+    }
 }
 
 impl std::fmt::Debug for Sorted {

@@ -203,6 +203,18 @@ impl<R: KeyedRow> KeyedPages<R> {
         Ok(())
     }
 
+    /// From now on, about `memory` bytes are in memory at most. What exceeds that is written.
+    pub fn shrink_to(&mut self, memory: usize) -> io::Result<()> {
+        self.memory = memory / 3;
+        self.most = ((memory - self.memory) / size_of::<R>()).max(1);
+        self.pages.shrink_to(self.memory)?;
+        if self.collected.len() > self.most {
+            self.flush()?;
+        }
+        self.collected.shrink_to(self.most);
+        Ok(())
+    }
+
     /// Whether some of it was too much for the memory.
     pub fn has_spilled(&self) -> bool {
         self.pages.has_spilled()
@@ -308,6 +320,7 @@ mod tests {
         Push(u32, u64),
         Change(u32, u64),
         Merge,
+        Shrink(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -315,6 +328,7 @@ mod tests {
             12 => (0u32..90, any::<u64>()).prop_map(|(key, value)| Step::Push(key, value)),
             2 => (0u32..90, any::<u64>()).prop_map(|(key, value)| Step::Change(key, value)),
             1 => Just(Step::Merge),
+            1 => (0usize..200_000).prop_map(Step::Shrink),
         ]
     }
 
@@ -337,6 +351,11 @@ mod tests {
                         rows.settle();
                         let there = expected.get_mut(&key).map(|old| *old = value).is_some();
                         prop_assert_eq!(rows.change(key, |row| row.1 = value).expect("written"), there);
+                    }
+                    Step::Shrink(memory) => {
+                        rows.shrink_to(memory).expect("written");
+                        let least = 2 * (16 << 10) + size_of::<Pair>();
+                        prop_assert!(rows.bytes_in_memory() <= memory.max(least));
                     }
                     Step::Merge => {
                         rows.merge().expect("merged");

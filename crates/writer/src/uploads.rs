@@ -236,6 +236,11 @@ impl Uploads {
         self.state.lock().stored.contains_key(&id)
     }
 
+    /// The size of this container, if the store has acknowledged it.
+    pub fn stored_of(&self, id: &ContainerId) -> Option<ContainerTotals> {
+        self.state.lock().stored.get(id).copied()
+    }
+
     /// The size of each stored container.
     pub fn stored(&self) -> HashMap<ContainerId, ContainerTotals> {
         self.state.lock().stored.clone()

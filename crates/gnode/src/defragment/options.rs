@@ -34,6 +34,9 @@ pub struct DefragmentOptions {
     /// unused. `None`: containers are left for what restores read, within the budget. A limit needs
     /// all manifests, and copies without a budget.
     pub unused_percent: Option<f64>,
+    /// A manifest of at most this many bytes is read in any case. A larger one is read if it takes
+    /// a small part of the memory.
+    pub manifest_least: u64,
     /// How the copies are compressed.
     pub compression: Compression,
 }
@@ -88,6 +91,7 @@ impl Default for DefragmentOptions {
             dense_percent: 80,
             excess_percent: 1.0,
             unused_percent: None,
+            manifest_least: 1 << 20,
             compression: Compression::DEFAULT,
         }
     }

@@ -24,7 +24,7 @@ use larder_store::catalog::Version;
 use larder_store::manifests::ManifestWindow;
 
 use super::newest::Newest;
-use super::{DefragmentError, DefragmentOptions, Plans, distinct, plans_of_part};
+use super::{DefragmentError, DefragmentOptions, Plans, distinct, plans_of_part, unread};
 use crate::spilled::{ID_BYTES, id_from, put_id, spilled};
 
 /// Of the memory, one part in this number holds the tables of a part.
@@ -39,8 +39,6 @@ const SORTED_ONE_IN: usize = 32;
 const WINDOW_ONE_IN: usize = 32;
 /// A manifest of more than one part in this number is not read: in memory it would be too large.
 const MANIFEST_ONE_IN: usize = 8;
-/// But a manifest of at most this many bytes is read in any case.
-const MANIFEST_LEAST: u64 = 1 << 20;
 
 /// Bytes that a container takes in all tables of a part, with those of the plans.
 const CONTAINER_BYTES: u64 = 300;
@@ -168,9 +166,15 @@ impl Row for OfContainer {
 struct Room {
     memory: usize,
     is_thorough: bool,
+    /// A manifest of at most this many bytes is read in any case.
+    manifest_least: u64,
 }
 
 impl Room {
+    fn of(memory: usize, options: &DefragmentOptions) -> Self {
+        Self { memory, is_thorough: options.unused_percent.is_some(), manifest_least: options.manifest_least }
+    }
+
     fn container_bytes(self) -> u64 {
         if self.is_thorough { CONTAINER_BYTES_THOROUGH } else { CONTAINER_BYTES }
     }
@@ -193,7 +197,7 @@ impl Room {
     /// Bytes of memory that a manifest needs which is too large to be read; `bytes` in the store.
     fn needed_for_manifest(self, bytes: u64) -> Option<u64> {
         let needed = bytes.saturating_mul(MANIFEST_ONE_IN as u64);
-        (bytes > MANIFEST_LEAST && needed > self.memory as u64).then_some(needed)
+        (bytes > self.manifest_least && needed > self.memory as u64).then_some(needed)
     }
 }
 
@@ -207,7 +211,7 @@ pub(crate) struct PlansInParts<'a> {
 
 impl<'a> PlansInParts<'a> {
     pub(crate) fn look(context: &'a JobContext, options: &'a DefragmentOptions) -> Result<Self, DefragmentError> {
-        Ok(Self { context, options, parts: Parts::look(context, options.unused_percent.is_some())? })
+        Ok(Self { context, options, parts: Parts::look(context, options)? })
     }
 
     /// Whether there are more.
@@ -231,15 +235,16 @@ enum Read {
 }
 
 impl Parts {
-    /// Divides the newest versions of all series. `is_thorough`: all recipes are worth reading.
-    pub(super) fn look(context: &JobContext, is_thorough: bool) -> Result<Self, DefragmentError> {
-        let room = Room { memory: context.memory, is_thorough };
+    /// Divides the newest versions of all series.
+    pub(super) fn look(context: &JobContext, options: &DefragmentOptions) -> Result<Self, DefragmentError> {
+        let room = Room::of(context.memory, options);
         let mut versions = context.executor.block_on(context.repository.newest_of_every_series())?;
         // Versions of the layout `lifecycle` are arranged instead.
         versions.retain(|version| version.summary.layout == Layout::Standard);
         let (mut whole, mut begins, mut containers) = (Some(Part::default()), vec![0], 0);
         let mut sorter = RowSorter::new(room.memory / SORTED_ONE_IN, std::env::temp_dir());
         let mut alone = u32::MAX;
+        let mut unread = Vec::new();
         read(context, room, &versions, |at, read| {
             let mut note = |part, used: &mut dyn Iterator<Item = ContainerId>| -> Result<(), IndexError> {
                 for container in used {
@@ -260,6 +265,9 @@ impl Parts {
                 }
                 // Each of these is apart from all others.
                 Read::TooLarge(_, names) => {
+                    if names.is_empty() {
+                        unread.push((alone, &versions[at]));
+                    }
                     note(alone, &mut names.iter().copied())?;
                     alone -= 1;
                 }
@@ -270,6 +278,12 @@ impl Parts {
             }
             Ok(())
         })?;
+        if !unread.is_empty() {
+            let (parts, versions): (Vec<u32>, Vec<&Version>) = unread.into_iter().unzip();
+            unread::containers(context, room.memory / SORTED_ONE_IN, &versions, |at, container| {
+                sorter.push(OfContainer { container, part: parts[at] }).map_err(spilled)
+            })?;
+        }
         let has_several = begins.len() > 1 || alone < u32::MAX;
         let mut common = match has_several {
             true => Some(Common::new(room, sorter.sorted().map_err(spilled)?)?),
@@ -388,7 +402,7 @@ mod tests {
             uses in proptest::collection::vec((0u32..40, 0u32..6), 0..200),
             memory in prop_oneof![Just(0usize), Just(4096), Just(1 << 20)],
         ) {
-            let room = Room { memory, is_thorough: false };
+            let room = Room::of(memory, &DefragmentOptions::default());
             let mut sorter = RowSorter::new(memory / SORTED_ONE_IN, std::env::temp_dir());
             let mut users: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
             for (seq, part) in uses {
@@ -408,14 +422,16 @@ mod tests {
     #[test]
     fn the_memory_that_a_version_needs_suffices_for_it() {
         for is_thorough in [false, true] {
+            let unused_percent = is_thorough.then_some(0.0);
+            let options = DefragmentOptions { unused_percent, ..DefragmentOptions::default() };
             for containers in [1, 10, 84_000] {
-                let needed = Room { memory: 0, is_thorough }.needed(containers);
-                let room = |memory: u64| Room { memory: memory as usize, is_thorough };
+                let needed = Room::of(0, &options).needed(containers);
+                let room = |memory: u64| Room::of(memory as usize, &options);
                 assert!(room(needed).most_alone() >= containers && room(needed - 8).most_alone() < containers);
             }
         }
         let of_manifest =
-            |memory: u64, bytes| Room { memory: memory as usize, is_thorough: false }.needed_for_manifest(bytes);
+            |memory: u64, bytes| Room::of(memory as usize, &DefragmentOptions::default()).needed_for_manifest(bytes);
         let needed = of_manifest(0, 2 << 20).expect("too large");
         assert_eq!((of_manifest(needed, 2 << 20), of_manifest(needed - 1, 2 << 20)), (None, Some(needed)));
         assert_eq!(of_manifest(0, 1 << 20), None);

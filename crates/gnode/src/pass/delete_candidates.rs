@@ -304,7 +304,13 @@ impl GoingContainers {
         self.data + self.metadata == 0
     }
 
-    /// These go too.
+    /// Leaves about this number of bytes in memory at most. Returns how many there are.
+    pub(super) fn shrink_to(&mut self, memory: usize) -> Result<usize, PassError> {
+        self.rows.shrink_to(memory).map_err(spilled)?;
+        Ok(self.rows.bytes_in_memory())
+    }
+
+    /// These go too. A bounded number at a time.
     pub(super) fn extend(&mut self, containers: impl IntoIterator<Item = ListedContainer>) -> Result<(), PassError> {
         let mut new = Vec::new();
         for container in containers {
@@ -323,7 +329,8 @@ impl GoingContainers {
         for ListedContainer { id, bytes } in new {
             self.rows.push(Listed { id, bytes, until_ms: 0, marks: GOES }).map_err(spilled)?;
         }
-        Ok(self.rows.merge().map_err(spilled)?)
+        self.rows.settle();
+        Ok(())
     }
 
     /// Those from a row on, of a bounded number of rows, and the next row; `None`: there is none.
@@ -341,6 +348,12 @@ impl GoingContainers {
             loop {
                 if let Some(container) = read.next() {
                     return Some(Ok(container));
+                }
+                if next == Some(0)
+                    && let Err(error) = self.rows.merge()
+                {
+                    next = None;
+                    return Some(Err(spilled(error).into()));
                 }
                 match self.batch(next?) {
                     Ok(Some((going, after))) => (read, next) = (going.into_iter(), Some(after)),

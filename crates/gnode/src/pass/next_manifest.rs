@@ -11,6 +11,7 @@ use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{IndexManifest, PassStatistics, Queued, QueuedObject, Reason};
 use larder_format::lease::Pin;
 use larder_job::Identity;
+use larder_lifecycle::arrange::RetiredContainers;
 use larder_store::survey::ListedContainer;
 
 use super::decide::Decision;
@@ -60,8 +61,8 @@ pub(super) fn next_manifest(
     Ok(manifest)
 }
 
-/// The first [`QUEUED_MOST`] of these containers, and of the others one for each job. They come by
-/// kind and job.
+/// The first [`QUEUED_MOST`] of these containers, and of the others one for each job. Those of a job
+/// are neighbours.
 fn queued_containers(
     containers: impl Iterator<Item = Result<ListedContainer, PassError>>,
 ) -> Result<Vec<QueuedObject>, PassError> {
@@ -95,16 +96,21 @@ fn queue(decision: &mut Decision, number: u64) -> Result<Vec<Queued>, PassError>
     Ok(containers.chain(jobs).chain(generations).chain(runs).chain(indexes).map(queued).collect())
 }
 
-/// Queues containers that tasks retired.
-pub(super) fn queue_retired(manifest: &mut IndexManifest, retired: &[ListedContainer], number: u64) {
-    let moved = |container: &ListedContainer| Queued {
-        what: QueuedObject::Container(container.id),
-        reason: Reason::Moved,
-        decided: number,
-    };
-    manifest.queue.extend(retired.iter().map(moved));
-    manifest.head.statistics.containers_queued += retired.len() as u64;
-    manifest.head.statistics.bytes_queued += retired.iter().map(|container| container.bytes).sum::<u64>();
+/// Queues containers that a task retired.
+pub(super) fn queue_retired(
+    manifest: &mut IndexManifest,
+    retired: &mut RetiredContainers,
+    number: u64,
+) -> Result<(), PassError> {
+    manifest.head.statistics.containers_queued += retired.len();
+    manifest.head.statistics.bytes_queued += retired.bytes();
+    let all = retired.batches().flat_map(|batch| match batch {
+        Ok(batch) => batch.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error.into())],
+    });
+    let moved = |what| Queued { what, reason: Reason::Moved, decided: number };
+    manifest.queue.extend(queued_containers(all)?.into_iter().map(moved));
+    Ok(())
 }
 
 /// Queues the runs of the base that the next index does not use. Readers of the base may want them

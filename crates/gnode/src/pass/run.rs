@@ -12,6 +12,7 @@ use larder_format::lease::Done;
 use larder_format::names;
 use larder_index::{Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
 use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_lifecycle::arrange::RetiredContainers;
 use larder_state::SeenIndex;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
@@ -38,6 +39,9 @@ use crate::roll_back::seen_as;
 use crate::tables::{
     IndexWork, Limits, WithChunks, copying, discard, for_tables, index_pass, remembering, with_chunks,
 };
+
+/// Of the memory for tables, one part in this number keeps the listing while tasks run.
+const LISTING_KEPT_ONE_IN: usize = 32;
 
 /// Makes a pass.
 ///
@@ -276,10 +280,12 @@ impl Pass<'_> {
         stop_if_asked(&self.context.cancel)?;
 
         // Step 6: the next index is written, with new versions and containers. Tasks run in its
-        // draft.
+        // draft. Meanwhile, most of the listing is in a file, and they have the other memory.
+        let listed = decision.containers.shrink_to(self.memory / LISTING_KEPT_ONE_IN)?;
         let job = self.job.ok_or(PassError::Unannounced)?;
         let time_ms = self.context.clock.now_ms();
-        let mut written = known_versions.write(self.index_work(), job, time_ms, &self.base.manifest).await?;
+        let mut written =
+            known_versions.write(self.index_work_beside(listed), job, time_ms, &self.base.manifest).await?;
         let ids = std::mem::replace(&mut written.ids, PassRuns::new(job));
         let sketches = std::mem::take(&mut written.sketches);
         let publisher = Publisher { job, identity: &self.context.identity, time_ms, number };
@@ -290,8 +296,8 @@ impl Pass<'_> {
         self.ending = ending(!tasks.is_empty());
         let first_new = self.base.manifest.head.next_container;
         let tasks = move |pass: &IndexPass, draft: &mut Draft<'_>| run_all(&tasks, pass, draft);
-        let WithChunks { mut manifest, ingested, left_over, then: done } =
-            with_chunks(self.index_work(), ids, manifest, first_new, sketches, tasks).await?;
+        let WithChunks { mut manifest, ingested, left_over, then: mut done } =
+            with_chunks(self.index_work_beside(listed), ids, manifest, first_new, sketches, tasks).await?;
         self.ending = ending(done.may_have_left || done.has_written);
         report.add_tasks(done.reports);
         report.unlisted = ingested.unreadable.into_iter().map(|(container, _)| container).collect();
@@ -306,15 +312,19 @@ impl Pass<'_> {
         report.plan = decision.add_to(report.plan);
         report.plan.note_done(&report.reclaimed);
         report.is_unfinished = done.was_stopped;
-        queue_retired(&mut manifest, &done.retired, number);
+        for retired in &mut done.retired {
+            queue_retired(&mut manifest, retired, number)?;
+        }
         queue_superseded_runs(&mut manifest, &self.base.manifest, number);
 
         // Step 6: the decision is published. While its index may still be created, the lease names
         // that number.
         let unpublished = std::mem::replace(&mut self.ending, Ending::Open);
         if !repository.keeps(Rule::RedirectBeforeRemoval) {
-            for container in &done.retired {
-                repository.store().delete(&names::container(container.id)).await?;
+            for batch in done.retired.iter_mut().flat_map(RetiredContainers::batches) {
+                for container in batch? {
+                    repository.store().delete(&names::container(container.id)).await?;
+                }
             }
         }
         match publish(repository, &self.turn, manifest).await? {
@@ -337,7 +347,9 @@ impl Pass<'_> {
         let gone = decision.removals.values().flat_map(|removal| &removal.marks);
         self.context.machine.forget_versions(gone.copied());
         discard(repository, left_over).await?;
-        decision.containers.extend(done.retired)?;
+        for batch in done.retired.iter_mut().flat_map(RetiredContainers::batches) {
+            decision.containers.extend(batch?)?;
+        }
         let end = delete(repository, decision, &self.context.cancel, &mut report).await?;
         report.is_unfinished |= end == ControlFlow::Break(());
         Ok(report)
@@ -350,7 +362,12 @@ impl Pass<'_> {
     }
 
     fn index_work(&self) -> IndexWork<'_> {
-        let limits = Limits { memory: self.memory, threads: self.options.threads };
+        self.index_work_beside(0)
+    }
+
+    /// Work on tables while this number of bytes is in memory beside it.
+    fn index_work_beside(&self, held: usize) -> IndexWork<'_> {
+        let limits = Limits { memory: self.memory - held.min(self.memory), threads: self.options.threads };
         IndexWork { executor: &self.context.executor, repository: &self.context.repository, limits }
     }
 }

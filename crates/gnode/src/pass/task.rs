@@ -9,8 +9,7 @@
 //! it wrote and no index has are found by the lease of its pass.
 
 use larder_index::{Draft, IndexPass};
-use larder_lifecycle::arrange::{self, ArrangePlan, Arranged};
-use larder_store::survey::ListedContainer;
+use larder_lifecycle::arrange::{self, ArrangePlan, Arranged, RetiredContainers};
 
 use crate::reclaim::{self, ReclaimError, ReclaimPlan, ReclaimReport};
 
@@ -40,7 +39,7 @@ pub(super) enum TaskReport {
 pub(super) struct TaskOutcome {
     pub(super) report: TaskReport,
     /// Containers that may be deleted when the draft is published.
-    pub(super) retired: Vec<ListedContainer>,
+    pub(super) retired: RetiredContainers,
     /// Whether the draft changed enough to be published for that alone.
     pub(super) is_news: bool,
     /// Whether it wrote containers.
@@ -57,7 +56,8 @@ pub(super) struct TaskOutcome {
 #[derive(Default)]
 pub(super) struct TaskOutcomes {
     pub(super) reports: Vec<TaskReport>,
-    pub(super) retired: Vec<ListedContainer>,
+    /// Of each task.
+    pub(super) retired: Vec<RetiredContainers>,
     pub(super) is_news: bool,
     pub(super) has_written: bool,
     pub(super) may_have_left: bool,
@@ -77,7 +77,7 @@ pub(super) fn run_all(
         let done = task.run(pass, draft, next_number)?;
         next_number = next_number.max(done.next_number);
         all.reports.push(done.report);
-        all.retired.extend(done.retired);
+        all.retired.push(done.retired);
         all.is_news |= done.is_news;
         all.has_written |= done.has_written;
         all.may_have_left |= done.may_have_left;
@@ -93,9 +93,12 @@ impl MaintenanceTask for reclaim::Work {
 
     fn run(&self, pass: &IndexPass, draft: &mut Draft<'_>, first_number: u32) -> Result<TaskOutcome, ReclaimError> {
         let report = reclaim::reclaim(pass, draft, self, first_number)?;
+        // They are not more than fit into the share of those to retire.
+        let mut retired = RetiredContainers::new(&pass.folder, usize::MAX);
+        report.containers.iter().try_for_each(|container| retired.push(*container))?;
         Ok(TaskOutcome {
-            retired: report.containers.clone(),
-            is_news: !report.containers.is_empty(),
+            is_news: !retired.is_empty(),
+            retired,
             has_written: report.written > 0,
             may_have_left: report.was_stopped
                 || report.may_have_others
@@ -114,9 +117,9 @@ impl MaintenanceTask for arrange::Work {
     }
 
     fn run(&self, pass: &IndexPass, draft: &mut Draft<'_>, first_number: u32) -> Result<TaskOutcome, ReclaimError> {
-        let report = arrange::arrange(pass, draft, self, first_number)?;
+        let (report, retired) = arrange::arrange(pass, draft, self, first_number)?;
         Ok(TaskOutcome {
-            retired: report.containers.clone(),
+            retired,
             is_news: !report.is_nothing(),
             has_written: report.written > 0,
             may_have_left: report.may_have_left(),

@@ -235,6 +235,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         duplicate_percent: node.pick(&[20, 20, 101]),
         dense_percent: node.pick(&[30, 80]),
         excess_percent: f64::from(node.pick(&[0u8, 1, 100])),
+        manifest_least: 1 << 20,
         unused_percent: None,
         compression: Compression::Off,
     };

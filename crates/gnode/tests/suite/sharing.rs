@@ -37,6 +37,7 @@ const EXACT: DefragmentOptions = DefragmentOptions {
     excess_percent: 100.0,
     compression: larder_format::compress::Compression::DEFAULT,
     unused_percent: None,
+    manifest_least: 1 << 20,
 };
 
 const NEVER: Duration = Duration::from_secs(1 << 30);

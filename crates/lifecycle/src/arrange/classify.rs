@@ -1,17 +1,19 @@
 //! The last version that needs each stretch of a container.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use larder_format::extents::{Extent, Extents};
-use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
-use larder_index::{ContainerExtents, Draft, IndexError, IndexPass};
+use larder_index::{Changes, ContainerExtents, Draft, IndexError, IndexPass};
 use larder_store::RepositoryError;
 
 use super::ArrangeError;
 use super::references::{Use, Uses};
-use super::series::Series;
+use super::series::{Member, Series};
 use super::{Unarranged, Work};
+
+/// Of the memory of the pass for tables, one part in this number holds the changed records.
+const CHANGES_ONE_IN: usize = 4;
 
 /// The facts about versions that decide until when bytes are needed.
 #[derive(Debug, Clone, Copy)]
@@ -38,18 +40,22 @@ pub(super) fn classify(
     draft: &mut Draft<'_>,
     work: &Work,
     unarranged: &Unarranged,
-    series: &Series,
+    series: &mut Series,
     uses: &mut Uses,
 ) -> Result<bool, ArrangeError> {
     let (new, retained) = (unarranged.new_numbers(), unarranged.retained());
     let numbers = Numbers { new: &new, retained: &retained };
-    let mut changes = pass.changes::<ContainerExtents>()?;
+    let mut changes = Changes::<ContainerExtents>::new(&pass.io, pass.memory / CHANGES_ONE_IN, &pass.folder)?;
     let mut lost = None;
-    Series::extents(pass, draft, &series.by_name(), |known, before| {
-        let container = known.facts.id;
-        pass_over(uses, &series.others, Some(container))?;
+    series.members(pass, draft, |member| {
+        let container = match &member {
+            Member::Arranged(known, _) => known.facts.id,
+            Member::Other(container) => *container,
+        };
         lost = lost.or(uses.container().filter(|next| *next < container));
         let used = uses.of(&container)?;
+        // It is not arranged (`LayoutsApart`).
+        let Member::Arranged(known, before) = member else { return Ok(()) };
         // A running job may adopt it and use unneeded bytes.
         let is_held = work.retention.is_held(&container) || known.is_apart;
         let may_drop = work.retention.is_free(&container) && !is_held;
@@ -62,7 +68,6 @@ pub(super) fn classify(
             }
         }
     })?;
-    pass_over(uses, &series.others, None)?;
     if let Some(container) = lost.or(uses.container()) {
         let why = "it uses bytes of a container that are needed by nobody";
         let source = DecodeError::Invalid { what: "recipe", why };
@@ -72,15 +77,6 @@ pub(super) fn classify(
     }
     draft.apply(changes)?;
     Ok(true)
-}
-
-/// Skips uses of containers that are not arranged, up to this one (`LayoutsApart`).
-fn pass_over(uses: &mut Uses, others: &HashSet<ContainerId>, until: Option<ContainerId>) -> Result<(), IndexError> {
-    let is_other = |next: &ContainerId| until.is_none_or(|until| *next < until) && others.contains(next);
-    while let Some(next) = uses.container().filter(is_other) {
-        uses.of(&next)?;
-    }
-    Ok(())
 }
 
 /// The extents of one name after versions with these uses were arranged; `None` when they use bytes

@@ -8,7 +8,7 @@
 //! Containers of volumes are finished, and get the storage class that was chosen for data. Those of
 //! the newest version stay in the class of the bucket, because later passes read them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -21,11 +21,14 @@ use larder_writer::WRITERS_MAX;
 use lru::LruCache;
 
 use super::ArrangeError;
-use super::series::{Known, Series, place_of, rank};
+use super::container_values::ContainerValues;
+use super::series::{Name, Series, place_of, rank};
 use super::{Arranged, Work};
 
 /// Bytes of chunks whose records are processed together.
 const BATCH_BYTES: u64 = 64 << 20;
+/// Of the memory of the pass for tables, one part in this number holds the changed records.
+const CHANGES_ONE_IN: usize = 4;
 /// Tables of containers that are cached: some hundred kilobytes each.
 const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
@@ -47,16 +50,19 @@ pub(super) fn evacuate(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
     work: &Work,
-    series: &Series,
-    selected: &HashSet<ContainerId>,
+    series: &mut Series,
+    selected: &ContainerValues,
     copier: &mut ChunkCopier,
     arranged: &mut Arranged,
 ) -> Result<Ended, ArrangeError> {
-    let names = series.by_category();
+    let mut names = series.by_category(pass)?;
     let mut lasts = BTreeSet::new();
-    Series::extents(pass, draft, &names, |name, extents| {
-        let moving = extents.0.iter().filter(|extent| selected.contains(&place_of(name, extent)));
-        lasts.extend(moving.map(|extent| rank(extent.last)));
+    names.extents(pass, draft, |name, extents| {
+        for extent in &extents.0 {
+            if selected.has(&place_of(&name.id, extent))? {
+                lasts.insert(rank(extent.last));
+            }
+        }
         Ok::<_, ArrangeError>(())
     })?;
     let lasts: Vec<u32> = lasts.into_iter().collect();
@@ -73,13 +79,13 @@ pub(super) fn evacuate(
             tables: &mut tables,
             selected,
             writers,
-            changes: pass.changes::<ContainerExtents>()?,
+            changes: Changes::new(&pass.io, pass.memory / CHANGES_ONE_IN, &pass.folder)?,
             names: Vec::new(),
             chunks: Vec::new(),
             bytes: 0,
             moved: (0, 0),
         };
-        let ended = Series::extents(pass, draft, &names, |name, extents| round.name(name, extents));
+        let ended = names.extents(pass, draft, |name, extents| round.name(name, extents));
         let ended = ended.and_then(|()| round.flush());
         if ended.is_err() {
             // Copies of an interrupted round get containers of their own.
@@ -146,15 +152,14 @@ impl Tables {
         &mut self,
         work: &Work,
         pass: &IndexPass,
-        selected: &HashSet<ContainerId>,
+        selected: &ContainerValues,
     ) -> Result<Vec<ContainerId>, ArrangeError> {
         let mut cold = Vec::new();
         if !pass.io.repository.store().has_classes() {
             return Ok(cold);
         }
-        let selected: BTreeSet<ContainerId> = selected.iter().copied().collect();
-        for container in selected {
-            match self.of(work, pass, container) {
+        for container in selected.ids() {
+            match self.of(work, pass, container?) {
                 Err(Cut::Cold(container)) => cold.push(container),
                 Err(Cut::Failed(error)) => return Err(error),
                 // Copying finds that again.
@@ -192,7 +197,7 @@ struct Round<'a> {
     work: &'a Work,
     copier: &'a mut ChunkCopier,
     tables: &'a mut Tables,
-    selected: &'a HashSet<ContainerId>,
+    selected: &'a ContainerValues,
     writers: &'a [u32],
     changes: Changes<ContainerExtents>,
     /// Names with extents that move, and these extents.
@@ -211,7 +216,7 @@ struct Moving {
 }
 
 impl Round<'_> {
-    fn name(&mut self, name: &Known, extents: Extents) -> Result<(), Cut> {
+    fn name(&mut self, name: &Name, extents: Extents) -> Result<(), Cut> {
         if self.work.context.cancel.is_cancelled() {
             return Err(Cut::Stopped);
         }
@@ -219,12 +224,15 @@ impl Round<'_> {
         let mut moves = false;
         for extent in extents.0 {
             let writer = self.writers.binary_search(&rank(extent.last)).ok();
-            let writer = writer.filter(|_| self.selected.contains(&place_of(name, &extent)));
+            let writer = match writer {
+                Some(writer) if self.selected.has(&place_of(&name.id, &extent))? => Some(writer),
+                _ => None,
+            };
             let mut chunks = 0;
             if let Some(number) = writer {
                 // A later version may end the use of open extents. Nobody reads a volume again.
                 let writer = Writer { number, is_settled: extent.last.is_some() };
-                let (container, from) = extent.to.unwrap_or((name.facts.id, extent.from));
+                let (container, from) = extent.to.unwrap_or((name.id, extent.from));
                 let stretch = self.tables.stretch(self.work, self.pass, container, from, extent.length)?;
                 chunks = stretch.len();
                 self.chunks.extend(stretch.into_iter().map(|chunk| (chunk, writer)));
@@ -234,7 +242,7 @@ impl Round<'_> {
             all.push(Moving { extent, chunks });
         }
         if moves {
-            self.names.push((name.facts.id, all));
+            self.names.push((name.id, all));
         }
         if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }

@@ -11,11 +11,18 @@
 //! * `series_changes`: which series have something to arrange.
 //! * `references`: which stretches of containers new versions use.
 //! * `classify`: the last version that needs each stretch. Pure.
-//! * `select`: which containers are worth retiring. Pure.
+//! * `places`: the needed content of each container, summed from the extents of all names.
+//! * `select`: which containers are worth retiring.
 //! * `evacuate`: copies their needed extents, volume by volume.
 //! * `plan`: the plan, for a dry run; changes nothing.
 //! * `needs_rebuild`: the series that cannot be arranged because the index was rebuilt.
 //! * `publish_extents`: the resulting table of containers.
+//! * `retired`: the containers that may be deleted then.
+//! * `container_values`: a number for each of many containers.
+//!
+//! A series may have more containers than memory holds. All that grows with it is sorted, or in
+//! pages, within shares of the memory of the pass: at most all of it together, beside a block of
+//! each sorted run.
 //!
 //! Invariants
 //! * An extent that a retained version uses, or one that was not arranged yet, has bytes that
@@ -32,16 +39,19 @@
 
 mod classify;
 mod container_retention;
+mod container_values;
 mod evacuate;
 mod needs_rebuild;
+mod places;
 mod plan;
 mod publish_extents;
 mod references;
+mod retired;
 mod select;
 mod series;
 mod series_changes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use larder_format::compress::Compression;
@@ -59,11 +69,13 @@ pub(crate) use needs_rebuild::disordered_on;
 pub use needs_rebuild::needing_rebuild;
 pub use plan::ArrangePlan;
 pub use plan::plan;
+pub use retired::RetiredContainers;
 pub use series_changes::SeriesChanges;
 
 use evacuate::Ended;
-use needs_rebuild::needs_rebuild;
+use publish_extents::Publication;
 use references::References;
+use select::Selecting;
 use series::Series;
 
 /// How often a series begins again because one of its containers cannot be read.
@@ -116,8 +128,6 @@ pub struct Arranged {
     pub reclaimed: u64,
     /// Bytes of those.
     pub retired_bytes: ByteCount,
-    /// The containers that may be deleted when the index is published.
-    pub containers: Vec<ListedContainer>,
     /// Whether the index newly says of a series that it was checked.
     pub(crate) has_noted: bool,
     /// The number that the pass's next container gets.
@@ -127,7 +137,7 @@ pub struct Arranged {
 impl Arranged {
     /// Whether it changed nothing that is worth an index.
     pub fn is_nothing(&self) -> bool {
-        self.versions == 0 && self.written == 0 && self.containers.is_empty() && !self.has_noted
+        self.versions == 0 && self.written == 0 && self.reclaimed == 0 && !self.has_noted
     }
 
     /// Whether it may have written containers that no index has.
@@ -148,7 +158,6 @@ impl Arranged {
         self.was_stopped |= next.was_stopped;
         self.reclaimed += next.reclaimed;
         self.retired_bytes.0 += next.retired_bytes.0;
-        self.containers.extend(next.containers);
     }
 }
 
@@ -221,35 +230,32 @@ pub struct Work {
     pub series: Vec<Unarranged>,
 }
 
-/// Arranges the series, and changes the draft. The containers of [`Arranged`] may be deleted as
-/// soon as the draft is published. The data containers that are written have numbers from
-/// `first_number` on.
+/// Arranges the series, and changes the draft. The returned containers may be deleted as soon as
+/// the draft is published. The data containers that are written have numbers from `first_number`
+/// on.
 pub fn arrange(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
     work: &Work,
     first_number: u32,
-) -> Result<Arranged, ArrangeError> {
+) -> Result<(Arranged, RetiredContainers), ArrangeError> {
     let mut arranged = Arranged::default();
     let mut copier = None;
-    let mut settling = BTreeMap::new();
+    let mut publication = Publication::new(pass)?;
     for series in &work.series {
         if work.context.cancel.is_cancelled() {
             arranged.was_stopped = true;
             break;
         }
-        if let Some(settled) = arrange_series(pass, draft, work, series, first_number, &mut copier, &mut arranged)? {
-            settling.insert(series.series, settled);
+        if let Some(series) = arrange_series(pass, draft, work, series, first_number, &mut copier, &mut arranged)? {
+            publication.add(pass, draft, work, series, copier.as_ref(), &mut arranged)?;
         }
     }
-    let written = match copier {
-        Some(copier) => {
-            arranged.next_number = copier.next_number();
-            copier.finish()?
-        }
-        None => Default::default(),
-    };
-    publish_extents::publish_extents(pass, draft, work, settling, &written, &mut arranged)?;
+    if let Some(copier) = copier {
+        arranged.next_number = copier.next_number();
+        copier.finish()?;
+    }
+    let retired = publication.finish(draft, work, &mut arranged)?;
     for table in [larder_format::index_manifest::Table::Extents, larder_format::index_manifest::Table::Containers] {
         draft.merge(table)?;
     }
@@ -257,7 +263,7 @@ pub fn arrange(
     statistics.chunks_moved += arranged.moved_chunks;
     statistics.containers_written += arranged.written;
     statistics.bytes_written += arranged.written_bytes.0;
-    Ok(arranged)
+    Ok((arranged, retired))
 }
 
 /// `None` when it is not to be changed.
@@ -274,10 +280,10 @@ fn arrange_series(
     copier: &mut Option<ChunkCopier>,
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, ArrangeError> {
-    let series = Series::read(pass, draft, unarranged.series, &*work.retention)?;
+    let mut series = Series::read(pass, draft, unarranged.series, &*work.retention)?;
     // Containers that are gone, or that may go at any time, cannot be relied on
     // (`RebuiltKeepsCopies`).
-    if series.containers.values().any(|known| needs_rebuild(known.number, &known.facts, work.retention.rebuilt())) {
+    if series.needs_rebuild {
         tracing::warn!(
             "a series is not arranged: the index was rebuilt, and does not know where its containers' bytes went; \
              converting it within its layout puts it in order"
@@ -299,7 +305,7 @@ fn arrange_series(
         }
         Err(error) => return Err(error),
     };
-    if !classify::classify(pass, draft, work, unarranged, &series, &mut uses)? {
+    if !classify::classify(pass, draft, work, unarranged, &mut series, &mut uses)? {
         arranged.damaged_series += 1;
         return Ok(None);
     }
@@ -307,9 +313,10 @@ fn arrange_series(
     let mut was_cut = false;
     let retires = unarranged.retires();
     for _ in 0..if retires { ATTEMPTS } else { 0 } {
-        let content = series.content(pass, draft)?;
+        let places = series.content(pass, draft)?;
         let has_class = pass.io.repository.store().has_data_class();
-        let selected = select::select(&series, &content, unarranged, has_class, &*work.retention, &unreadable);
+        let selecting = Selecting { unarranged, has_class, retention: &*work.retention, unreadable: &unreadable };
+        let selected = selecting.all(pass, places)?;
         if selected.is_empty() {
             break;
         }
@@ -322,7 +329,7 @@ fn arrange_series(
                 copier.insert(new.numbered_from(first_number))
             }
         };
-        match evacuate::evacuate(pass, draft, work, &series, &selected, writing, arranged)? {
+        match evacuate::evacuate(pass, draft, work, &mut series, &selected, writing, arranged)? {
             Ended::Done => break,
             Ended::Stopped => {
                 was_cut = true;
@@ -335,7 +342,7 @@ fn arrange_series(
             Ended::Cold(containers) => {
                 pass.io.executor.block_on(work.cold.look(&work.context.repository))?;
                 for id in containers {
-                    let bytes = series.containers.get(&id).map_or(0, |known| known.facts.object_bytes);
+                    let bytes = selected.get(&id)?.unwrap_or(0);
                     work.cold.meet(ListedContainer { id, bytes });
                 }
                 unreadable.extend(work.cold.ids());

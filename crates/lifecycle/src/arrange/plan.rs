@@ -12,10 +12,11 @@ use larder_index::{Draft, IndexError, IndexPass};
 
 use super::ArrangeError;
 use super::classify::{Numbers, extents_of};
-use super::needs_rebuild::needs_rebuild;
+use super::places::{PlaceSorter, Places};
 use super::references::{References, Uses, references};
-use super::series::{Contents, Series, add, place_of};
-use super::{Unarranged, Work, select};
+use super::select::Selecting;
+use super::series::Series;
+use super::{Unarranged, Work};
 
 /// The plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,8 +45,8 @@ impl ArrangePlan {
 pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangePlan, ArrangeError> {
     let mut plan = ArrangePlan::default();
     for unarranged in &work.series {
-        let series = Series::read(pass, draft, unarranged.series, &*work.retention)?;
-        if series.containers.values().any(|known| needs_rebuild(known.number, &known.facts, work.retention.rebuilt())) {
+        let mut series = Series::read(pass, draft, unarranged.series, &*work.retention)?;
+        if series.needs_rebuild {
             continue;
         }
         let new = unarranged.new_numbers();
@@ -54,22 +55,24 @@ pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangeP
             continue;
         }
         let content = match references(pass, work, unarranged)? {
-            References::All(mut uses) => content_after(pass, draft, work, unarranged, &series, &mut uses)?,
+            References::All(mut uses) => content_after(pass, draft, work, unarranged, &mut series, &mut uses)?,
             References::Overtaken => continue,
             References::Damaged => None,
         };
-        let Some(content) = content else {
+        let Some(mut places) = content else {
             plan.damaged_series += 1;
             continue;
         };
         plan.versions += new.len() as u64;
         let has_class = pass.io.repository.store().has_data_class();
-        let retention = &*work.retention;
-        for id in select::select(&series, &content, unarranged, has_class, retention, &HashSet::new()) {
-            let (known, content) = (series.containers.get(&id), content.get(&id).copied().flatten());
-            plan.containers += 1;
-            plan.container_bytes.0 += known.map_or(0, |known| known.facts.object_bytes);
-            plan.moved_bytes.0 += content.map_or(0, |content| content.needed);
+        let (retention, unreadable) = (&*work.retention, HashSet::new());
+        let selecting = Selecting { unarranged, has_class, retention, unreadable: &unreadable };
+        while let Some(place) = places.next()? {
+            if selecting.selects(&place) {
+                plan.containers += 1;
+                plan.container_bytes.0 += place.known.map_or(0, |known| known.object_bytes);
+                plan.moved_bytes.0 += place.content.map_or(0, |content| content.needed);
+            }
         }
     }
     Ok(plan)
@@ -82,28 +85,23 @@ fn content_after(
     draft: &Draft<'_>,
     work: &Work,
     unarranged: &Unarranged,
-    series: &Series,
+    series: &mut Series,
     uses: &mut Uses,
-) -> Result<Option<Contents>, ArrangeError> {
+) -> Result<Option<Places>, ArrangeError> {
     let (new, retained) = (unarranged.new_numbers(), unarranged.retained());
     let numbers = Numbers { new: &new, retained: &retained };
-    let there = series.containers.values().filter(|known| known.is_there());
-    let mut content: Contents = there.map(|known| (known.facts.id, None)).collect();
+    let mut places = PlaceSorter::new(pass)?;
     let mut is_whole = true;
-    Series::extents(pass, draft, &series.by_name(), |known, before| {
+    series.extents(pass, draft, |known, before| {
         let container = known.facts.id;
         let used = uses.of(&container)?;
         let is_held = work.retention.is_held(&container) || known.is_apart;
         let may_drop = work.retention.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
-            Some(after) => {
-                for extent in &after.0 {
-                    add(content.entry(place_of(known, extent)).or_default(), known.first(), extent);
-                }
-            }
+            Some(after) => places.push(&known, &after)?,
             None => is_whole = false,
         }
         Ok::<_, IndexError>(())
     })?;
-    Ok(is_whole.then_some(content))
+    Ok(if is_whole { Some(places.finish()?) } else { None })
 }

@@ -1,61 +1,85 @@
 //! The table of containers after extents have moved: their places, their last versions, and the
 //! containers that go.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_manifest::IndexedVersion;
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::layout::Layout;
-use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass};
-use larder_rewrite::chunk_copier::Written;
+use larder_index::{Changes, ContainerExtents, Containers, Draft, IndexError, IndexPass};
+use larder_rewrite::chunk_copier::ChunkCopier;
 use larder_store::survey::ListedContainer;
 
-use super::series::{Content, Contents, Known, Series, place_of};
-use super::{Arranged, Work};
+use super::container_values::ContainerValues;
+use super::places::Content;
+use super::retired::RetiredContainers;
+use super::series::{Known, Series, place_of};
+use super::{ArrangeError, Arranged, Work};
 use larder_format::extents::Extents;
 
-/// Changes the draft.
-pub(super) fn publish_extents(
-    pass: &IndexPass,
-    draft: &mut Draft<'_>,
-    work: &Work,
-    all: BTreeMap<SeriesKey, Series>,
-    written: &Written,
-    arranged: &mut Arranged,
-) -> Result<(), IndexError> {
-    let mut facts = pass.changes::<Containers>()?;
-    let mut records = pass.changes::<ContainerExtents>()?;
-    let (cold, mut unused) = (work.cold.ids(), HashMap::new());
-    for series in all.into_values() {
-        let mut settling = Settling::read(pass, draft, &series)?;
-        settling.number_new(draft)?;
-        for known in series.containers.values() {
-            let after = settling.facts(known, work);
-            if after.state == ContainerState::Arranged && known.is_there() {
-                arranged.reclaimed += 1;
-                arranged.retired_bytes.0 += after.object_bytes;
-                arranged.containers.push(ListedContainer { id: after.id, bytes: after.object_bytes });
-            } else if known.is_there() && cold.contains(&after.id) {
-                unused.insert(after.id, after.bytes.saturating_sub(settling.needed(&after.id)));
-            }
-            // No manifest names containers that arranging wrote, so no reader will ask where their
-            // chunks went.
-            if after.state == ContainerState::Arranged && settling.written.contains(&after.id) {
-                facts.remove(&known.number)?;
-                records.remove(&after.id)?;
-            } else if after != known.facts {
-                facts.put(&known.number, &after)?;
-            }
-        }
-        for (id, number) in &settling.new {
-            let (Some(holding), Some(Some(content))) = (written.containers.get(id), settling.contents.get(id)) else {
+/// Of the memory of the pass for tables, one part in this number holds the changed facts.
+const FACTS_ONE_IN: usize = 4;
+/// And one part in this number the records of extents that come or go.
+const RECORDS_ONE_IN: usize = 16;
+/// And one part in this number the numbers of the containers of a series.
+const NUMBERS_ONE_IN: usize = 8;
+/// And one part in this number the containers that may be deleted.
+const RETIRED_ONE_IN: usize = 16;
+
+/// Collects the changes of all series.
+pub(super) struct Publication {
+    facts: Changes<Containers>,
+    records: Changes<ContainerExtents>,
+    /// Unused bytes of containers in cold storage.
+    unused: HashMap<ContainerId, u64>,
+    retired: RetiredContainers,
+}
+
+impl Publication {
+    /// No changes.
+    pub(super) fn new(pass: &IndexPass) -> Result<Self, IndexError> {
+        Ok(Self {
+            facts: Changes::new(&pass.io, pass.memory / FACTS_ONE_IN, &pass.folder)?,
+            records: Changes::new(&pass.io, pass.memory / RECORDS_ONE_IN, &pass.folder)?,
+            unused: HashMap::new(),
+            retired: RetiredContainers::new(&pass.folder, pass.memory / RETIRED_ONE_IN),
+        })
+    }
+
+    /// Adds the changes of a series whose extents are in the draft. The copies of its chunks are
+    /// written.
+    pub(super) fn add(
+        &mut self,
+        pass: &IndexPass,
+        draft: &mut Draft<'_>,
+        work: &Work,
+        mut series: Series,
+        copier: Option<&ChunkCopier>,
+        arranged: &mut Arranged,
+    ) -> Result<(), ArrangeError> {
+        let of_series = OfSeries::of(draft, series.key);
+        let mut places = series.content(pass, draft)?;
+        let mut numbers = ContainerValues::new(pass, pass.memory / NUMBERS_ONE_IN);
+        let mut has_waited = false;
+        while let Some(place) = places.next()? {
+            if let Some(known) = place.known {
+                numbers.push(place.id, u64::from(known.number))?;
                 continue;
-            };
+            }
+            let number = draft.manifest.head.next_container;
+            draft.manifest.head.next_container =
+                number.checked_add(1).ok_or_else(IndexError::container_numbers_exhausted)?;
+            numbers.push(place.id, u64::from(number))?;
+            let (Some(copier), Some(content)) = (copier, place.content) else { continue };
+            if !std::mem::replace(&mut has_waited, true) {
+                copier.wait()?;
+            }
+            let Some(holding) = copier.stored(&place.id) else { continue };
             arranged.written += 1;
             arranged.written_bytes.0 += holding.object_bytes;
             let new = ContainerFacts {
-                id: *id,
+                id: place.id,
                 state: ContainerState::Live,
                 layout: Layout::Lifecycle,
                 chunks: holding.chunks,
@@ -63,17 +87,62 @@ pub(super) fn publish_extents(
                 object_bytes: holding.object_bytes,
                 retired_chunks: 0,
                 retired_bytes: 0,
-                users: settling.users(content),
+                users: of_series.users(&content),
                 forwards: Vec::new(),
             };
-            facts.put(number, &new)?;
+            self.facts.put(&number, &new)?;
             // It is no name.
-            records.put(id, &Extents::default())?;
+            self.records.put(&place.id, &Extents::default())?;
         }
+        numbers.settle()?;
+        places.rewind();
+        let cold = work.cold.ids();
+        series.extents(pass, draft, |known, extents| {
+            let content = places.of(&known.facts.id)?.content;
+            let names: BTreeSet<ContainerId> =
+                extents.0.iter().map(|extent| place_of(&known.facts.id, extent)).collect();
+            let mut forwards = Vec::new();
+            for other in names.iter().filter(|other| **other != known.facts.id) {
+                let number = numbers.get(other)?;
+                forwards.extend(number.and_then(|number| u32::try_from(number).ok()));
+            }
+            forwards.sort_unstable();
+            // Containers that arranging wrote are no names.
+            let was_written = extents.0.is_empty() && known.is_there();
+            let after = of_series.facts(&known, content.as_ref(), forwards, was_written, work);
+            if after.state == ContainerState::Arranged && known.is_there() {
+                arranged.reclaimed += 1;
+                arranged.retired_bytes.0 += after.object_bytes;
+                self.retired.push(ListedContainer { id: after.id, bytes: after.object_bytes })?;
+            } else if known.is_there() && cold.contains(&after.id) {
+                let needed = content.map_or(0, |content| content.needed);
+                self.unused.insert(after.id, after.bytes.saturating_sub(needed));
+            }
+            // No manifest names containers that arranging wrote, so no reader will ask where their
+            // chunks went.
+            if after.state == ContainerState::Arranged && was_written {
+                self.facts.remove(&known.number)?;
+                self.records.remove(&after.id)?;
+            } else if after != known.facts {
+                self.facts.put(&known.number, &after)?;
+            }
+            Ok::<_, IndexError>(())
+        })?;
+        Ok(())
     }
-    arranged.cold = work.cold.left(&unused);
-    draft.apply(facts)?;
-    draft.apply(records)
+
+    /// Changes the draft. Returns the containers that may be deleted when it is published.
+    pub(super) fn finish(
+        self,
+        draft: &mut Draft<'_>,
+        work: &Work,
+        arranged: &mut Arranged,
+    ) -> Result<RetiredContainers, IndexError> {
+        arranged.cold = work.cold.left(&self.unused);
+        draft.apply(self.facts)?;
+        draft.apply(self.records)?;
+        Ok(self.retired)
+    }
 }
 
 /// For a converted series, the last version in this layout; `None`: its newest one is in this
@@ -110,15 +179,8 @@ fn without(span: Lifespan, numbers: &BTreeSet<u32>) -> Vec<Lifespan> {
     if parts.is_empty() { vec![span] } else { parts }
 }
 
-struct Settling {
-    contents: Contents,
-    /// For each name the other containers that have extents of it.
-    forwards: HashMap<ContainerId, HashSet<ContainerId>>,
-    /// Containers that existed and are no names.
-    written: HashSet<ContainerId>,
-    /// Containers that were written in this run, with their numbers.
-    new: BTreeMap<ContainerId, u32>,
-    numbers: HashMap<ContainerId, u32>,
+/// The facts about a series that decide about lifespans.
+struct OfSeries {
     series: SeriesKey,
     /// Open lifespans end here.
     end: Option<u32>,
@@ -126,7 +188,11 @@ struct Settling {
     converted: BTreeSet<u32>,
 }
 
-impl Settling {
+impl OfSeries {
+    fn of(draft: &Draft<'_>, series: SeriesKey) -> Self {
+        Self { series, end: end_of_layout(draft, series), converted: converted(draft, series) }
+    }
+
     /// The lifespans of a container that arranging wrote.
     fn users(&self, content: &Content) -> Vec<SeriesLifespans> {
         let last = content.last.or(self.end).map(|last| last.max(content.first));
@@ -134,63 +200,22 @@ impl Settling {
         vec![SeriesLifespans { series: self.series, lifespans }]
     }
 
-    fn read(pass: &IndexPass, draft: &Draft<'_>, series: &Series) -> Result<Self, IndexError> {
-        let contents = series.content(pass, draft)?;
-        let (mut forwards, mut written) = (HashMap::new(), HashSet::new());
-        Series::extents(pass, draft, &series.by_name(), |name, extents| {
-            let places = extents.0.iter().map(|extent| place_of(name, extent));
-            let others: HashSet<ContainerId> = places.filter(|place| *place != name.facts.id).collect();
-            if extents.0.is_empty() && name.is_there() {
-                written.insert(name.facts.id);
-            }
-            forwards.insert(name.facts.id, others);
-            Ok::<_, IndexError>(())
-        })?;
-        let numbers = series.containers.iter().map(|(id, known)| (*id, known.number)).collect();
-        Ok(Self {
-            contents,
-            forwards,
-            written,
-            new: BTreeMap::new(),
-            numbers,
-            series: series.key,
-            end: end_of_layout(draft, series.key),
-            converted: converted(draft, series.key),
-        })
-    }
-
-    /// Bytes of a container that any version needs.
-    fn needed(&self, container: &ContainerId) -> u64 {
-        self.contents.get(container).copied().flatten().map_or(0, |content| content.needed)
-    }
-
-    /// Gives numbers to the written containers.
-    fn number_new(&mut self, draft: &mut Draft<'_>) -> Result<(), IndexError> {
-        let mut new: Vec<ContainerId> =
-            self.contents.keys().filter(|id| !self.numbers.contains_key(*id)).copied().collect();
-        new.sort_unstable();
-        for id in new {
-            let number = draft.manifest.head.next_container;
-            draft.manifest.head.next_container =
-                number.checked_add(1).ok_or_else(IndexError::container_numbers_exhausted)?;
-            self.new.insert(id, number);
-            self.numbers.insert(id, number);
-        }
-        Ok(())
-    }
-
     /// The new facts of a container.
-    fn facts(&self, known: &Known, work: &Work) -> ContainerFacts {
-        let mut facts = known.facts.clone();
-        let others = self.forwards.get(&facts.id).into_iter().flatten();
-        facts.forwards = others.filter_map(|other| self.numbers.get(other)).copied().collect();
-        facts.forwards.sort_unstable();
+    fn facts(
+        &self,
+        known: &Known,
+        content: Option<&Content>,
+        forwards: Vec<u32>,
+        was_written: bool,
+        work: &Work,
+    ) -> ContainerFacts {
+        let mut facts = ContainerFacts { forwards, ..known.facts.clone() };
         if !known.is_there() {
             return facts;
         }
-        match self.contents.get(&facts.id) {
-            Some(Some(content)) if self.written.contains(&facts.id) => facts.users = self.users(content),
-            Some(Some(_)) => {}
+        match content {
+            Some(content) if was_written => facts.users = self.users(content),
+            Some(_) => {}
             // `RetireSettled`, `RetireNotAdopted`.
             _ if known.is_apart => {}
             _ if !work.retention.is_free(&facts.id) || work.retention.is_held(&facts.id) => {}

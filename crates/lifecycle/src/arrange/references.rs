@@ -10,6 +10,9 @@ use larder_index::{Cursor, IndexError, IndexPass, Sorted, Sorter};
 use super::ArrangeError;
 use super::{Unarranged, Work, interrupted};
 
+/// Of the memory of the pass for tables, one part in this number holds them.
+const USES_ONE_IN: usize = 4;
+
 /// Container, beginning of the stretch, version, length; without a value.
 const USES: RecordLayout = RecordLayout { key_len: 33, value: ValueWidth::Fixed(0) };
 
@@ -83,7 +86,7 @@ pub(super) enum References {
 /// The uses by new versions.
 pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged) -> Result<References, ArrangeError> {
     let repository = &pass.io.repository;
-    let mut sorter = Sorter::new(repository, USES, pass.memory / 2, &pass.folder)?;
+    let mut sorter = Sorter::new(repository, USES, pass.memory / USES_ONE_IN, &pass.folder)?;
     for version in unarranged.versions.iter().filter(|version| !version.is_arranged) {
         let pin = Pin { series: version.series, job: version.job };
         let manifest = match pass.io.executor.block_on(repository.read_register(pin, version.generation)) {

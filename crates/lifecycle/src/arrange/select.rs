@@ -3,31 +3,49 @@
 use std::collections::HashSet;
 
 use larder_format::ids::ContainerId;
+use larder_index::{IndexError, IndexPass};
 
 use super::ContainerRetention;
 use super::Unarranged;
-use super::series::{Content, Contents, Series};
+use super::container_values::ContainerValues;
+use super::places::{Content, Place, Places};
 
-/// Those with too many bytes that are useless, or needed by other versions than the rest. Readers
-/// of the rest read these bytes in vain.
-///
-/// `has_class`: volumes get a storage class of their own. Then those that the newest version has
-/// left as a whole go too, because they were stored in the class of the bucket.
-pub(super) fn select(
-    series: &Series,
-    contents: &Contents,
-    unarranged: &Unarranged,
-    has_class: bool,
-    retention: &dyn ContainerRetention,
-    unreadable: &HashSet<ContainerId>,
-) -> HashSet<ContainerId> {
-    let may_go = |id: &ContainerId| retention.is_free(id) && !retention.is_held(id) && !unreadable.contains(id);
-    let is_worth_it = |(id, content): &(&ContainerId, &Option<Content>)| {
-        let (Some(known), Some(content)) = (series.containers.get(id), content) else { return false };
-        let is_worth_it = is_worth_it(known.facts.bytes, content, unarranged.holes_percent);
-        !known.is_apart && may_go(id) && (is_worth_it || has_class && is_finished(content))
-    };
-    contents.iter().filter(is_worth_it).map(|(id, _)| *id).collect()
+/// Of the memory of the pass for tables, one part in this number holds the names of those.
+const SELECTED_ONE_IN: usize = 16;
+
+/// What decides about a container.
+pub(super) struct Selecting<'a> {
+    pub(super) unarranged: &'a Unarranged,
+    /// Volumes get a storage class of their own. Then those that the newest version has left as a
+    /// whole go too, because they were stored in the class of the bucket.
+    pub(super) has_class: bool,
+    pub(super) retention: &'a dyn ContainerRetention,
+    pub(super) unreadable: &'a HashSet<ContainerId>,
+}
+
+impl Selecting<'_> {
+    /// Whether a container has too many bytes that are useless, or needed by other versions than
+    /// the rest. Readers of the rest read these bytes in vain.
+    pub(super) fn selects(&self, place: &Place) -> bool {
+        let (Some(known), Some(content)) = (place.known, place.content) else { return false };
+        let may_go = |id: &ContainerId| {
+            self.retention.is_free(id) && !self.retention.is_held(id) && !self.unreadable.contains(id)
+        };
+        let is_worth_it = is_worth_it(known.bytes, &content, self.unarranged.holes_percent);
+        !known.is_apart && may_go(&place.id) && (is_worth_it || self.has_class && is_finished(&content))
+    }
+
+    /// Those of all containers that are worth retiring, each with the bytes of its object.
+    pub(super) fn all(&self, pass: &IndexPass, mut places: Places) -> Result<ContainerValues, IndexError> {
+        let mut selected = ContainerValues::new(pass, pass.memory / SELECTED_ONE_IN);
+        while let Some(place) = places.next()? {
+            if let Some(known) = place.known.filter(|_| self.selects(&place)) {
+                selected.push(place.id, known.object_bytes)?;
+            }
+        }
+        selected.settle()?;
+        Ok(selected)
+    }
 }
 
 fn is_worth_it(bytes: u64, content: &Content, holes_percent: f64) -> bool {

@@ -1,18 +1,42 @@
 //! The index's knowledge of one series: its data containers, and the extents of all names.
+//!
+//! A series may have more containers than fit into memory. So its containers are sorted by name,
+//! within a share of the memory of the pass, and read one after the other.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
-use larder_format::extents::{Extent, Extents};
+use larder_format::DecodeError;
+use larder_format::extents::{Extent, Extents, decode_key, encode_key};
 use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
+use larder_format::index_manifest::Table;
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
-use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass, LookupOptions};
+use larder_format::run::{RecordLayout, ValueWidth};
+use larder_index::{
+    ContainerExtents, Containers, Cursor, Draft, IndexError, IndexPass, LookupOptions, Sorted, Sorter, TableView,
+    TypedTable,
+};
 use larder_store::rules::Rule;
 
 use super::ContainerRetention;
+use super::needs_rebuild::needs_rebuild;
+use super::places::{PlaceSorter, Places};
 
 /// Records of extents that are looked up at once.
 const BATCH: usize = 256;
+
+/// Of the memory of the pass for tables, one part in this number holds the containers.
+const MEMBERS_ONE_IN: usize = 8;
+/// And one part in this number their order by category.
+const CATEGORIES_ONE_IN: usize = 8;
+
+/// Name, number, marks; the facts, or nothing.
+const MEMBERS: RecordLayout = RecordLayout { key_len: 26, value: ValueWidth::Variable };
+/// First version, name; bytes, whether it is there.
+const CATEGORIES: RecordLayout = RecordLayout { key_len: 25, value: ValueWidth::Fixed(9) };
+
+/// Versions of the standard layout use it too.
+const APART: u8 = 1;
+/// It is not arranged: versions of the standard layout had it first.
+const OTHER: u8 = 2;
 
 /// A data container of the series, as the table of containers has it.
 #[derive(Debug, Clone)]
@@ -22,6 +46,16 @@ pub(super) struct Known {
     /// Whether versions of the standard layout use it too: then it is neither dropped nor moved
     /// (`LayoutsApart`).
     pub(super) is_apart: bool,
+}
+
+/// The facts of a container that say where its bytes are without a record of extents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) id: ContainerId,
+    /// The first version that used it.
+    pub(super) first: u32,
+    bytes: u64,
+    is_there: bool,
 }
 
 impl Known {
@@ -34,35 +68,28 @@ impl Known {
     pub(super) fn is_there(&self) -> bool {
         self.facts.state == ContainerState::Live
     }
+
+    fn name(&self) -> Name {
+        Name { id: self.facts.id, first: self.first(), bytes: self.facts.bytes, is_there: self.is_there() }
+    }
 }
 
-/// See the module header. Memory: some 250 bytes for each container of the series.
+/// A container of the series.
+pub(super) enum Member {
+    /// One that is arranged, with the extents of its name.
+    Arranged(Known, Extents),
+    /// Versions of the standard layout had it first: it is not arranged.
+    Other(ContainerId),
+}
+
+/// See the module header.
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) key: SeriesKey,
-    pub(super) containers: BTreeMap<ContainerId, Known>,
-    /// Containers of the series that versions of the standard layout had first: they are not
-    /// arranged.
-    pub(super) others: HashSet<ContainerId>,
+    /// Whether its containers cannot be relied on (`RebuiltKeepsCopies`).
+    pub(super) needs_rebuild: bool,
+    members: Sorted,
 }
-
-/// The needed content of an existing container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Content {
-    /// Bytes that any version needs.
-    pub(super) needed: u64,
-    /// The first version of any of its extents.
-    pub(super) first: u32,
-    /// The last version of any of them; `None`: the newest uses some.
-    pub(super) last: Option<u32>,
-    /// Bytes of the extents with that last version.
-    pub(super) at_last: u64,
-    /// Whether any of them is where a version stored it, and arranging did not.
-    pub(super) is_as_stored: bool,
-}
-
-/// The existing containers, with their needed content.
-pub(super) type Contents = HashMap<ContainerId, Option<Content>>;
 
 /// The order of last versions: open ones are the highest.
 pub(super) fn rank(last: Option<u32>) -> u32 {
@@ -78,121 +105,213 @@ impl Series {
         retention: &dyn ContainerRetention,
     ) -> Result<Self, IndexError> {
         let keeps = pass.io.repository.keeps(Rule::LayoutsApart);
-        let mut others = HashSet::new();
         let table = draft.view::<Containers>(LookupOptions::default());
-        let mut containers = BTreeMap::new();
+        let memory = pass.memory / MEMBERS_ONE_IN;
+        let mut members = Sorter::new(&pass.io.repository, MEMBERS, memory, &pass.folder)?;
+        let (mut value, mut is_disordered) = (Vec::new(), false);
         for record in table.scan(0..=u64::MAX, pass.memory / 4) {
             let (number, Some(facts)) = record? else { continue };
             if facts.id.kind != ContainerKind::Data || !facts.users.iter().any(|user| user.series == key) {
                 continue;
             }
-            if facts.layout == Layout::Lifecycle {
-                let is_apart = keeps && retention.is_apart(&facts);
-                containers.insert(facts.id, Known { number, facts, is_apart });
-            } else if keeps {
-                others.insert(facts.id);
-            }
+            value.clear();
+            let marks = match facts.layout {
+                Layout::Lifecycle => {
+                    is_disordered |= needs_rebuild(number, &facts, retention.rebuilt());
+                    Containers::encode_value(&facts, &mut value)?;
+                    if keeps && retention.is_apart(&facts) { APART } else { 0 }
+                }
+                Layout::Standard if keeps => OTHER,
+                Layout::Standard => continue,
+            };
+            members.push(&member_key(&facts.id, number, marks), Some(&value))?;
         }
-        let mut series = Self { key, containers, others };
-        series.note_names(pass, draft)?;
-        Ok(series)
+        Ok(Self { key, needs_rebuild: is_disordered, members: members.finish()? })
     }
 
-    /// No manifest names containers that arranging wrote, so no version of the other layout uses
-    /// them. Their lifespan only covers one.
-    fn note_names(&mut self, pass: &IndexPass, draft: &Draft<'_>) -> Result<(), IndexError> {
-        let apart: Vec<&Known> = self.containers.values().filter(|known| known.is_apart).collect();
-        let mut written = Vec::new();
-        Self::extents(pass, draft, &apart, |known, extents| {
-            if extents.0.is_empty() {
-                written.push(known.facts.id);
-            }
-            Ok::<_, IndexError>(())
-        })?;
-        for id in written {
-            if let Some(known) = self.containers.get_mut(&id) {
-                known.is_apart = false;
-            }
+    /// The next of them, without the extents.
+    fn next(&mut self) -> Result<Option<Member>, IndexError> {
+        if !self.members.advance()? {
+            return Ok(None);
         }
-        Ok(())
+        let key = self.members.key();
+        let member = member(key, self.members.value().unwrap_or_default());
+        Ok(Some(member.map_err(|source| IndexError::WrongRecord {
+            table: Table::Containers,
+            key: key.to_vec(),
+            source,
+        })?))
     }
 
-    /// All of them in the order of their names.
-    pub(super) fn by_name(&self) -> Vec<&Known> {
-        self.containers.values().collect()
-    }
-
-    /// All of them in the order of categories: by first version, then by name.
-    pub(super) fn by_category(&self) -> Vec<&Known> {
-        let mut all = self.by_name();
-        all.sort_by_key(|known| (known.first(), known.facts.id));
-        all
-    }
-
-    /// Calls `each` with these containers and the extents of their names.
+    /// Shows all of them in the order of their names.
     ///
     /// A container without a record is as it was written. Containers that arranging wrote are no
     /// names: their records are empty.
-    pub(super) fn extents<E: From<IndexError>>(
+    pub(super) fn members<E: From<IndexError>>(
+        &mut self,
         pass: &IndexPass,
         draft: &Draft<'_>,
-        names: &[&Known],
-        mut each: impl FnMut(&Known, Extents) -> Result<(), E>,
+        mut each: impl FnMut(Member) -> Result<(), E>,
     ) -> Result<(), E> {
         let table = draft.view::<ContainerExtents>(LookupOptions::default());
-        for batch in names.chunks(BATCH) {
-            let keys: Vec<ContainerId> = batch.iter().map(|known| known.facts.id).collect();
-            let records = pass.io.executor.block_on(table.get(&keys))?;
-            for (known, record) in batch.iter().zip(records) {
-                each(known, record.unwrap_or_else(|| as_written(known)))?;
+        self.members.rewind();
+        loop {
+            let mut batch = Vec::with_capacity(BATCH);
+            while batch.len() < BATCH
+                && let Some(member) = self.next()?
+            {
+                batch.push(member);
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let arranged = |member: &Member| match member {
+                Member::Arranged(known, _) => Some(known.name()),
+                Member::Other(_) => None,
+            };
+            let names: Vec<Name> = batch.iter().filter_map(arranged).collect();
+            let mut records = records(pass, &table, &names)?.into_iter();
+            for mut member in batch {
+                if let Member::Arranged(known, extents) = &mut member {
+                    *extents = records.next().unwrap_or_else(|| as_written(&known.name()));
+                    // No manifest names containers that arranging wrote, so no version of the other
+                    // layout uses them. Their lifespan only covers one.
+                    known.is_apart &= !extents.0.is_empty();
+                }
+                each(member)?;
             }
         }
-        Ok(())
     }
 
-    /// The needed content of every existing container, including those without any.
-    pub(super) fn content(&self, pass: &IndexPass, draft: &Draft<'_>) -> Result<Contents, IndexError> {
-        let there = self.containers.values().filter(|known| known.is_there());
-        let mut content: Contents = there.map(|known| (known.facts.id, None)).collect();
-        Self::extents(pass, draft, &self.by_name(), |known, extents| {
-            for extent in &extents.0 {
-                add(content.entry(place_of(known, extent)).or_default(), known.first(), extent);
-            }
-            Ok::<_, IndexError>(())
-        })?;
-        Ok(content)
+    /// Shows those that are arranged, with the extents of their names.
+    pub(super) fn extents<E: From<IndexError>>(
+        &mut self,
+        pass: &IndexPass,
+        draft: &Draft<'_>,
+        mut each: impl FnMut(Known, Extents) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.members(pass, draft, |member| match member {
+            Member::Arranged(known, extents) => each(known, extents),
+            Member::Other(_) => Ok(()),
+        })
     }
+
+    /// The needed content of every container, including those without any.
+    pub(super) fn content(&mut self, pass: &IndexPass, draft: &Draft<'_>) -> Result<Places, IndexError> {
+        let mut places = PlaceSorter::new(pass)?;
+        self.extents(pass, draft, |known, extents| places.push(&known, &extents))?;
+        places.finish()
+    }
+
+    /// Those that are arranged in the order of categories: by first version, then by name.
+    pub(super) fn by_category(&mut self, pass: &IndexPass) -> Result<Categories, IndexError> {
+        let memory = pass.memory / CATEGORIES_ONE_IN;
+        let mut sorter = Sorter::new(&pass.io.repository, CATEGORIES, memory, &pass.folder)?;
+        self.members.rewind();
+        while let Some(member) = self.next()? {
+            let Member::Arranged(known, _) = member else { continue };
+            let Name { id, first, bytes, is_there } = known.name();
+            let (mut key, mut value) = ([0; 25], [0; 9]);
+            key[..4].copy_from_slice(&first.to_be_bytes());
+            key[4..].copy_from_slice(&encode_key(&id));
+            value[..8].copy_from_slice(&bytes.to_le_bytes());
+            value[8] = u8::from(is_there);
+            sorter.push(&key, Some(&value))?;
+        }
+        Ok(Categories(sorter.finish()?))
+    }
+}
+
+/// See [`Series::by_category`].
+pub(super) struct Categories(Sorted);
+
+impl Categories {
+    fn next(&mut self) -> Result<Option<Name>, IndexError> {
+        if !self.0.advance()? {
+            return Ok(None);
+        }
+        let key = self.0.key();
+        let name = name(key, self.0.value().unwrap_or_default());
+        Ok(Some(name.map_err(|source| IndexError::WrongRecord {
+            table: Table::Containers,
+            key: key.to_vec(),
+            source,
+        })?))
+    }
+
+    /// Shows all of them with the extents of their names.
+    pub(super) fn extents<E: From<IndexError>>(
+        &mut self,
+        pass: &IndexPass,
+        draft: &Draft<'_>,
+        mut each: impl FnMut(&Name, Extents) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let table = draft.view::<ContainerExtents>(LookupOptions::default());
+        self.0.rewind();
+        loop {
+            let mut batch = Vec::with_capacity(BATCH);
+            while batch.len() < BATCH
+                && let Some(name) = self.next()?
+            {
+                batch.push(name);
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for (name, extents) in batch.iter().zip(records(pass, &table, &batch)?) {
+                each(name, extents)?;
+            }
+        }
+    }
+}
+
+fn member_key(id: &ContainerId, number: u32, marks: u8) -> [u8; 26] {
+    let mut key = [0; 26];
+    key[..21].copy_from_slice(&encode_key(id));
+    key[21..25].copy_from_slice(&number.to_be_bytes());
+    key[25] = marks;
+    key
+}
+
+fn member(key: &[u8], value: &[u8]) -> Result<Member, DecodeError> {
+    let (id, rest) = key.split_at_checked(21).ok_or_else(torn)?;
+    let [a, b, c, d, marks] = rest.try_into().map_err(|_| torn())?;
+    let id = decode_key(id)?;
+    if marks & OTHER != 0 {
+        return Ok(Member::Other(id));
+    }
+    let number = u32::from_be_bytes([a, b, c, d]);
+    let known = Known { number, facts: Containers::decode_value(value)?, is_apart: marks & APART != 0 };
+    Ok(Member::Arranged(known, Extents::default()))
+}
+
+fn name(key: &[u8], value: &[u8]) -> Result<Name, DecodeError> {
+    let (first, id) = key.split_first_chunk().ok_or_else(torn)?;
+    let (bytes, is_there) = value.split_first_chunk().ok_or_else(torn)?;
+    let is_there = is_there == [1];
+    Ok(Name { id: decode_key(id)?, first: u32::from_be_bytes(*first), bytes: u64::from_le_bytes(*bytes), is_there })
+}
+
+fn torn() -> DecodeError {
+    DecodeError::Invalid { what: "sorted container", why: "it has another width" }
+}
+
+/// The extents of these names.
+fn records(pass: &IndexPass, table: &TableView<ContainerExtents>, names: &[Name]) -> Result<Vec<Extents>, IndexError> {
+    let keys: Vec<ContainerId> = names.iter().map(|name| name.id).collect();
+    let records = pass.io.executor.block_on(table.get(&keys))?;
+    Ok(names.iter().zip(records).map(|(name, record)| record.unwrap_or_else(|| as_written(name))).collect())
 }
 
 /// The container in which an extent of a name is.
-pub(super) fn place_of(name: &Known, extent: &Extent) -> ContainerId {
-    extent.to.map_or(name.facts.id, |(container, _)| container)
-}
-
-pub(super) fn add(content: &mut Option<Content>, first: u32, extent: &Extent) {
-    let length = u64::from(extent.length);
-    match content {
-        None => {
-            let is_as_stored = extent.to.is_none();
-            *content = Some(Content { needed: length, first, last: extent.last, at_last: length, is_as_stored });
-        }
-        Some(content) => {
-            content.needed += length;
-            content.is_as_stored |= extent.to.is_none();
-            content.first = content.first.min(first);
-            if content.last == extent.last {
-                content.at_last += length;
-            } else if rank(content.last) < rank(extent.last) {
-                (content.last, content.at_last) = (extent.last, length);
-            }
-        }
-    }
+pub(super) fn place_of(name: &ContainerId, extent: &Extent) -> ContainerId {
+    extent.to.map_or(*name, |(container, _)| container)
 }
 
 /// All bytes in place, and used by the newest version.
-fn as_written(known: &Known) -> Extents {
-    match u32::try_from(known.facts.bytes) {
-        Ok(length) if length > 0 && known.is_there() => Extents(vec![Extent { from: 0, length, last: None, to: None }]),
+fn as_written(name: &Name) -> Extents {
+    match u32::try_from(name.bytes) {
+        Ok(length) if length > 0 && name.is_there => Extents(vec![Extent { from: 0, length, last: None, to: None }]),
         _ => Extents::default(),
     }
 }

@@ -2,7 +2,8 @@
 //! and written in several.
 
 use larder_format::ChunkRef;
-use larder_writer::WRITERS_MAX;
+use larder_format::ids::ContainerId;
+use larder_writer::{ContainerTotals, WRITERS_MAX};
 
 use super::copying::batches;
 use super::reading::Wanted;
@@ -39,6 +40,16 @@ impl ChunkCopier {
             }
         }
         Ok(copies)
+    }
+
+    /// Waits until the store has acknowledged all closed containers.
+    pub fn wait(&self) -> Result<(), RewriteError> {
+        Ok(self.uploads.wait()?)
+    }
+
+    /// The size of a container that was written, if the store has acknowledged it.
+    pub fn stored(&self, id: &ContainerId) -> Option<ContainerTotals> {
+        self.uploads.stored_of(id)
     }
 
     /// Closes the containers of all writers. Later copies go into others.

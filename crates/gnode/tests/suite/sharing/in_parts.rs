@@ -170,3 +170,34 @@ fn nothing_is_copied_for_duplicates_that_stay() {
         assert!(copied == 0 || copied == whole, "{copied} with {times} times {one}");
     }
 }
+
+/// A version whose manifest is too large to be read keeps what it shares with others: its containers come from the index.
+#[test]
+fn what_a_version_uses_whose_manifest_is_not_read_stays() {
+    let scene = Scene::new();
+    let common: Vec<u64> = (1..11).collect();
+    // Enough containers of its own that its manifest is the largest.
+    scene.alone_with("a", &common, &[]);
+    let first = scene.newest("a");
+    scene.files("b", &common, &[]);
+    backup_with(&scene.context(), &scene.source("b"), "b", |options| options.base = Some(first.id())).unwrap();
+    let of_common = scene.data_of_version(&first);
+    for salt in 1..30 {
+        scene.next("b", &common, &(salt * 1000..salt * 1000 + 3).collect::<Vec<_>>());
+        scene.next("b", &common, &(salt * 1000..salt * 1000 + 6).collect::<Vec<_>>());
+    }
+    age(&scene, "a", 0);
+    let bytes = |series| scene.newest(series).manifest_bytes;
+    let (small, large) = (bytes("a"), bytes("b"));
+    assert!(small < large, "{small} {large}");
+    let leaves_common = |manifest_least: u64| {
+        let options = DefragmentOptions { manifest_least, ..SPARSE };
+        let plans = defragment::plans(&within(&scene, 8 * large - 8), &options).unwrap();
+        assert_eq!(plans.too_large.len(), usize::from(manifest_least < large), "{:?}", plans.too_large);
+        left(&plans.plans).values().any(|(left, _)| left.iter().any(|container| of_common.contains(container)))
+    };
+    // The index does not know it yet.
+    assert!(leaves_common(small));
+    scene.collect_only();
+    assert!(!leaves_common(small));
+}
