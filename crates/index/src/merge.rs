@@ -32,6 +32,11 @@ impl<C: Cursor> Merge<C> {
         Self { sources, order: Vec::new(), tombstones, has_begun: false }
     }
 
+    /// The number of its sources.
+    pub(crate) fn sources(&self) -> usize {
+        self.sources.len()
+    }
+
     /// Its sources, advanced as far as the merge has read them.
     pub(crate) fn into_sources(self) -> Vec<C> {
         self.sources

@@ -1,8 +1,8 @@
 //! Sorting records that come in any order, within a memory budget.
 //!
 //! Records are collected in memory. When that is full, they are sorted and spilled to a temporary
-//! file, and in the end all files are merged. Of several records with one key the last one pushed
-//! holds. A spill is a run of the index like any other (`larder_format::run`), sealed under a name
+//! file. Files of a level are merged when there are enough of them, and in the end the few that are
+//! left. Of several records with one key the last one pushed holds. A spill is a run of the index like any other (`larder_format::run`), sealed under a name
 //! that the repository never uses. So data on disk is as secret as in the store.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use larder_format::EncodeError;
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::Table;
-use larder_format::run::{RecordLayout, RunBuilder, RunIndex, RunKey, VALUE_MAX, ValueWidth, prefix};
+use larder_format::run::{BLOCK_TARGET, RecordLayout, RunBuilder, RunIndex, RunKey, VALUE_MAX, ValueWidth, prefix};
 use larder_format::seal::RANDOM_LEN;
 use larder_store::Repository;
 use larder_store::repository::random;
@@ -22,8 +22,14 @@ use crate::cursor::{BlockCursor, BlockPart, BlockSource, Cursor};
 use crate::error::IndexError;
 use crate::merge::{Merge, Tombstones};
 
-/// Spills that are merged at once: each takes a block of memory and an open file.
+/// Spills that are merged at once at most: each takes a block of memory and an open file.
 const SPILLS_MAX: usize = 64;
+/// The same with the least memory.
+const SPILLS_LEAST: usize = 8;
+/// Bytes of a spill that is read: a block, sealed and open.
+const READ_BYTES: usize = 2 * BLOCK_TARGET;
+/// Of the memory for records, one part in this number is for such blocks, beside it.
+const READ_ONE_IN: usize = 2;
 /// Bytes that a place in the order takes.
 const PLACE_BYTES: usize = size_of::<(u64, u32)>();
 /// Bytes in front of a value: its length, or that it is a tombstone.
@@ -90,22 +96,28 @@ impl Sorter {
         if self.buffer.places.is_empty() {
             return Ok(());
         }
-        if self.spills.len() == SPILLS_MAX {
-            let merged = self.merge_spills()?;
-            self.spills.push(merged);
-        }
         let (budget, layout) = (self.buffer.budget, self.layout);
         let mut sorted = std::mem::replace(&mut self.buffer, Buffer::new(layout, 0)).sorted();
         let spill = self.write(&mut sorted)?;
         self.spills.push(spill);
         self.buffer = sorted.buffer;
         self.buffer.clear(budget);
+        let most = spills_most(budget);
+        while let Some(first) = self.spills.len().checked_sub(most)
+            && self.spills[first..].iter().all(|spill| spill.level == self.spills[first].level)
+        {
+            self.merge_spills(first)?;
+        }
         Ok(())
     }
 
-    fn merge_spills(&mut self) -> Result<Spill, IndexError> {
-        let sources = std::mem::take(&mut self.spills).into_iter().rev().map(BlockCursor::new).collect();
-        self.write(&mut Merge::new(sources, Tombstones::Keep))
+    /// Makes one spill of those from this one on.
+    fn merge_spills(&mut self, first: usize) -> Result<(), IndexError> {
+        let level = self.spills[first..].iter().map(|spill| spill.level).max().unwrap_or(0) + 1;
+        let sources = self.spills.split_off(first).into_iter().rev().map(BlockCursor::new).collect();
+        let merged = self.write(&mut Merge::new(sources, Tombstones::Keep))?;
+        self.spills.push(Spill { level, ..merged });
+        Ok(())
     }
 
     fn write(&mut self, records: &mut impl Cursor) -> Result<Spill, IndexError> {
@@ -132,11 +144,16 @@ impl Sorter {
         file.read_exact_at(&mut tail, from).map_err(failed("read"))?;
         let index = RunIndex::decode(&key, &tail, finished.run.object_bytes)
             .map_err(|source| IndexError::SpillDamaged { source })?;
-        Ok(Spill { file, index, next: 0, sealed: Vec::new() })
+        Ok(Spill { file, index, level: 0, next: 0, sealed: Vec::new() })
     }
 
     /// All records, sorted. Tombstones are among them.
     pub fn finish(mut self) -> Result<Sorted, IndexError> {
+        let most = spills_most(self.buffer.budget);
+        while self.spills.len() > most {
+            // The newest are the smallest.
+            self.merge_spills(self.spills.len() - most.min(self.spills.len() + 1 - most))?;
+        }
         let in_memory = SortedSource::Memory(self.buffer.sorted());
         let spills = std::mem::take(&mut self.spills).into_iter().rev();
         let sources =
@@ -145,10 +162,20 @@ impl Sorter {
     }
 }
 
+/// Spills that are merged at once within this memory for records.
+fn spills_most(budget: usize) -> usize {
+    (budget / READ_ONE_IN / READ_BYTES).clamp(SPILLS_LEAST, SPILLS_MAX)
+}
+
 /// Sorted records.
 pub struct Sorted(Merge<SortedSource>);
 
 impl Sorted {
+    /// The number of files that are read at once, and of parts in memory. Each file takes a block.
+    pub fn sources(&self) -> usize {
+        self.0.sources()
+    }
+
     /// The same records from the first on.
     pub fn rewound(self) -> Self {
         let sources = self.0.into_sources().into_iter().map(SortedSource::rewound).collect();
@@ -322,6 +349,8 @@ impl Cursor for SortedBuffer {
 struct Spill {
     file: File,
     index: RunIndex,
+    /// How often its records were merged.
+    level: u32,
     next: usize,
     sealed: Vec<u8>,
 }

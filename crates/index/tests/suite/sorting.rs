@@ -43,6 +43,23 @@ fn many_spills_are_merged_in_between() {
     assert_eq!(sorted(&records, 400), oracle);
 }
 
+/// With little memory, hundreds of spills are never read at once.
+#[test]
+fn a_merge_of_many_spills_takes_few_blocks() {
+    let engine = Engine::new();
+    let sorter =
+        || Sorter::new(&engine.io.repository, layout_of(Table::Containers), 400, std::env::temp_dir().as_path());
+    for count in [5u32, 40, 4000] {
+        let mut sorter = sorter().expect("begins");
+        for number in 0..count {
+            sorter.push(&number.wrapping_mul(7919).to_be_bytes(), Some(&[1; 30])).expect("fits");
+        }
+        let mut sorted = sorter.finish().expect("ends");
+        assert!(sorted.sources() <= 9, "{} for {count}", sorted.sources());
+        assert_eq!(collect(&mut sorted).len(), count as usize);
+    }
+}
+
 #[test]
 fn records_of_a_wrong_width_are_refused() {
     let engine = Engine::new();
