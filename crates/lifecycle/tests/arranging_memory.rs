@@ -199,7 +199,7 @@ fn a_series_of_many_containers_is_arranged_in_little_memory() {
     let (little, digest, grown) = arranged(CONTAINERS, 1 << 20);
     // Volumes up to version 40 were used until version 50 at most.
     assert_eq!(little.reclaimed, u64::from(CONTAINERS / 3 * 40 / VERSIONS), "{little:?}");
-    println!("{grown} bytes more");
+    println!("{grown} bytes more, digest {digest}");
     assert!(grown < 16 << 20, "{grown} bytes more");
     let (plenty, other, _) = arranged(CONTAINERS, 1 << 30);
     assert_eq!((little, digest), (plenty, other));

@@ -19,7 +19,7 @@ use super::{ArrangeError, Arranged, Work};
 use larder_format::extents::Extents;
 
 /// Of the memory of the pass for tables, one part in this number holds the changed facts.
-const FACTS_ONE_IN: usize = 4;
+const FACTS_ONE_IN: usize = 8;
 /// And one part in this number the records of extents that come or go.
 const RECORDS_ONE_IN: usize = 16;
 /// And one part in this number the numbers of the containers of a series.

@@ -25,7 +25,9 @@ const BATCH: usize = 256;
 
 /// Of the memory of the pass for tables, one part in this number holds the containers.
 const MEMBERS_ONE_IN: usize = 8;
-/// And one part in this number their order by category.
+/// And one part in this number is for looking up their extents.
+const LOOKUPS_ONE_IN: usize = 8;
+/// And one part in this number holds their order by category.
 const CATEGORIES_ONE_IN: usize = 8;
 
 /// Name, number, marks; the facts, or nothing.
@@ -153,7 +155,7 @@ impl Series {
         draft: &Draft<'_>,
         mut each: impl FnMut(Member) -> Result<(), E>,
     ) -> Result<(), E> {
-        let table = draft.view::<ContainerExtents>(LookupOptions::default());
+        let table = draft.view::<ContainerExtents>(LookupOptions::streaming(pass.memory / LOOKUPS_ONE_IN));
         self.members.rewind();
         loop {
             let mut batch = Vec::with_capacity(BATCH);
@@ -246,7 +248,7 @@ impl Categories {
         draft: &Draft<'_>,
         mut each: impl FnMut(&Name, Extents) -> Result<(), E>,
     ) -> Result<(), E> {
-        let table = draft.view::<ContainerExtents>(LookupOptions::default());
+        let table = draft.view::<ContainerExtents>(LookupOptions::streaming(pass.memory / LOOKUPS_ONE_IN));
         self.0.rewind();
         loop {
             let mut batch = Vec::with_capacity(BATCH);
