@@ -485,4 +485,30 @@ mod tests {
         assert!(in_memory <= memory, "{in_memory}");
         assert!(little == goes(1 << 30).0 && little.len() == 13_333 + 1_000, "{}", little.len());
     }
+
+    /// While tasks run, the pages are in a file.
+    #[test]
+    fn the_same_goes_when_little_of_it_stays_in_memory() {
+        let memory = 96 << 10;
+        let going = |is_shrunk: bool| {
+            let mut candidates =
+                DeleteCandidates::new(listing(0..20_000, 1 << 30), |_| true, |_| false).expect("written");
+            (0..20_000).step_by(3).for_each(|seq| assert!(candidates.strike(&container(seq).id).expect("written")));
+            candidates.decide(|id| id.seq != 1).expect("written");
+            let mut going = candidates.going().expect("read");
+            if is_shrunk {
+                let held = going.shrink_to(memory).expect("written");
+                assert!(held <= memory, "{held}");
+            }
+            // Some of them were needed, and tasks retired them.
+            for from in [0, 9000, 30_000] {
+                going.extend((from..from + 2000).map(container)).expect("written");
+            }
+            assert!(!is_shrunk || going.rows.bytes_in_memory() <= memory);
+            let all: Vec<_> = going.iter().map(|container| container.expect("read")).collect();
+            assert_eq!(all.len() as u64, going.data);
+            (all, going.bytes)
+        };
+        assert!(going(true) == going(false));
+    }
 }
