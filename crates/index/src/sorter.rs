@@ -2,8 +2,9 @@
 //!
 //! Records are collected in memory. When that is full, they are sorted and spilled to a temporary
 //! file. Files of a level are merged when there are enough of them, and in the end the few that are
-//! left. Of several records with one key the last one pushed holds. A spill is a run of the index like any other (`larder_format::run`), sealed under a name
-//! that the repository never uses. So data on disk is as secret as in the store.
+//! left. Of several records with one key the last one pushed holds. A spill is a run of the index
+//! like any other (`larder_format::run`), sealed under a name that the repository never uses. So
+//! data on disk is as secret as in the store.
 
 use std::fs::File;
 use std::io::Write;

@@ -61,8 +61,8 @@ pub(super) fn next_manifest(
     Ok(manifest)
 }
 
-/// The first [`QUEUED_MOST`] of these containers, and of the others one for each job. Those of a job
-/// are neighbours.
+/// The first [`QUEUED_MOST`] of these containers, and of the others one for each job. Those of a
+/// job are neighbours.
 fn queued_containers(
     containers: impl Iterator<Item = Result<ListedContainer, PassError>>,
 ) -> Result<Vec<QueuedObject>, PassError> {

@@ -1,5 +1,5 @@
-//! The containers that tasks of a pass retired: in memory as far as its share allows. When half of a
-//! large series is forgotten, these are half of its containers.
+//! The containers that tasks of a pass retired: in memory as far as its share allows. When half of
+//! a large series is forgotten, these are half of its containers.
 
 use std::path::Path;
 
