@@ -73,6 +73,7 @@ pub use retired::RetiredContainers;
 pub use series_changes::SeriesChanges;
 
 use evacuate::Ended;
+use places::Places;
 use publish_extents::Publication;
 use references::References;
 use select::Selecting;
@@ -313,7 +314,7 @@ fn arrange_series(
     let mut was_cut = false;
     let retires = unarranged.retires();
     for _ in 0..if retires { ATTEMPTS } else { 0 } {
-        let places = series.content(pass, draft)?;
+        let places = Places::read(pass, draft, &mut series)?;
         let has_class = pass.io.repository.store().has_data_class();
         let selecting = Selecting { unarranged, has_class, retention: &*work.retention, unreadable: &unreadable };
         let selected = selecting.all(pass, places)?;

@@ -8,9 +8,9 @@ use larder_format::extents::{Extent, Extents, decode_key, encode_key};
 use larder_format::ids::ContainerId;
 use larder_format::index_manifest::Table;
 use larder_format::run::{RecordLayout, ValueWidth};
-use larder_index::{Cursor, IndexError, IndexPass, Sorted, Sorter};
+use larder_index::{Cursor, Draft, IndexError, IndexPass, Sorted, Sorter};
 
-use super::series::{Known, place_of, rank};
+use super::series::{Known, Series, place_of, rank};
 
 /// Of the memory of the pass for tables, one part in this number holds the sums.
 const PLACES_ONE_IN: usize = 8;
@@ -134,6 +134,13 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// The needed content of every container of a series, including those without any.
+    pub(super) fn read(pass: &IndexPass, draft: &Draft<'_>, series: &mut Series) -> Result<Self, IndexError> {
+        let mut places = PlaceSorter::new(pass)?;
+        series.extents(pass, draft, |known, extents| places.push(&known, &extents))?;
+        places.finish()
+    }
+
     /// The next container.
     pub(super) fn next(&mut self) -> Result<Option<Place>, IndexError> {
         let first = match self.next.take() {

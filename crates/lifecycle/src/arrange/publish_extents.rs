@@ -12,7 +12,7 @@ use larder_rewrite::chunk_copier::ChunkCopier;
 use larder_store::survey::ListedContainer;
 
 use super::container_values::ContainerValues;
-use super::places::Content;
+use super::places::{Content, Places};
 use super::retired::RetiredContainers;
 use super::series::{Known, Series, place_of};
 use super::{ArrangeError, Arranged, Work};
@@ -59,7 +59,7 @@ impl Publication {
         arranged: &mut Arranged,
     ) -> Result<(), ArrangeError> {
         let of_series = OfSeries::of(draft, series.key);
-        let mut places = series.content(pass, draft)?;
+        let mut places = Places::read(pass, draft, &mut series)?;
         let mut numbers = ContainerValues::new(pass, pass.memory / NUMBERS_ONE_IN);
         let mut has_waited = false;
         while let Some(place) = places.next()? {

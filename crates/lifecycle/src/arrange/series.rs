@@ -18,7 +18,6 @@ use larder_store::rules::Rule;
 
 use super::ContainerRetention;
 use super::needs_rebuild::needs_rebuild;
-use super::places::{PlaceSorter, Places};
 
 /// Records of extents that are looked up at once.
 const BATCH: usize = 256;
@@ -196,13 +195,6 @@ impl Series {
             Member::Arranged(known, extents) => each(known, extents),
             Member::Other(_) => Ok(()),
         })
-    }
-
-    /// The needed content of every container, including those without any.
-    pub(super) fn content(&mut self, pass: &IndexPass, draft: &Draft<'_>) -> Result<Places, IndexError> {
-        let mut places = PlaceSorter::new(pass)?;
-        self.extents(pass, draft, |known, extents| places.push(&known, &extents))?;
-        places.finish()
     }
 
     /// Those that are arranged in the order of categories: by first version, then by name.
