@@ -33,7 +33,7 @@ impl Batch<'_> {
                 (self.host(image.host).name.clone(), format!("image {}", image.name))
             }
             Stage::Send | Stage::Place => (self.host(task.number).name.clone(), "all its images".to_owned()),
-            Stage::Join | Stage::Resolve | Stage::Check | Stage::Copy => {
+            Stage::Join | Stage::Resolve | Stage::Check | Stage::Copy | Stage::Mark => {
                 (self.context.identity.host.clone(), format!("range {} of fingerprints", task.number))
             }
         };

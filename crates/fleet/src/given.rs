@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use larder_format::fleet::{CHECK_RULES, COPY_MAX, COPY_RULES, CheckRange, CopyTask, RANGE_MAX, Stage, TaskId};
+use larder_format::fleet::{CHECK_RULES, COPY_MAX, COPY_RULES, CheckRange, CopyTask, MARK_MAX, MARK_RULES, MarkTask, RANGE_MAX, Stage, TaskId};
 use larder_format::ids::JobId;
 use larder_format::keys::Keys;
 use larder_format::names::{self, FleetObject};
@@ -52,6 +52,21 @@ impl GivenTask for CopyTask {
     const STAGE: Stage = Stage::Copy;
     const BYTES_MAX: u64 = COPY_MAX;
     const RULES: u32 = COPY_RULES;
+    const NAMES: (&str, &str) = ("a task", "this pass");
+
+    fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode(keys, batch, task, bytes)
+    }
+
+    fn maker(&self) -> (u32, &str) {
+        (self.rules, &self.program)
+    }
+}
+
+impl GivenTask for MarkTask {
+    const STAGE: Stage = Stage::Mark;
+    const BYTES_MAX: u64 = MARK_MAX;
+    const RULES: u32 = MARK_RULES;
     const NAMES: (&str, &str) = ("a task", "this pass");
 
     fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {

@@ -106,7 +106,7 @@ impl<'b> Member<'b> {
                 self.take_in(decided.map(|decided| vec![decided])).map(|()| Step::Done)
             }
             // Of no batch.
-            Stage::Check | Stage::Copy => Ok(Step::Idle),
+            Stage::Check | Stage::Copy | Stage::Mark => Ok(Step::Idle),
             Stage::Place => {
                 let Some(task) = due.iter().find(|task| is_own(task)) else { return Ok(Step::Idle) };
                 let known = Known { plan: &self.batch.plan, registers: &self.registers };

@@ -13,8 +13,12 @@
 //! * chunks that are chosen by chance afterwards can be read. With one wrong result, none counts.
 
 mod answer;
+mod answer_marks;
 mod ask;
+mod marks;
+mod registers;
 mod verify;
+mod verify_marks;
 
 pub use answer::Copied;
 pub(crate) use answer::{LeftPass, answer};

@@ -87,7 +87,7 @@ pub struct WorkerStatus {
 pub struct SharedStatus {
     /// Its batch: the id of its lease.
     pub batch: JobId,
-    /// [`Stage::Check`] or [`Stage::Copy`].
+    /// [`Stage::Check`], [`Stage::Copy`] or [`Stage::Mark`].
     pub stage: Stage,
     /// Tasks that it has given away.
     pub tasks: u64,

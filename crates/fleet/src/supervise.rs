@@ -40,7 +40,7 @@ pub(crate) fn supervise(
     let mut ended = Vec::new();
     for task in due {
         let (host, worker, of) = match task.stage {
-            Stage::Join | Stage::Resolve | Stage::Check | Stage::Copy => continue,
+            Stage::Join | Stage::Resolve | Stage::Check | Stage::Copy | Stage::Mark => continue,
             Stage::Scan | Stage::Send => {
                 let claim = queue.claimed_by(&times, task)?;
                 match claim {

@@ -55,7 +55,8 @@ pub struct Takes {
     pub batches: bool,
     /// Checks: ranges of containers are read and verified.
     pub checks: bool,
-    /// Passes: chunks are verified and copied. It takes a key that reads contents and signs.
+    /// Passes: recipes are read, chunks are verified and copied. It takes a key that reads contents
+    /// and signs.
     pub passes: bool,
 }
 
@@ -84,7 +85,7 @@ pub enum WorkEvent<'a> {
     Ends(JobId, &'a Worked),
     /// It read ranges of a check.
     Checked(JobId, Answer),
-    /// It copied chunks for a pass.
+    /// It read recipes, or copied chunks, for a pass.
     Copied(JobId, Copied),
     /// It leaves a batch alone: why.
     LeavesAlone(&'a FleetError),
@@ -173,11 +174,16 @@ pub fn work(
     watch: &mut dyn FnMut(WorkEvent<'_>),
 ) -> Result<(), FleetError> {
     let mut done = HashSet::new();
+    // Passes for which it read recipes. They may have chunks to copy later.
+    let mut marked = HashSet::new();
     // The process that makes a check waits for nobody, and has no news.
     let mut idle = Idle::new(context, options.poll, options.takes.batches, options.nats.clone());
     loop {
         let open = open_batches(context)?;
         done.retain(|batch| open.contains(batch));
+        if once && marked.iter().any(|pass| !open.contains(pass)) {
+            return Ok(());
+        }
         for batch in open.into_iter().filter(|batch| !done.contains(batch)).collect::<Vec<_>>() {
             done.insert(batch);
             let plan = match read_plan(context, batch) {
@@ -203,7 +209,9 @@ pub fn work(
                     Ok(LeftPass::Done(copied)) if copied == Copied::default() => continue,
                     Ok(LeftPass::Done(copied)) => {
                         watch(WorkEvent::Copied(batch, copied));
-                        if once {
+                        if copied.segments > 0 {
+                            marked.insert(batch);
+                        } else if once {
                             return Ok(());
                         }
                         continue;

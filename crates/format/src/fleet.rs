@@ -12,6 +12,8 @@
 //! | `fleet/<batch>/done/check/<look>/<task>`           | [`CheckResult`], sealed, magic `LFCD`     |
 //! | `fleet/<pass>/range/copy/0/<task>`                 | [`CopyTask`], signed, magic `LFCP`        |
 //! | `fleet/<pass>/done/copy/0/<task>`                  | [`CopyResult`], signed, magic `LFCE`      |
+//! | `fleet/<pass>/range/mark/<look>/<task>`            | [`MarkTask`], signed, magic `LFMT`        |
+//! | `fleet/<pass>/done/mark/<look>/<task>`             | [`MarkResult`], signed, magic `LFMR`      |
 //!
 //! An output has the layout of a run of the index, under a key of its own: keyed BLAKE3 over
 //! `fleet`, a zero byte and the object's name, under the secret of the domain. Its first key of
@@ -25,6 +27,7 @@
 mod check;
 mod claim;
 mod copy;
+mod mark;
 mod plan;
 mod records;
 mod register;
@@ -35,6 +38,9 @@ mod tests;
 pub use check::{CHECK_RULES, CheckRange, CheckResult, RANGE_CONTAINERS_MAX, RANGE_MAX, READ_PROOF_LEN};
 pub use claim::{CLAIM_MAX, FleetWorker};
 pub use copy::{COPY_CONTAINERS_MAX, COPY_MAX, COPY_RULES, COPY_TASKS_MAX, ChunksOf, CopyResult, CopyTask};
+pub use mark::{
+    MARK_CHUNKS_MAX, MARK_MAX, MARK_OUTPUT_MAX, MARK_RULES, MARK_TASKS_MAX, MARKS, MarkResult, MarkSum, MarkTask,
+};
 pub use plan::{FLEET_ROUNDS_MAX, FLEET_RULES, FleetPlan, PLAN_MAX, PlannedHost, PlannedImage, SharedWork};
 pub use records::{
     Answer, Answers, At, FleetRecord, Placement, Placements, Requests, Resolution, Resolutions, Scans, Waiter, Waiters,

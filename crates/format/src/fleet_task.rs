@@ -25,11 +25,14 @@ pub enum Stage {
     /// Chunks are verified and copied, for a pass. Batches of images have no such tasks. Task: its
     /// number in the pass.
     Copy,
+    /// Segments of recipes are read, and their chunks are counted, for a pass. Batches of images
+    /// have no such tasks. Task: its number in the pass.
+    Mark,
 }
 
 impl Stage {
     /// All of them, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Scan,
         Self::Send,
         Self::Join,
@@ -39,6 +42,7 @@ impl Stage {
         Self::Finish,
         Self::Check,
         Self::Copy,
+        Self::Mark,
     ];
 
     /// Its word in names of objects and for people.
@@ -53,6 +57,7 @@ impl Stage {
             Self::Finish => "finish",
             Self::Check => "check",
             Self::Copy => "copy",
+            Self::Mark => "mark",
         }
     }
 
@@ -74,7 +79,8 @@ pub struct TaskId {
     /// Its stage.
     pub stage: Stage,
     /// 0; of the stages store, place and resolve also 1 and 2, for chunks whose owner failed. Of a
-    /// check: how often everything was looked at before.
+    /// check: how often everything was looked at before. Of the marks of a pass: how often it
+    /// began to choose before.
     pub round: u8,
     /// See [`Stage`].
     pub number: u32,

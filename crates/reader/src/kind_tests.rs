@@ -5,7 +5,7 @@ use larder_format::{EncodeError, ErrorKind};
 use larder_store::RepositoryError;
 use larder_testkit::assert_kinds;
 
-use crate::{LeaseLost, RandomError, ReadError};
+use crate::{LeaseLost, MarkError, RandomError, ReadError};
 
 #[test]
 fn every_error_has_its_kind() {
@@ -15,6 +15,10 @@ fn every_error_has_its_kind() {
         ReadError::Repository(_) => ReadError::Repository(repository()), ErrorKind::Bug;
     });
     assert_eq!(LeaseLost { id: JobId([0; 16]) }.kind(), ErrorKind::LostRace);
+    assert_kinds!(MarkError {
+        MarkError::Index(_) => MarkError::Index(repository().into()), ErrorKind::Bug;
+        MarkError::Interrupted => MarkError::Interrupted, ErrorKind::Interrupted;
+    });
     let path = || b"a".to_vec();
     assert_kinds!(RandomError {
         RandomError::NoSuchFile { .. } => RandomError::NoSuchFile { path: path() }, ErrorKind::Precondition;

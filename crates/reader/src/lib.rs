@@ -7,7 +7,8 @@
 //!   hints.
 //! * [`RecipeReader`], [`MetaChunks`]: recipes by segment, over a cache of metadata that several
 //!   readers share.
-//! * [`References`]: every chunk that versions name, for exact collection.
+//! * [`References`]: every chunk that versions name, for exact collection; [`ShareMarks`] gives
+//!   segments to other processes.
 //! * [`stats()`]: contents and costs of a set of versions.
 //! * [`diff()`]: the differences between two versions.
 //!
@@ -32,6 +33,7 @@ mod read_lease;
 mod recipe_reader;
 mod references;
 mod resolved;
+mod shared_marks;
 mod spans;
 mod stats;
 mod stored_bytes;
@@ -50,6 +52,7 @@ pub use random::{Contents, FrameCache, Hydrated, Piece, RandomError, RandomFile,
 pub use read_lease::{LeaseLost, ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;
+pub use shared_marks::{MarkError, Marked, ShareMarks, SharedMarks, TakeMarks};
 pub use spans::{Spans, Unshared};
 pub use stats::{RepositoryStats, stats};
 pub use stored_bytes::StoredBytes;

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use larder_format::recipe::Recipe;
+use larder_format::recipe::{Recipe, SegmentRef};
 use larder_format::{ChunkRef, Fingerprint};
 use larder_job::JobContext;
 use larder_store::RepositoryError;
@@ -20,7 +20,7 @@ use crate::recipe_reader::{MetaChunks, RecipeReader};
 pub struct References {
     chunks: MetaChunks,
     seen: HashSet<Fingerprint>,
-    /// Segments that were read.
+    /// Segments that were visited.
     pub segments: u64,
 }
 
@@ -36,12 +36,33 @@ impl References {
         Self { chunks: MetaChunks::new(context), seen: HashSet::new(), segments: 0 }
     }
 
+    /// Reads the segments that [`Self::segments`] gives.
+    pub fn chunks(&self) -> MetaChunks {
+        self.chunks.clone()
+    }
+
     /// Calls `each` for the chunks of a data stream, except those of segments that were visited
     /// before.
     pub fn visit<E: From<RepositoryError>>(
         &mut self,
         data: &Recipe,
         mut each: impl FnMut(&ChunkRef) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let chunks = self.chunks();
+        self.segments(data, |row| {
+            for record in &chunks.segment(row)?.records {
+                each(&record.chunk)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `each` for the segments of a data stream, except those that were visited before. They
+    /// are not read.
+    pub fn segments<E: From<RepositoryError>>(
+        &mut self,
+        data: &Recipe,
+        mut each: impl FnMut(&SegmentRef) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut reader = RecipeReader::new(Arc::new(data.clone()), self.chunks.clone());
         let mut next = 0;
@@ -58,9 +79,7 @@ impl References {
                     continue;
                 }
                 self.segments += 1;
-                for record in reader.segment(number)?.iter() {
-                    each(&record.chunk)?;
-                }
+                each(&reference)?;
             }
         }
         Ok(())

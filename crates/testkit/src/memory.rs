@@ -1,6 +1,6 @@
 //! A store in memory that tests can copy, look into and damage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -53,7 +53,8 @@ impl Memory {
 
     /// The paths of all objects.
     pub async fn paths(&self) -> Vec<String> {
-        self.contents().await.into_keys().collect()
+        let metas: Vec<_> = self.0.list(None).try_collect().await.expect("memory can be listed");
+        metas.into_iter().map(|meta| meta.location.to_string()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Puts an object in place of any other under its name.

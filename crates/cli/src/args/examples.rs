@@ -264,7 +264,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("larder optimize --dry-run", "Show what a pass would do, and its cost"),
             ("larder optimize", "Free space and rewrite data where that makes restores faster"),
             ("larder optimize --max-duration 30m", "Start nothing new after half an hour"),
-            ("larder optimize --workers 4", "Copy together with `larder fleet work` on other hosts"),
+            ("larder optimize --workers 4", "Share the work with `larder fleet work` on other hosts"),
         ],
     ),
     ("gnode", &[("larder gnode --every 12h", "Run a pass after changes, and at least twice a day")]),

@@ -71,8 +71,8 @@ pub(crate) enum FleetCommand {
     /// Of checks (`check --read-data --workers`), it reads ranges of containers. That takes a key
     /// for restores, and no inventory.
     ///
-    /// Of passes (`optimize --workers`), it verifies and copies chunks. That takes a key that also
-    /// operates, and no inventory. It works until it is stopped.
+    /// Of passes (`optimize --workers`), it reads recipes, and verifies and copies chunks. That
+    /// takes a key that also operates, and no inventory. It works until it is stopped.
     Work(Box<FleetWorkArgs>),
     /// Show the stages of a batch, or the batches, checks and passes that left anything
     Status(FleetStatusArgs),

@@ -123,11 +123,12 @@ pub(crate) struct OptimizeArgs {
     #[arg(long, conflicts_with_all = ["task", "max_unused"])]
     pub(crate) auto: bool,
 
-    /// Share the copying of chunks with workers: this many processes, this one among them. The
-    /// others are `larder fleet work` on any host, with a key that restores and operates
+    /// Share the work of a pass with workers: this many processes, this one among them. The others
+    /// are `larder fleet work` on any host, with a key that restores and operates
     ///
-    /// It is for chunks of containers that are retired. The pass does not wait for workers, and
-    /// does itself all that nobody takes. It verifies that every chunk was copied, and deletes.
+    /// They copy the chunks of containers that are retired, and read recipes for `--task exact`.
+    /// The pass does not wait for workers, and does itself all that nobody takes. It verifies what
+    /// they did, and deletes.
     #[arg(long, value_name = "N", conflicts_with_all = ["dry_run", "estimate"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) workers: Option<u32>,

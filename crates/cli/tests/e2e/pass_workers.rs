@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use larder_testkit::data;
 use serde_json::Value;
@@ -67,7 +67,17 @@ fn restored(play: &Play, snapshots: &[String], at: &str) -> Vec<(PathBuf, Vec<u8
     all
 }
 
-/// A slow pass, a slow worker that is killed while it copies, and a fast one.
+/// A worker reads recipes and copies chunks, while the pass stands still.
+fn until_both(play: &Play, pass: &Child) {
+    until(play, "/done/mark/");
+    signal(pass, "-CONT");
+    until(play, "/range/copy/");
+    signal(pass, "-STOP");
+    until(play, "/done/copy/");
+    signal(pass, "-CONT");
+}
+
+/// A slow pass, a slow worker that is killed while it reads, and a fast one.
 #[test]
 fn a_pass_is_shared_with_a_worker_that_may_die() {
     let play = Play::with_repository();
@@ -86,8 +96,7 @@ fn a_pass_is_shared_with_a_worker_that_may_die() {
     // Or it would do everything before the second worker has begun.
     signal(&shared, "-STOP");
     killed.0.push(start(&["fleet", "work", "--json"]));
-    until(&play, "/done/copy/");
-    signal(&shared, "-CONT");
+    until_both(&play, &shared);
     let ran = ended(shared).ok();
     let shared = summary(&ran);
     let helper = killed.0.pop().expect("the second worker");
@@ -101,6 +110,7 @@ fn a_pass_is_shared_with_a_worker_that_may_die() {
     let of = &shared["shared"];
     let by_workers = of["bytes_copied_by_workers"].as_u64().expect("a number");
     assert!(by_workers > 0 && of["worker_was_wrong"] == false, "{shared} {} {}", ran.stderr, helper.stderr);
+    assert!(of["segments_read_by_workers"].as_u64() > Some(0), "{shared} {} {}", ran.stderr, helper.stderr);
     assert!(by_workers <= bytes || bytes == 0, "{by_workers} of {bytes}: {}", helper.stderr);
     assert_eq!(restored(&play, &snapshots, "after"), expected);
     play.larder(["check", "--read-data"]).ok();
@@ -146,9 +156,8 @@ fn workers_of_a_pass_may_lose_nats_and_may_be_late() {
     signal(&killed.0[0], "-STOP");
     signal(&pass, "-STOP");
     killed.0.push(start(&["fleet", "work", "--json", "--queue", &server.address()]));
-    until(&play, "/done/copy/");
+    until_both(&play, &pass);
     server.kill();
-    signal(&pass, "-CONT");
     let ran = ended(pass).ok();
     let summary = summary(&ran);
     let of = &summary["shared"];

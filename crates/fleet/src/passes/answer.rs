@@ -1,4 +1,5 @@
-//! A worker that verifies and copies chunks for a pass.
+//! A worker that reads segments of recipes (`answer_marks`), or verifies and copies chunks, for a
+//! pass.
 //!
 //! It needs no lease: that of the pass keeps what it writes. If the pass fails, the next one finds
 //! its containers as those of a dead pass.
@@ -9,15 +10,16 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_format::ChunkRef;
 use larder_format::container::CONTAINER_TARGET;
-use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, TaskId};
+use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, MarkTask, TaskId};
 use larder_format::ids::{AttemptId, JobId};
 use larder_format::names;
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk};
+use larder_store::RepositoryError;
 use larder_store::repository::random;
 
 use crate::error::FleetError;
-use crate::given;
+use crate::given::{self, GivenTask};
 use crate::queue::{Delivery, StoreQueue};
 
 /// Tables of containers that are read at once.
@@ -31,6 +33,8 @@ const BYTES_MAX: u64 = COPY_CONTAINERS_MAX as u64 / 2 * CONTAINER_TARGET as u64;
 pub struct Copied {
     /// Tasks that it did.
     pub tasks: u64,
+    /// Segments of recipes that it read.
+    pub segments: u64,
     /// Chunks that it verified where they are.
     pub verified: u64,
     /// Chunks that it copied.
@@ -52,45 +56,77 @@ pub(crate) enum LeftPass {
     Silent(Copied),
 }
 
+/// A task of a pass, as a worker does it.
+pub(super) trait PassTask: GivenTask {
+    /// Its claims are taken over after this number of seconds, and this process makes the pass.
+    fn asked_by(&self) -> (u32, AttemptId);
+
+    /// Does it. Returns its register.
+    fn work(&self, worker: &mut Worker<'_>, taken: Delivery) -> Result<Vec<u8>, FleetError>;
+}
+
+impl PassTask for CopyTask {
+    fn asked_by(&self) -> (u32, AttemptId) {
+        (self.claim_seconds, self.asks)
+    }
+
+    fn work(&self, worker: &mut Worker<'_>, taken: Delivery) -> Result<Vec<u8>, FleetError> {
+        let result = worker.copy(self, taken)?;
+        let repository = &worker.context.repository;
+        let sealed = result.encode(repository.keys(), worker.pass, taken.task, random(repository.entropy())?);
+        Ok(sealed.map_err(RepositoryError::from)?)
+    }
+}
+
 /// Does tasks of a pass until none is left, or its process gives no sign of life.
 ///
 /// # Errors
 /// The tasks are not for this program or key, or the store does not answer.
 pub(crate) fn answer(context: &JobContext, pass: JobId, poll: Duration) -> Result<LeftPass, FleetError> {
+    // A pass gives segments away first, and then chunks.
+    match answer_to::<MarkTask>(context, pass, poll)? {
+        LeftPass::Nothing => answer_to::<CopyTask>(context, pass, poll),
+        left => Ok(left),
+    }
+}
+
+fn answer_to<T: PassTask>(context: &JobContext, pass: JobId, poll: Duration) -> Result<LeftPass, FleetError> {
     let store = context.repository.store().without_cache();
     let context = &context.through(&context.repository.through(store));
     let mut unreadable = BTreeSet::new();
-    let Some(first) = given::first::<CopyTask>(context, pass, &mut unreadable)? else { return Ok(LeftPass::Nothing) };
+    let Some(first) = given::first::<T>(context, pass, &mut unreadable)? else { return Ok(LeftPass::Nothing) };
     let me = AttemptId(random(context.repository.entropy())?);
-    let claim_after = Duration::from_secs(u64::from(first.claim_seconds));
+    let (claim_seconds, asks) = first.asked_by();
+    let claim_after = Duration::from_secs(u64::from(claim_seconds));
     let mut queue = StoreQueue::join(context, pass, me, claim_after, Vec::new())?;
-    let mut worker = Worker { context, pass, me, asks: first.asks, claim_after, unreadable, copied: Copied::default() };
-    let left = worker.do_due(&mut queue, poll);
+    let mut worker = Worker { context, pass, me, asks, claim_after, unreadable, copied: Copied::default() };
+    let left = worker.do_due::<T>(&mut queue, poll);
     queue.leave();
     left
 }
 
-struct Worker<'a> {
-    context: &'a JobContext,
-    pass: JobId,
-    me: AttemptId,
+/// A worker at one kind of tasks of one pass.
+pub(super) struct Worker<'a> {
+    pub(super) context: &'a JobContext,
+    pub(super) pass: JobId,
+    pub(super) me: AttemptId,
     /// The process that makes the pass.
     asks: AttemptId,
     claim_after: Duration,
     unreadable: BTreeSet<TaskId>,
-    copied: Copied,
+    pub(super) copied: Copied,
 }
 
 impl Worker<'_> {
-    fn do_due(&mut self, queue: &mut StoreQueue, poll: Duration) -> Result<LeftPass, FleetError> {
+    fn do_due<T: PassTask>(&mut self, queue: &mut StoreQueue, poll: Duration) -> Result<LeftPass, FleetError> {
         let first = poll / 32;
         let (mut next, mut idle) = (first, Duration::ZERO);
         loop {
-            let mut due = given::due::<CopyTask>(self.context, self.pass)?;
+            let mut due = given::due::<T>(self.context, self.pass)?;
             due.retain(|task| !self.unreadable.contains(task));
             let times = queue.times()?;
-            // Its process died, or is stopped.
-            if times.silence_of(Some(self.asks)) > self.claim_after {
+            // Its process died, or is stopped. One that is done takes its signs of life away.
+            if !due.is_empty() && times.silence_of(Some(self.asks)) > self.claim_after {
                 return Ok(LeftPass::Silent(self.copied));
             }
             // The pass gives tasks away little by little.
@@ -106,7 +142,7 @@ impl Worker<'_> {
             };
             (next, idle) = (first, Duration::ZERO);
             // After the claim: a pass that is over deletes its tasks before its claims.
-            let task = match given::read(self.context, self.pass, taken.task) {
+            let task = match given::read::<T>(self.context, self.pass, taken.task) {
                 Ok(Some(task)) => task,
                 Ok(None) => return Ok(LeftPass::Done(self.copied)),
                 Err(FleetError::NotForUs { .. }) => {
@@ -115,8 +151,9 @@ impl Worker<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            let result = self.copy(&task, taken)?;
-            self.register(taken.task, &result)?;
+            // If another process was faster, the next pass removes what this one wrote.
+            let register = task.work(self, taken)?;
+            given::register(self.context, self.pass, taken.task, Ok(register))?;
         }
     }
 
@@ -206,13 +243,5 @@ impl Worker<'_> {
             }
         }
         Ok(Ok(all))
-    }
-
-    /// Creates the register of a task. If another process was faster, the next pass removes what
-    /// this one wrote.
-    fn register(&self, task: TaskId, result: &CopyResult) -> Result<(), FleetError> {
-        let repository = &self.context.repository;
-        let register = result.encode(repository.keys(), self.pass, task, random(repository.entropy())?);
-        given::register(self.context, self.pass, task, register)
     }
 }

@@ -9,12 +9,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
 use larder_format::compress::Compression;
-use larder_format::fleet::{COPY_MAX, COPY_RULES, COPY_TASKS_MAX, ChunksOf, CopyResult, CopyTask, Stage, TaskId};
+use larder_format::fleet::{
+    COPY_MAX, COPY_RULES, COPY_TASKS_MAX, ChunksOf, CopyResult, CopyTask, MARK_CHUNKS_MAX, Stage, TaskId,
+};
 use larder_format::ids::{AttemptId, JobId};
-use larder_format::names::{self, FleetObject};
+use larder_format::names;
 use larder_job::JobContext;
+use larder_reader::{ShareMarks, SharedMarks};
 use larder_rewrite::chunk_copier::{
     BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, RewriteError, ShareCopies, SharedCopying,
 };
@@ -22,14 +24,13 @@ use larder_store::RepositoryError;
 use larder_store::repository::random;
 use parking_lot::Mutex;
 
+use super::marks::{self, Marking};
+use super::registers;
 use super::verify::{Verified, verify};
 use crate::queue::StoreQueue;
 
 /// Batches that are away for each process, so that none waits for the next one.
-const AWAY_EACH: usize = 2;
-
-/// Objects that are read or deleted at once.
-const AT_ONCE: usize = 16;
+pub(super) const AWAY_EACH: usize = 2;
 
 /// A result of a worker, or why it does not count.
 type Told = Result<CopyResult, String>;
@@ -51,10 +52,12 @@ pub struct SharedPassOptions {
 /// What other processes did for passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedPassReport {
-    /// Batches that were given away.
+    /// Batches of segments and of chunks that were given away.
     pub tasks: u64,
     /// Batches whose results of other processes count.
     pub tasks_of_others: u64,
+    /// Segments of recipes that they read.
+    pub segments_of_others: u64,
     /// Chunks that they copied.
     pub chunks_of_others: u64,
     /// Bytes of these, uncompressed.
@@ -65,22 +68,55 @@ pub struct SharedPassReport {
     pub worker_was_wrong: bool,
 }
 
+/// What is known of all passes until now.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) report: SharedPassReport,
+    /// The last pass with a wrong result: nothing of it is shared any more.
+    wrong: Option<JobId>,
+    /// Tasks and segments of the marks of the present pass that others did.
+    marks: (u64, u64),
+}
+
+impl State {
+    /// A worker read segments, and the keys count.
+    pub(super) fn marked(&mut self, worker: AttemptId, segments: u64) {
+        self.marks = (self.marks.0 + 1, self.marks.1 + segments);
+        self.report.tasks_of_others += 1;
+        self.report.segments_of_others += segments;
+        self.report.workers.insert(worker);
+    }
+
+    /// The marks of the present pass do not count.
+    fn forget_marks(&mut self) {
+        let (tasks, segments) = std::mem::take(&mut self.marks);
+        self.report.tasks_of_others -= tasks;
+        self.report.segments_of_others -= segments;
+    }
+
+    /// A result was wrong. The pass marks again, too, so that no mark of others counts.
+    pub(super) fn worker_was_wrong(&mut self, pass: JobId) {
+        self.forget_marks();
+        (self.report.worker_was_wrong, self.wrong) = (true, Some(pass));
+    }
+}
+
 /// Passes that several processes share. See the module header.
 #[derive(Debug, Clone)]
 pub struct SharedPass {
     options: SharedPassOptions,
-    report: Arc<Mutex<SharedPassReport>>,
+    state: Arc<Mutex<State>>,
 }
 
 impl SharedPass {
     /// Nothing is given away yet.
     pub fn new(options: SharedPassOptions) -> Self {
-        Self { options, report: Arc::default() }
+        Self { options, state: Arc::default() }
     }
 
     /// What other processes did, in all passes until now.
     pub fn report(&self) -> SharedPassReport {
-        self.report.lock().clone()
+        self.state.lock().report.clone()
     }
 }
 
@@ -96,12 +132,41 @@ impl ShareCopies for SharedPass {
         turn: u64,
         compression: Compression,
     ) -> Option<Box<dyn SharedCopying>> {
-        let begun = Sharing::begin(context, &self.options, self.report.clone(), (pass, turn, compression));
+        if self.state.lock().wrong == Some(pass) {
+            return None;
+        }
+        let begun = Sharing::begin(context, &self.options, self.state.clone(), (pass, turn, compression));
         match begun {
             Ok(sharing) => Some(Box::new(sharing)),
             // The repository is full, or the storage does not answer. Copying shows which.
             Err(error) => {
                 tracing::warn!("the pass is not shared ({error}); this process copies alone");
+                None
+            }
+        }
+    }
+}
+
+impl ShareMarks for SharedPass {
+    fn batch_chunks(&self) -> u64 {
+        (self.options.batch_bytes / marks::CHUNK_BYTES).clamp(1, MARK_CHUNKS_MAX / 2)
+    }
+
+    fn begin_marks(&self, context: &JobContext, pass: JobId, turn: u64, look: u8) -> Option<Box<dyn SharedMarks>> {
+        let mut state = self.state.lock();
+        if state.wrong == Some(pass) {
+            return None;
+        }
+        match look {
+            0 => state.marks = (0, 0),
+            // The pass marks again.
+            _ => state.forget_marks(),
+        }
+        drop(state);
+        match Marking::begin(context, &self.options, self.state.clone(), (pass, turn, look)) {
+            Ok(marking) => Some(Box::new(marking)),
+            Err(error) => {
+                tracing::warn!("recipes are not shared ({error}); this process reads them alone");
                 None
             }
         }
@@ -118,7 +183,7 @@ struct Sharing {
     claim_after: Duration,
     poll: Duration,
     away_max: usize,
-    report: Arc<Mutex<SharedPassReport>>,
+    state: Arc<Mutex<State>>,
     /// `None`: nothing is shared any more.
     queue: Option<StoreQueue>,
     /// The number of the next task. No number is used twice.
@@ -156,7 +221,7 @@ impl Sharing {
     fn begin(
         context: &JobContext,
         options: &SharedPassOptions,
-        report: Arc<Mutex<SharedPassReport>>,
+        state: Arc<Mutex<State>>,
         (pass, turn, compression): (JobId, u64, Compression),
     ) -> Result<Self, RepositoryError> {
         // What a result says is compared with what the store has now.
@@ -175,7 +240,7 @@ impl Sharing {
             claim_after,
             poll: options.poll,
             away_max: workers.saturating_mul(AWAY_EACH),
-            report,
+            state,
             queue: Some(queue),
             next: 0,
             away: VecDeque::new(),
@@ -238,14 +303,10 @@ impl Sharing {
             // For others it counts that it is there.
             failure: Some("the process that makes the pass did it, or does not need it".to_owned()),
         };
-        let created = random(repository.entropy()).and_then(|ticket| {
-            let bytes = result(ticket).encode(repository.keys(), self.pass, task, random(repository.entropy())?)?;
-            let name = names::fleet_done(self.pass, task);
-            Ok(self.context.executor.block_on(repository.store().create(&name, bytes.into()))?)
-        });
-        // Another worker was only slow, or the repository is full.
-        if let Err(error) = created {
-            tracing::debug!(%error, "a task has no register of this process");
+        let drawn = random(repository.entropy()).and_then(|ticket| Ok((ticket, random(repository.entropy())?)));
+        if let Ok((ticket, salt)) = drawn {
+            let register = result(ticket).encode(repository.keys(), self.pass, task, salt);
+            registers::close(&self.context, self.pass, task, register);
         }
     }
 
@@ -288,7 +349,7 @@ impl Sharing {
 
     /// From now on, nothing that others say counts.
     fn discard_all(&mut self) {
-        self.report.lock().worker_was_wrong = true;
+        self.state.lock().worker_was_wrong(self.pass);
         for batch in &mut self.away {
             batch.end = Some(BatchEnd::WorkerWrong);
         }
@@ -299,30 +360,8 @@ impl Sharing {
     fn results(&self) -> Result<Vec<(usize, Told)>, RepositoryError> {
         let open = self.away.iter().enumerate().filter(|(_, batch)| batch.is_open());
         let open: BTreeMap<TaskId, usize> = open.filter_map(|(at, batch)| Some((batch.task?, at))).collect();
-        let repository = &self.context.repository;
-        let store = repository.store();
-        self.context.executor.block_on(async {
-            let prefix = format!("{}{}/", names::fleet_registers(self.pass), Stage::Copy);
-            let listed = store.list(&prefix).await?;
-            let there = listed.iter().filter_map(|object| match names::parse_fleet(&object.name) {
-                Some((_, FleetObject::Done(task))) => Some((task, *open.get(&task)?)),
-                _ => None,
-            });
-            let read = there.collect::<BTreeMap<_, _>>().into_iter().map(|(task, at)| async move {
-                let read = store.get_up_to(&names::fleet_done(self.pass, task), COPY_MAX).await;
-                let bytes = match read.map_err(RepositoryError::from) {
-                    Ok(bytes) => bytes,
-                    // Anybody may create an object with this name.
-                    Err(error) if error.is_of_object() || error.is_damage() => {
-                        return Ok::<_, RepositoryError>((at, Err(error.to_string())));
-                    }
-                    Err(error) => return Err(error),
-                };
-                let result = CopyResult::decode(repository.keys(), self.pass, task, &bytes);
-                Ok((at, result.map_err(|error| error.to_string())))
-            });
-            futures::stream::iter(read).buffered(AT_ONCE).try_collect().await
-        })
+        let decode = |task, bytes: &[u8]| CopyResult::decode(self.context.repository.keys(), self.pass, task, bytes);
+        registers::told(&self.context, (self.pass, Stage::Copy), &open, COPY_MAX, decode)
     }
 
     /// One look: takes results, or a task that nobody does. Returns whether anything happened.
@@ -389,25 +428,6 @@ impl Sharing {
             Some(_) => true,
         })
     }
-
-    /// Deletes what the pass left for its workers: tasks before claims, so that nobody begins one
-    /// that was claimed. What cannot be deleted is left to `fleet clean` and to passes.
-    fn tidy(&self) {
-        let store = self.context.repository.store();
-        let deleted = self.context.executor.block_on(async {
-            let left = store.list(&names::fleet_batch(self.pass)).await?;
-            let is_task = |name: &str| matches!(names::parse_fleet(name), Some((_, FleetObject::Range(_))));
-            let (tasks, others): (Vec<_>, Vec<_>) = left.iter().partition(|object| is_task(&object.name));
-            for objects in [tasks, others] {
-                let delete = objects.iter().map(|object| store.delete(&object.name));
-                futures::stream::iter(delete).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-            }
-            Ok::<_, larder_store::StoreError>(())
-        });
-        if let Err(error) = deleted {
-            tracing::debug!(%error, "objects of a pass are left to later ones");
-        }
-    }
 }
 
 impl SharedCopying for Sharing {
@@ -424,7 +444,7 @@ impl SharedCopying for Sharing {
             match given {
                 Ok(given) => {
                     task = Some(given);
-                    self.report.lock().tasks += 1;
+                    self.state.lock().report.tasks += 1;
                 }
                 // More chunks than a task may name. It is there for nobody.
                 Err(RepositoryError::Unstorable(error)) => tracing::debug!(%error, "a batch is not given away"),
@@ -466,18 +486,19 @@ impl SharedCopying for Sharing {
 
     fn end(mut self: Box<Self>) -> bool {
         let may_have_left = self.may_have_left();
-        let mut report = self.report.lock();
+        let mut state = self.state.lock();
+        let report = &mut state.report;
         for (worker, chunks, bytes) in &self.by_others {
             report.tasks_of_others += 1;
             report.chunks_of_others += chunks;
             report.bytes_of_others += bytes;
             report.workers.insert(*worker);
         }
-        drop(report);
+        drop(state);
         if let Some(queue) = self.queue.take() {
             queue.leave();
         }
-        self.tidy();
+        registers::tidy(&self.context, self.pass, |_| true);
         may_have_left
     }
 }

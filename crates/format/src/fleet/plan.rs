@@ -143,7 +143,7 @@ impl FleetPlan {
             }
             Stage::Send | Stage::Place => self.round_of(task.number),
             Stage::Join | Stage::Resolve => task.number / self.partitions.max(1),
-            Stage::Check | Stage::Copy => 0,
+            Stage::Check | Stage::Copy | Stage::Mark => 0,
         }
     }
 

@@ -4,13 +4,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::compress::Compression;
+use crate::container::ChunkRef;
 use crate::golden::{all_damage_is_noticed, golden, keys};
-use crate::ids::{AttemptId, ContainerId, ContainerKind, DomainId, JobId, RunId};
+use crate::ids::{AttemptId, ContainerId, ContainerKind, ContentDigest, DomainId, JobId, RunId};
 use crate::index_manifest::Table;
 use crate::index_tables::{ChunkKey, ChunkPlace};
 use crate::keys::{Keys, MasterKey};
 use crate::names;
-use crate::recipe::Proof;
+use crate::recipe::{ContainerUse, Proof, SegmentRef};
 use crate::roles::Roles;
 use crate::run::{RunBuilder, RunIndex, RunKey};
 use larder_chunking::Fingerprint;
@@ -170,6 +171,49 @@ fn copy_result() -> CopyResult {
     }
 }
 
+/// A task of an exact collection.
+const MARK: TaskId = TaskId { stage: Stage::Mark, round: 1, number: 3 };
+
+fn mark_task() -> MarkTask {
+    let container = ContainerId { kind: ContainerKind::Meta, job: JobId([3; 16]), seq: 2 };
+    let row = |n: u8, chunks| SegmentRef {
+        chunk: ChunkRef { fingerprint: Fingerprint([n; 32]), container, offset: 1000 * u32::from(n), size: 900 },
+        bases: Vec::new(),
+        content: ContentDigest([n; 32]),
+        bytes: 2 << 20,
+        chunks,
+        samples: vec![7, 8],
+        uses: vec![ContainerUse { container, chunks, bytes: 2 << 20 }],
+        cover: None,
+        proof: None,
+    };
+    MarkTask {
+        rules: MARK_RULES,
+        claim_seconds: 60,
+        asks: AttemptId([5; 8]),
+        program: "larder 1".to_owned(),
+        turn: 34,
+        ticket: [6; 16],
+        segments: vec![row(1, 500), row(2, 3)],
+    }
+}
+
+fn mark_result() -> MarkResult {
+    MarkResult {
+        ticket: [6; 16],
+        worker: AttemptId([4; 8]),
+        host: "a".to_owned(),
+        took_ms: 250,
+        attempt: AttemptId([2; 8]),
+        records: 400,
+        object_bytes: 10_000,
+        digest: [8; 32],
+        sum: [9; MarkSum::LEN],
+        failure: None,
+        domain: DomainId::DEFAULT,
+    }
+}
+
 fn items() -> Vec<ScanItem> {
     let asked = |n: u8| (4096 + u32::from(n), Fingerprint([n; 32]));
     vec![
@@ -218,9 +262,14 @@ fn version_2_bytes_never_change() {
     assert_eq!(CopyTask::decode(&keys(), BATCH, COPY, &golden("fleet_copy_v2", &sealed)), Ok(copy_task()));
     let sealed = copy_result().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
     assert_eq!(CopyResult::decode(&keys(), BATCH, COPY, &golden("fleet_copied_v2", &sealed)), Ok(copy_result()));
+    let sealed = mark_task().encode(&keys(), BATCH, MARK, [9; 32]).expect("fits");
+    assert_eq!(MarkTask::decode(&keys(), BATCH, MARK, &golden("fleet_mark_v2", &sealed)), Ok(mark_task()));
+    let sealed = mark_result().encode(&keys(), BATCH, MARK, [9; 32]).expect("fits");
+    assert_eq!(MarkResult::decode(&keys(), BATCH, MARK, &golden("fleet_marked_v2", &sealed)), Ok(mark_result()));
     let all: Vec<u8> = items().iter().flat_map(|item| item.encode().expect("fits")).collect();
     golden("fleet_scan_v2", &all);
     golden("fleet_output_v2", &output());
+    golden("fleet_marks_v2", &marks());
 }
 
 /// Records are values inside of sealed blocks, so their bytes are written out here.
@@ -253,6 +302,17 @@ fn output() -> Vec<u8> {
     let mut builder = RunBuilder::new(key, [4; 32], Table::Chunks, Answers::LAYOUT, false).expect("a layout");
     for number in 0..3 {
         builder.push(&At { image: 2, number }.encode(), Some(&Answer::Owner.encode())).expect("rises");
+    }
+    builder.finish().expect("records").bytes
+}
+
+/// The output of an exact collection.
+fn marks() -> Vec<u8> {
+    let name = names::fleet_output(BATCH, MARK, AttemptId([2; 8]), 0);
+    let key = RunKey::of_fleet(&keys(), DomainId::DEFAULT, &name, RunId { job: BATCH, seq: 0 }).expect("all keys");
+    let mut builder = RunBuilder::new(key, [4; 32], Table::Chunks, MARKS, false).expect("a layout").packed();
+    for n in 0..3 {
+        builder.push(&[n; 20], Some(&u32::from(n + 1).to_be_bytes())).expect("rises");
     }
     builder.finish().expect("records").bytes
 }
@@ -292,9 +352,13 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     all_damage_is_noticed(&bytes, |bytes| CopyTask::decode(&keys(), BATCH, COPY, bytes).is_ok());
     let bytes = copy_result().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
     all_damage_is_noticed(&bytes, |bytes| CopyResult::decode(&keys(), BATCH, COPY, bytes).is_ok());
+    let bytes = mark_task().encode(&keys(), BATCH, MARK, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| MarkTask::decode(&keys(), BATCH, MARK, bytes).is_ok());
+    let bytes = mark_result().encode(&keys(), BATCH, MARK, [9; 32]).expect("fits");
+    all_damage_is_noticed(&bytes, |bytes| MarkResult::decode(&keys(), BATCH, MARK, bytes).is_ok());
 }
 
-/// Who may only back up and restore can neither ask for copies nor say that there are some.
+/// Who may only back up and restore can ask for no copies or marks, nor say that there are some.
 #[test]
 fn only_an_operator_says_what_was_copied() {
     let roles = Roles::BACKUP.and(Roles::RESTORE);
@@ -302,11 +366,44 @@ fn only_an_operator_says_what_was_copied() {
     let machine = Keys::of(secrets, keys().opening_public().clone()).expect("whole");
     assert!(copy_task().encode(&machine, BATCH, COPY, [9; 32]).is_err());
     assert!(copy_result().encode(&machine, BATCH, COPY, [9; 32]).is_err());
+    assert!(mark_task().encode(&machine, BATCH, MARK, [9; 32]).is_err());
+    assert!(mark_result().encode(&machine, BATCH, MARK, [9; 32]).is_err());
     // It reads what an operator says.
     let bytes = copy_result().encode(&keys(), BATCH, COPY, [9; 32]).expect("fits");
     assert_eq!(CopyResult::decode(&machine, BATCH, COPY, &bytes), Ok(copy_result()));
     for (batch, task) in [(JobId([6; 16]), COPY), (BATCH, TaskId { number: 4, ..COPY })] {
         assert!(CopyResult::decode(&keys(), batch, task, &bytes).is_err(), "another pass or task");
+    }
+    let bytes = mark_result().encode(&keys(), BATCH, MARK, [9; 32]).expect("fits");
+    let others = [TaskId { number: 4, ..MARK }, TaskId { round: 0, ..MARK }, TaskId { stage: Stage::Copy, ..MARK }];
+    for (batch, task) in others.map(|task| (BATCH, task)).into_iter().chain([(JobId([6; 16]), MARK)]) {
+        assert!(MarkResult::decode(&keys(), batch, task, &bytes).is_err(), "another pass, look or task");
+    }
+}
+
+/// A mention less, more, or of a chunk that differs in one bit: another sum. The order is nothing.
+#[test]
+fn a_sum_of_marks_tells_every_change_of_one() {
+    let keys: Vec<ChunkKey> = (0..20_u8).map(|n| ChunkKey(std::array::from_fn(|at| n ^ (at as u8).wrapping_mul(37)))).collect();
+    let sum = |mentions: &[(ChunkKey, u32)]| {
+        let mut sum = MarkSum::default();
+        mentions.iter().for_each(|(key, times)| sum.add(key, *times));
+        (sum.mentions, sum.bytes())
+    };
+    let all: Vec<(ChunkKey, u32)> = keys.iter().map(|key| (*key, 1)).collect();
+    let twice: Vec<(ChunkKey, u32)> = keys.iter().map(|key| (*key, 2)).collect();
+    let reversed: Vec<_> = all.iter().rev().chain(&all).copied().collect();
+    assert_eq!(sum(&twice), sum(&reversed));
+    for at in 0..all.len() {
+        let (mut less, mut more) = (all.clone(), all.clone());
+        less.remove(at);
+        more[at].1 += 1;
+        assert!(sum(&less).0 != sum(&all).0 && sum(&more).0 != sum(&all).0);
+        for bit in 0..160 {
+            let mut changed = all.clone();
+            changed[at].0.0[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(sum(&changed).1, sum(&all).1, "bit {bit} of {at}");
+        }
     }
 }
 
@@ -386,6 +483,11 @@ fn what_contradicts_itself_is_refused() {
     let no_level = CopyTask { compression: Compression::Zstd(23), ..copy_task() };
     for task in [falling, empty, no_level, CopyTask { claim_seconds: 0, ..copy_task() }] {
         assert!(task.encode(&keys(), BATCH, COPY, [9; 32]).is_err());
+    }
+    let too_many = SegmentRef { chunks: 1 + MARK_CHUNKS_MAX as u32, ..mark_task().segments[0].clone() };
+    let (none, many) = (MarkTask { segments: Vec::new(), ..mark_task() }, vec![too_many]);
+    for task in [none, MarkTask { segments: many, ..mark_task() }, MarkTask { claim_seconds: 0, ..mark_task() }] {
+        assert!(task.encode(&keys(), BATCH, MARK, [9; 32]).is_err());
     }
     assert!(ScanItem::Keep { first: 0, count: 0, bytes: 0 }.encode().is_err());
     assert!(ScanItem::decode(&[2, 0, 0, 0, 0]).is_err());

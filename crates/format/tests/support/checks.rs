@@ -8,7 +8,7 @@ use larder_format::container::ContainerIndex;
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
 use larder_format::fleet::{
-    Answer, CheckRange, CheckResult, CopyResult, CopyTask, FleetPlan, FleetWorker, READ_PROOF_LEN, Requests,
+    Answer, CheckRange, CheckResult, CopyResult, CopyTask, FleetPlan, FleetWorker, MarkResult, MarkTask, READ_PROOF_LEN, Requests,
     Resolution, ScanItem, TaskRecord,
 };
 use larder_format::ids::{DomainId, SettingsOf};
@@ -216,6 +216,7 @@ pub fn fleet(object: &[u8]) {
     }
     fleet_check(object);
     fleet_copy(object);
+    fleet_mark(object);
 }
 
 /// A range of a check and its result as they lie in the store.
@@ -247,6 +248,19 @@ fn fleet_copy(object: &[u8]) {
     }
 }
 
+/// A task of an exact collection and its result as they lie in the store.
+fn fleet_mark(object: &[u8]) {
+    if let Ok(task) = MarkTask::decode(&keys(), JOB, FLEET_TASK, object) {
+        assert!(MarkTask::mentions(&task.segments) > 0);
+        let again = task.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
+        assert_eq!(MarkTask::decode(&keys(), JOB, FLEET_TASK, &again), Ok(task));
+    }
+    if let Ok(result) = MarkResult::decode(&keys(), JOB, FLEET_TASK, object) {
+        let again = result.encode(&keys(), JOB, FLEET_TASK, RANDOM).expect("it was read");
+        assert_eq!(MarkResult::decode(&keys(), JOB, FLEET_TASK, &again), Ok(result));
+    }
+}
+
 /// The same before they are sealed.
 pub fn fleet_fields(plain: &[u8]) {
     fleet(&Forger::new().object(&names::fleet_plan(JOB), b"LFPL", &[plain]));
@@ -256,6 +270,8 @@ pub fn fleet_fields(plain: &[u8]) {
     fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFCD", &[plain]));
     fleet(&Forger::new().object(&names::fleet_range(JOB, FLEET_TASK), b"LFCP", &[plain]));
     fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFCE", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_range(JOB, FLEET_TASK), b"LFMT", &[plain]));
+    fleet(&Forger::new().object(&names::fleet_done(JOB, FLEET_TASK), b"LFMR", &[plain]));
     fleet(&Forger::new().object(&names::fleet_beat(JOB, FLEET_WORKER, 1), b"LFWB", &[plain]));
 }
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_lifecycle::arrange::ArrangeOptions;
-use larder_rewrite::chunk_copier::ShareCopies;
 use larder_store::jobs::RENEW_EVERY;
 
 use super::listing_scope::Listing;
-use crate::reclaim::ReclaimOptions;
+use crate::reclaim::{ReclaimOptions, SharePass};
 use crate::tables::{MEMORY_DEFAULT, THREADS_MAX};
 
 /// How a pass is made.
@@ -49,9 +48,9 @@ pub struct PassOptions {
     pub arrange: Option<ArrangeOptions>,
     /// Threads for checking and copying chunks of retired containers.
     pub threads: NonZeroUsize,
-    /// Gives chunks of retired containers to workers, to verify and to copy. `None`: this process
-    /// does it alone.
-    pub sharing: Option<Arc<dyn ShareCopies>>,
+    /// Gives workers recipes of an exact collection to read, and chunks of retired containers to
+    /// verify and to copy. `None`: this process does all alone.
+    pub sharing: Option<Arc<dyn SharePass>>,
 }
 
 /// A day: a machine that sleeps over night continues in the morning.

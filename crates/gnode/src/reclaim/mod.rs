@@ -45,6 +45,7 @@ use larder_format::lease::Pin;
 use larder_index::{Draft, IndexError, IndexPass};
 use larder_job::JobContext;
 use larder_lifecycle::arrange::ArrangeError;
+use larder_reader::ShareMarks;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, ShareCopies, SharedCopying};
 use larder_store::RepositoryError;
 use larder_store::cold_containers::{ColdContainers, ColdLeft};
@@ -244,6 +245,12 @@ impl From<RepositoryError> for ReclaimError {
     }
 }
 
+/// Gives parts of passes to other processes: segments of recipes to read, and chunks to verify and
+/// to copy.
+pub trait SharePass: ShareMarks + ShareCopies {}
+
+impl<T: ShareMarks + ShareCopies> SharePass for T {}
+
 /// The input.
 pub(crate) struct Work {
     pub(crate) options: ReclaimOptions,
@@ -258,15 +265,15 @@ pub(crate) struct Work {
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
     /// Whether it is time for that search, for notes in the next index.
     pub(crate) search: Search,
-    /// Gives chunks to workers, to verify and to copy. `None`: this process does it alone.
-    pub(crate) sharing: Option<Arc<dyn ShareCopies>>,
+    /// Gives segments and chunks to workers. `None`: this process does all alone.
+    pub(crate) sharing: Option<Arc<dyn SharePass>>,
     /// The number of the index that the pass is to publish.
     pub(crate) turn: u64,
 }
 
 /// The containers that are worth retiring. Changes nothing.
 pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ReclaimPlan, ReclaimError> {
-    Ok(select(pass, draft, work, &HashSet::new())?.0.plan)
+    Ok(select(pass, draft, work, &HashSet::new(), mark::Sharing::Alone)?.0.plan)
 }
 
 fn select(
@@ -274,13 +281,14 @@ fn select(
     draft: &Draft<'_>,
     work: &Work,
     unreadable: &HashSet<ContainerId>,
+    sharing: mark::Sharing,
 ) -> Result<(Selection, Eligibility), ReclaimError> {
     if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
         return Ok(Default::default());
     }
     let mut eligibility = Eligibility::read(pass, draft, &work.retention, unreadable)?;
     let needed = match &work.walks {
-        Some(walks) => mark::needed(pass, work, walks)?,
+        Some(walks) => mark::needed(pass, work, walks, sharing)?,
         None => None,
     };
     let selection = select::select(pass, draft, &work.options, &mut eligibility, needed)?;
@@ -357,8 +365,9 @@ fn retire_with(
     let mut unreadable = HashSet::new();
     let mut reclaimed = ReclaimReport { next_number: first_number, ..ReclaimReport::default() };
     let (mut copier, mut has_looked) = (None, false);
-    for _ in 0..ATTEMPTS {
-        let (mut selection, mut eligibility) = match select(pass, draft, work, &unreadable) {
+    for attempt in 0..ATTEMPTS {
+        let look = mark::Sharing::Look(u8::try_from(attempt).unwrap_or(u8::MAX));
+        let (mut selection, mut eligibility) = match select(pass, draft, work, &unreadable, look) {
             Err(ReclaimError::ChunkCopier(RewriteError::Interrupted)) => {
                 reclaimed.was_stopped = true;
                 return Ok(reclaimed);

@@ -14,13 +14,12 @@ use larder_gnode::defragment::{Budget, DefragmentOptions, Defragmented, Defragme
 use larder_gnode::forget::create_marks;
 use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::{Listing, Outcome, PassError, PassOptions};
-use larder_gnode::reclaim::{Exact, ReclaimOptions, ReclaimReport, Unused};
+use larder_gnode::reclaim::{Exact, ReclaimOptions, ReclaimReport, SharePass, Unused};
 use larder_gnode::repair::{compare, rebuild as real_rebuild};
 use larder_index::{Executor, IndexSnapshot};
 use larder_job::{Cancel, Clock, Identity, JobContext, Machine, NoProgress};
 use larder_lifecycle::arrange::{ArrangeOptions, Arranged};
 use larder_lifecycle::convert_layout::{ConvertError, convert as real_convert};
-use larder_rewrite::chunk_copier::ShareCopies;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::forget_marks::OwnedVersion;
@@ -159,7 +158,7 @@ pub async fn collect_with(
     node: &Node,
     death: Death,
     moves: bool,
-    sharing: Option<Arc<dyn ShareCopies>>,
+    sharing: Option<Arc<dyn SharePass>>,
 ) -> Result<(), Stop> {
     let context = context(node, death);
     let seconds = match death {

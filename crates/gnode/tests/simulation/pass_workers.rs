@@ -1,4 +1,4 @@
-//! Passes that share the copying of chunks with workers, beside backups, forgetting and other passes. The promise is that of all
+//! Passes that share recipes and the copying of chunks with workers, beside backups, forgetting and other passes. The promise is that of all
 //! passes (`main`): every version restores at every moment, and in the end there is no garbage.
 //!
 //! Workers stand still before they write or say anything, until the pass that they work for is over, and other passes have deleted
@@ -40,6 +40,7 @@ pub async fn share(node: &Node) -> Result<(), Stop> {
     node.ledger.add("workers that were not believed", u64::from(report.worker_was_wrong));
     node.ledger.add("tasks", report.tasks);
     node.ledger.add("tasks of workers", report.tasks_of_others);
+    node.ledger.add("segments of workers", report.segments_of_others);
     node.ledger.add("chunks of workers", report.chunks_of_others);
     result
 }
@@ -133,8 +134,16 @@ fn passes_with_workers_lose_nothing_whatever_happens() {
     });
     println!("{counts:?}");
     if std::env::var_os("LARDER_SIM_SEED").is_none() {
-        for what in ["passes", "tasks", "tasks of workers", "chunks of workers", "chunks copied", "fences", "forgotten"]
-        {
+        for what in [
+            "passes",
+            "tasks",
+            "tasks of workers",
+            "segments of workers",
+            "chunks of workers",
+            "chunks copied",
+            "fences",
+            "forgotten",
+        ] {
             assert!(counts.get(what).is_some_and(|count| *count > 0), "never happened: {what}");
         }
     }

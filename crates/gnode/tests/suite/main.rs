@@ -39,6 +39,7 @@ mod mirroring;
 mod one_lie;
 mod one_memory;
 mod pass_workers;
+mod pass_workers_marks;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]
 mod pipelines;
 mod proportion;

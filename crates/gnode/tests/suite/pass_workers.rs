@@ -13,13 +13,17 @@ use std::time::Duration;
 
 use larder_fleet::{Copied, FleetError, SharedPass, SharedPassOptions, Takes, WorkEvent, WorkOptions, clean, work};
 use larder_format::ChunkRef;
+use larder_format::compress::Compression;
 use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, FleetWorker, Stage, TaskId};
 use larder_format::ids::{AttemptId, ContainerId, ContainerKind, JobId};
 use larder_format::names::{self, FleetObject};
 use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassReport};
 use larder_gnode::reclaim::Exact;
 use larder_job::{Cancel, JobContext};
-use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk};
+use larder_reader::{ShareMarks, SharedMarks};
+use larder_rewrite::chunk_copier::{
+    BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, ShareCopies, SharedCopying,
+};
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
 use crate::fleet::is_clean;
@@ -27,7 +31,39 @@ use crate::fleet_workers::as_host;
 use crate::reclaim_at_once::{is_exact, scene};
 use crate::support::*;
 
-fn sharing(workers: u32) -> SharedPass {
+/// The part of passes that is given to workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Copies,
+    Marks,
+    Both,
+}
+
+/// Gives away one part only.
+#[derive(Debug)]
+pub(crate) struct Only(pub(crate) SharedPass, pub(crate) Part);
+
+impl ShareCopies for Only {
+    fn batch_bytes(&self) -> u64 {
+        self.0.batch_bytes()
+    }
+
+    fn begin(&self, context: &JobContext, pass: JobId, turn: u64, zstd: Compression) -> Option<Box<dyn SharedCopying>> {
+        (self.1 != Part::Marks).then(|| self.0.begin(context, pass, turn, zstd))?
+    }
+}
+
+impl ShareMarks for Only {
+    fn batch_chunks(&self) -> u64 {
+        self.0.batch_chunks()
+    }
+
+    fn begin_marks(&self, context: &JobContext, pass: JobId, turn: u64, look: u8) -> Option<Box<dyn SharedMarks>> {
+        (self.1 != Part::Copies).then(|| self.0.begin_marks(context, pass, turn, look))?
+    }
+}
+
+pub(crate) fn sharing(workers: u32) -> SharedPass {
     SharedPass::new(SharedPassOptions {
         workers: NonZeroU32::new(workers).unwrap(),
         claim: Duration::from_secs(1),
@@ -37,23 +73,24 @@ fn sharing(workers: u32) -> SharedPass {
     })
 }
 
-fn options(shared: &SharedPass) -> PassOptions {
-    PassOptions { sharing: Some(Arc::new(shared.clone())), ..thorough(Exact::Always) }
+pub(crate) fn run_of(context: &JobContext, shared: &SharedPass, part: Part) -> Result<PassReport, PassError> {
+    let sharing = Some(Arc::new(Only(shared.clone(), part)) as _);
+    context.executor.block_on(pass::run(context, &PassOptions { sharing, ..thorough(Exact::Always) }))
 }
 
 fn run(context: &JobContext, shared: &SharedPass) -> Result<PassReport, PassError> {
-    context.executor.block_on(pass::run(context, &options(shared)))
+    run_of(context, shared, Part::Copies)
 }
 
 /// What a pass says that does not depend on who copied.
-fn facts(report: &PassReport) -> impl PartialEq + std::fmt::Debug + use<> {
+pub(crate) fn facts(report: &PassReport) -> impl PartialEq + std::fmt::Debug + use<> {
     let reclaimed = &report.reclaimed;
     let chunks = (reclaimed.redirected_chunks, reclaimed.copied_chunks, reclaimed.dropped_chunks);
     (report.outcome, chunks, reclaimed.copied_bytes, reclaimed.plan, reclaimed.unreadable.clone())
 }
 
 /// Tasks of passes without a register.
-fn due(scene: &Scene) -> Vec<(JobId, TaskId)> {
+pub(crate) fn due(scene: &Scene) -> Vec<(JobId, TaskId)> {
     let paths = scene.runtime.block_on(scene.memory.paths());
     let of = |want: fn(FleetObject) -> Option<TaskId>| {
         let found = paths.iter().filter_map(|path| names::parse_fleet(path));
@@ -65,7 +102,7 @@ fn due(scene: &Scene) -> Vec<(JobId, TaskId)> {
     due
 }
 
-fn fleet_objects(scene: &Scene) -> Vec<String> {
+pub(crate) fn fleet_objects(scene: &Scene) -> Vec<String> {
     let paths = scene.runtime.block_on(scene.memory.paths());
     paths.into_iter().filter(|path| path.starts_with(names::FLEET)).collect()
 }
@@ -121,7 +158,7 @@ fn chunks(context: &JobContext, of: &[ChunksOf]) -> Vec<NumberedChunk> {
 }
 
 /// Claims a task, and never gives a sign of life.
-fn is_claimed(context: &JobContext, pass: JobId, task: TaskId) -> bool {
+pub(crate) fn is_claimed(context: &JobContext, pass: JobId, task: TaskId) -> bool {
     let (keys, store) = (context.repository.keys(), context.repository.store());
     let dead = FleetWorker {
         worker: AttemptId([6; 8]),
@@ -275,6 +312,7 @@ fn helper(scene: &Scene, context: &JobContext) -> (Result<(), FleetError>, Copie
     let ended = work(context, &[], &mut crate::fleet::Disks(&[]), &copying(scene), false, &mut |event| match event {
         WorkEvent::Copied(_, copied) => {
             all.tasks += copied.tasks;
+            all.segments += copied.segments;
             all.chunks += copied.chunks;
             all.failed += copied.failed;
         }
@@ -285,18 +323,28 @@ fn helper(scene: &Scene, context: &JobContext) -> (Result<(), FleetError>, Copie
 }
 
 /// How a worker ended, and what it copied.
-type Helped = (Result<(), FleetError>, Copied);
+pub(crate) type Helped = (Result<(), FleetError>, Copied);
 
-/// A pass beside workers. They are stopped when it is over.
 fn beside(
     scene: &Scene,
     workers: &[JobContext],
     context: &JobContext,
     shared: &SharedPass,
 ) -> (Result<PassReport, PassError>, Vec<Helped>) {
+    beside_of(scene, workers, context, shared, Part::Copies)
+}
+
+/// A pass beside workers. They are stopped when it is over.
+pub(crate) fn beside_of(
+    scene: &Scene,
+    workers: &[JobContext],
+    context: &JobContext,
+    shared: &SharedPass,
+    part: Part,
+) -> (Result<PassReport, PassError>, Vec<Helped>) {
     std::thread::scope(|scope| {
         let started: Vec<_> = workers.iter().map(|worker| scope.spawn(move || helper(scene, worker))).collect();
-        let report = run(context, shared);
+        let report = run_of(context, shared, part);
         workers.iter().for_each(|worker| worker.cancel.cancel());
         (report, started.into_iter().map(|worker| worker.join().unwrap()).collect())
     })

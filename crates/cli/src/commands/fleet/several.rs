@@ -155,12 +155,13 @@ fn checked(app: &App, check: JobId, answer: &Answer) -> Result<(), Failure> {
 
 /// What this worker copied for a pass.
 fn has_copied(app: &App, pass: JobId, done: &Copied) -> Result<(), Failure> {
-    let Copied { tasks, verified, chunks, bytes, failed } = *done;
+    let Copied { tasks, segments, verified, chunks, bytes, failed } = *done;
     if app.out.is_json() {
         return app.out.json_now(&json!({
             "message_type": "fleet_copied",
             "pass": pass.to_string(),
             "tasks": tasks,
+            "segments_read": segments,
             "chunks_verified": verified,
             "chunks_copied": chunks,
             "bytes_copied": bytes,
@@ -168,7 +169,11 @@ fn has_copied(app: &App, pass: JobId, done: &Copied) -> Result<(), Failure> {
         }));
     }
     let (tasks, bytes) = (sizes::count(tasks, "task"), sizes::show(bytes));
-    app.out.info(format!("pass {}: {tasks} done here, {bytes} copied", pass.short()))?;
+    let what = match segments {
+        0 => format!("{bytes} copied"),
+        _ => format!("{} of recipes read", sizes::count(segments, "segment")),
+    };
+    app.out.info(format!("pass {}: {tasks} done here, {what}", pass.short()))?;
     if failed > 0 {
         app.out.warn(&format!("{} failed; the pass does them itself", sizes::count(failed, "task")));
     }

@@ -12,7 +12,7 @@ use crate::output::safe;
 use crate::{sizes, time};
 
 fn name_of(status: &SharedStatus) -> &'static str {
-    if status.stage == Stage::Copy { "pass" } else { "check" }
+    if status.stage == Stage::Check { "check" } else { "pass" }
 }
 
 pub(super) fn json(status: &SharedStatus) -> Value {

@@ -27,6 +27,7 @@ pub(super) fn json(report: Option<&SharedPassReport>) -> Value {
         "workers": report.workers.len(),
         "tasks": report.tasks,
         "tasks_of_workers": report.tasks_of_others,
+        "segments_read_by_workers": report.segments_of_others,
         "chunks_copied_by_workers": report.chunks_of_others,
         "bytes_copied_by_workers": report.bytes_of_others,
         "worker_was_wrong": report.worker_was_wrong,
@@ -38,10 +39,14 @@ pub(super) fn print(report: Option<&SharedPassReport>, out: &Output) -> Result<(
     if report.tasks_of_others > 0 {
         let (workers, bytes) = (report.workers.len() as u64, sizes::show(report.bytes_of_others));
         let tasks = format!("{} of {} tasks", report.tasks_of_others, report.tasks);
-        out.info(format!("{} did {tasks}, and copied {bytes}", sizes::count(workers, "worker")))?;
+        let recipes = match report.segments_of_others {
+            0 => String::new(),
+            segments => format!(", read {} of recipes", sizes::count(segments, "segment")),
+        };
+        out.info(format!("{} did {tasks}{recipes}, and copied {bytes}", sizes::count(workers, "worker")))?;
     }
     if report.worker_was_wrong {
-        out.warn("a worker was wrong about what it copied, so no result of workers counts; the pass copied alone");
+        out.warn("a worker was wrong, so no result of workers counts; the pass did everything alone");
     }
     Ok(())
 }
