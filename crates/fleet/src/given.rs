@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use larder_format::fleet::{CHECK_RULES, COPY_MAX, COPY_RULES, CheckRange, CopyTask, MARK_MAX, MARK_RULES, MarkTask, RANGE_MAX, Stage, TaskId};
+use larder_format::fleet::{
+    CHECK_RULES, COPY_MAX, COPY_RULES, CheckRange, CopyTask, MARK_MAX, MARK_RULES, MarkTask, RANGE_MAX, Stage, TaskId,
+};
 use larder_format::ids::JobId;
 use larder_format::keys::Keys;
 use larder_format::names::{self, FleetObject};

@@ -6,6 +6,9 @@
 //! takes results. Workers do other batches (`answer`). The batch of a pass is its lease, and what
 //! workers write belongs to its job. So leases, fences and the publication know nothing of workers.
 //!
+//! In an exact collection, workers read recipes before that (`marks`). What they say is compared
+//! (`verify_marks`), and `larder_gnode` proves by itself that nothing which goes is needed.
+//!
 //! Containers are deleted because of a result. So it counts only if (`docs/fleet.md`, "Passes"):
 //! * an operator signed it, who could make such a pass itself;
 //! * the tables of the new containers, read by this process, have every chunk that was to be

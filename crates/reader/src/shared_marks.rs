@@ -76,6 +76,9 @@ pub trait ShareMarks: Debug + Send + Sync {
     /// Begins for a pass, which has a lease under this id, and publishes under this number. `look`:
     /// how often it began before. `None`: it cannot be shared.
     fn begin_marks(&self, context: &JobContext, pass: JobId, turn: u64, look: u8) -> Option<Box<dyn SharedMarks>>;
+
+    /// Keys that were taken for this pass lack some that are needed. No result of others counts.
+    fn was_wrong(&self, pass: JobId);
 }
 
 /// The segments of one exact collection.

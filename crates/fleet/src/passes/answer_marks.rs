@@ -58,8 +58,7 @@ impl PassTask for MarkTask {
 fn mark(worker: &Worker<'_>, task: &MarkTask, id: TaskId) -> Result<Result<MarkResult, String>, FleetError> {
     let context = worker.context;
     let (chunks, mut sum) = (MetaChunks::new(context), MarkSum::default());
-    let mut sorter =
-        Sorter::new(&context.repository, MENTIONS, context.memory / SORTED_ONE_IN, &std::env::temp_dir())?;
+    let mut sorter = Sorter::new(&context.repository, MENTIONS, context.memory / SORTED_ONE_IN, &std::env::temp_dir())?;
     for row in &task.segments {
         crate::waiting::expect_not_cancelled(context)?;
         let segment = match chunks.segment(row) {

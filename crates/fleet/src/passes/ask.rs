@@ -171,6 +171,10 @@ impl ShareMarks for SharedPass {
             }
         }
     }
+
+    fn was_wrong(&self, pass: JobId) {
+        self.state.lock().worker_was_wrong(pass);
+    }
 }
 
 /// The batches of one pass.
@@ -432,6 +436,9 @@ impl Sharing {
 
 impl SharedCopying for Sharing {
     fn offer(&mut self, batch: CopyBatch) {
+        if self.state.lock().wrong == Some(self.pass) {
+            self.stop_sharing("a worker was wrong");
+        }
         let (mut task, mut ticket) = (None, [0; 16]);
         if self.queue.is_some() && self.next < COPY_TASKS_MAX {
             let number = self.next;

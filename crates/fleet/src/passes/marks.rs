@@ -101,7 +101,12 @@ impl Marking {
     }
 
     /// Creates the task of a batch.
-    fn give(&self, id: TaskId, ticket: [u8; 16], segments: Vec<SegmentRef>) -> Result<Vec<SegmentRef>, RepositoryError> {
+    fn give(
+        &self,
+        id: TaskId,
+        ticket: [u8; 16],
+        segments: Vec<SegmentRef>,
+    ) -> Result<Vec<SegmentRef>, RepositoryError> {
         let repository = &self.context.repository;
         let task = MarkTask {
             rules: MARK_RULES,

@@ -45,9 +45,9 @@ pub(super) fn told<R>(
 /// Creates the register of a task that nobody else needs to do.
 pub(super) fn close(context: &JobContext, pass: JobId, task: TaskId, register: Result<Vec<u8>, EncodeError>) {
     let store = context.repository.store();
-    let created = register.map_err(RepositoryError::from).and_then(|bytes| {
-        Ok(context.executor.block_on(store.create(&names::fleet_done(pass, task), bytes.into()))?)
-    });
+    let created = register
+        .map_err(RepositoryError::from)
+        .and_then(|bytes| Ok(context.executor.block_on(store.create(&names::fleet_done(pass, task), bytes.into()))?));
     // Another worker was only slow, or the repository is full.
     if let Err(error) = created {
         tracing::debug!(%error, "a task has no register of this process");

@@ -384,7 +384,8 @@ fn only_an_operator_says_what_was_copied() {
 /// A mention less, more, or of a chunk that differs in one bit: another sum. The order is nothing.
 #[test]
 fn a_sum_of_marks_tells_every_change_of_one() {
-    let keys: Vec<ChunkKey> = (0..20_u8).map(|n| ChunkKey(std::array::from_fn(|at| n ^ (at as u8).wrapping_mul(37)))).collect();
+    let keys: Vec<ChunkKey> =
+        (0..20_u8).map(|n| ChunkKey(std::array::from_fn(|at| n ^ (at as u8).wrapping_mul(37)))).collect();
     let sum = |mentions: &[(ChunkKey, u32)]| {
         let mut sum = MarkSum::default();
         mentions.iter().for_each(|(key, times)| sum.add(key, *times));

@@ -8,8 +8,8 @@ use larder_format::container::ContainerIndex;
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
 use larder_format::fleet::{
-    Answer, CheckRange, CheckResult, CopyResult, CopyTask, FleetPlan, FleetWorker, MarkResult, MarkTask, READ_PROOF_LEN, Requests,
-    Resolution, ScanItem, TaskRecord,
+    Answer, CheckRange, CheckResult, CopyResult, CopyTask, FleetPlan, FleetWorker, MarkResult, MarkTask,
+    READ_PROOF_LEN, Requests, Resolution, ScanItem, TaskRecord,
 };
 use larder_format::ids::{DomainId, SettingsOf};
 use larder_format::index_manifest::{IndexHead, IndexManifest};

@@ -13,7 +13,7 @@ use larder_format::run::{RecordLayout, ValueWidth};
 use larder_format::segment::Segment;
 use larder_index::{IndexPass, Sorted, Sorter};
 use larder_job::Cancel;
-use larder_reader::{MarkError, Marked, MetaChunks, References, SharedMarks, TakeMarks};
+use larder_reader::{MarkError, MetaChunks, References, SharedMarks, TakeMarks};
 use larder_rewrite::chunk_copier::RewriteError;
 use larder_store::RepositoryError;
 
@@ -46,6 +46,15 @@ enum Needed {
     WorkerWrong,
 }
 
+/// Keys that are needed.
+#[derive(Debug)]
+pub(super) struct Marked {
+    pub(super) keys: Sorted,
+    /// Whether workers may have read segments. Then a key may be missing, whatever was compared:
+    /// see [`prove`](super::prove).
+    pub(super) is_told: bool,
+}
+
 /// The keys of all chunks that these manifests need; `None` when one of them cannot be read, so
 /// that they are unknown.
 ///
@@ -56,7 +65,7 @@ pub(super) fn needed(
     work: &Work,
     walks: &[(Pin, u32)],
     sharing: Sharing,
-) -> Result<Option<Sorted>, ReclaimError> {
+) -> Result<Option<Marked>, ReclaimError> {
     if let (Sharing::Look(look), Some(sharing)) = (sharing, &work.sharing) {
         let context = work.context.on(&pass.io.executor);
         let at_once = sharing.batch_chunks().min((pass.memory / CHUNK_MEMORY) as u64);
@@ -64,23 +73,23 @@ pub(super) fn needed(
             let needed = collect(pass, work, walks, Some((&mut *shared, at_once)));
             shared.end();
             match needed? {
-                Needed::Keys(keys) => return Ok(Some(keys)),
+                Needed::Keys(keys) => return Ok(Some(Marked { keys, is_told: true })),
                 Needed::Unknown => return Ok(None),
                 Needed::WorkerWrong => {}
             }
         }
     }
     Ok(match collect(pass, work, walks, None)? {
-        Needed::Keys(keys) => Some(keys),
+        Needed::Keys(keys) => Some(Marked { keys, is_told: false }),
         Needed::Unknown | Needed::WorkerWrong => None,
     })
 }
 
 /// Collects needed keys in this process.
-struct Own<'a> {
-    chunks: MetaChunks,
-    keys: &'a mut Sorter,
-    cancel: &'a Cancel,
+pub(super) struct Own<'a> {
+    pub(super) chunks: MetaChunks,
+    pub(super) keys: &'a mut Sorter,
+    pub(super) cancel: &'a Cancel,
 }
 
 impl TakeMarks for Own<'_> {
@@ -97,7 +106,8 @@ impl TakeMarks for Own<'_> {
 }
 
 impl Own<'_> {
-    fn segment(&mut self, row: &SegmentRef) -> Result<(), MarkError> {
+    /// Reads a segment: its chunks are needed.
+    pub(super) fn segment(&mut self, row: &SegmentRef) -> Result<(), MarkError> {
         for record in &self.read(row)?.records {
             self.needs(&ChunkKey::of(&record.chunk.fingerprint))?;
         }
@@ -128,14 +138,14 @@ impl Away<'_> {
     fn flush(&mut self, own: &mut Own<'_>) -> Result<(), MarkError> {
         self.chunks = 0;
         let batch = std::mem::take(&mut self.batch);
-        self.has_failed |= !batch.is_empty() && self.shared.offer(batch, own)? == Marked::WorkerWrong;
+        self.has_failed |= !batch.is_empty() && self.shared.offer(batch, own)? == larder_reader::Marked::WorkerWrong;
         Ok(())
     }
 
     /// Until nothing is away. Returns whether a worker was wrong.
     fn finish(&mut self, own: &mut Own<'_>) -> Result<bool, MarkError> {
         self.flush(own)?;
-        Ok(self.has_failed || self.shared.finish(own)? == Marked::WorkerWrong)
+        Ok(self.has_failed || self.shared.finish(own)? == larder_reader::Marked::WorkerWrong)
     }
 }
 
@@ -145,38 +155,17 @@ fn collect(
     walks: &[(Pin, u32)],
     shared: Option<(&mut dyn SharedMarks, u64)>,
 ) -> Result<Needed, ReclaimError> {
-    let repository = &pass.io.repository;
-    let mut keys = Sorter::new(repository, KEYS, pass.memory / 2, &pass.folder)?;
+    let mut keys = Sorter::new(&pass.io.repository, KEYS, pass.memory / 2, &pass.folder)?;
     let mut references = References::new(&work.context.on(&pass.io.executor));
     let mut own = Own { chunks: references.chunks(), keys: &mut keys, cancel: &work.context.cancel };
-    let mut away = shared.map(|(shared, at_once)| Away {
-        shared,
-        at_once,
-        batch: Vec::new(),
-        chunks: 0,
-        has_failed: false,
-    });
-    for (version, generation) in walks {
-        let manifest = match pass.io.executor.block_on(repository.read_register(*version, *generation)) {
-            Ok(Some(Register::Committed(manifest))) => manifest,
-            Ok(Some(Register::Aborted)) => continue,
-            // Another pass was faster, and this one will not publish.
-            Ok(None) => return Ok(Needed::Unknown),
-            Err(error) if error.is_damage() => return Ok(unknown(&error)),
-            Err(error) => return Err(error.into()),
-        };
-        let walked = references.segments(&manifest.data, |row| match &mut away {
-            Some(away) => away.push(row, &mut own),
-            None => own.segment(row),
-        });
-        match walked {
-            Ok(()) => {}
-            Err(MarkError::Index(error)) if error.is_damage() => return Ok(unknown(&error)),
-            Err(error) => return Err(error.into()),
-        }
-        if away.as_ref().is_some_and(|away| away.has_failed) {
-            return Ok(Needed::WorkerWrong);
-        }
+    let mut away =
+        shared.map(|(shared, at_once)| Away { shared, at_once, batch: Vec::new(), chunks: 0, has_failed: false });
+    let is_known = walk(pass, walks, &mut references, |row| match &mut away {
+        Some(away) => away.push(row, &mut own),
+        None => own.segment(row),
+    })?;
+    if !is_known {
+        return Ok(Needed::Unknown);
     }
     if let Some(away) = &mut away {
         match away.finish(&mut own) {
@@ -187,6 +176,38 @@ fn collect(
         }
     }
     Ok(Needed::Keys(keys.finish()?))
+}
+
+/// Calls `each` for the distinct segments of these manifests. Returns whether all could be read.
+pub(super) fn walk(
+    pass: &IndexPass,
+    walks: &[(Pin, u32)],
+    references: &mut References,
+    mut each: impl FnMut(&SegmentRef) -> Result<(), MarkError>,
+) -> Result<bool, ReclaimError> {
+    let repository = &pass.io.repository;
+    for (version, generation) in walks {
+        let manifest = match pass.io.executor.block_on(repository.read_register(*version, *generation)) {
+            Ok(Some(Register::Committed(manifest))) => manifest,
+            Ok(Some(Register::Aborted)) => continue,
+            // Another pass was faster, and this one will not publish.
+            Ok(None) => return Ok(false),
+            Err(error) if error.is_damage() => {
+                unknown(&error);
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match references.segments(&manifest.data, &mut each) {
+            Ok(()) => {}
+            Err(MarkError::Index(error)) if error.is_damage() => {
+                unknown(&error);
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
 }
 
 fn unknown(error: &dyn std::error::Error) -> Needed {

@@ -31,6 +31,7 @@ mod eligibility;
 mod evacuate;
 mod exact_trigger;
 mod mark;
+mod prove;
 mod select;
 mod tables;
 
@@ -56,6 +57,7 @@ pub(crate) use exact_trigger::Search;
 
 use eligibility::Eligibility;
 use evacuate::Ended;
+use prove::Proved;
 use select::Selection;
 
 /// How often a pass begins again because a container that it relied on cannot be read.
@@ -341,6 +343,28 @@ fn note_cold(
     Ok(())
 }
 
+/// Whether this process knows by itself that nothing which goes is needed. If workers were wrong
+/// about it, nothing else of them counts.
+fn is_proved(
+    pass: &IndexPass,
+    draft: &Draft<'_>,
+    work: &Work,
+    selection: &mut Selection,
+) -> Result<bool, ReclaimError> {
+    let (true, Some(walks)) = (selection.is_told, &work.walks) else { return Ok(true) };
+    match prove::prove(pass, draft, work, walks, selection)? {
+        Proved::Unneeded => Ok(true),
+        Proved::Unknown => Ok(false),
+        Proved::Needed => {
+            tracing::warn!("a worker left out chunks that snapshots need; this process reads all recipes itself");
+            if let Some(sharing) = &work.sharing {
+                sharing.was_wrong(work.job);
+            }
+            Ok(false)
+        }
+    }
+}
+
 /// Shares batches with workers, if that was asked for, until the pass has retired its containers.
 fn retire(
     pass: &IndexPass,
@@ -365,8 +389,13 @@ fn retire_with(
     let mut unreadable = HashSet::new();
     let mut reclaimed = ReclaimReport { next_number: first_number, ..ReclaimReport::default() };
     let (mut copier, mut has_looked) = (None, false);
+    // Names of the layout `lifecycle` may refer to any container of a rebuilt index.
+    let mut marks_alone = work.retention.rebuilt > 0 || draft.manifest.head.rebuilt.is_some();
     for attempt in 0..ATTEMPTS {
-        let look = mark::Sharing::Look(u8::try_from(attempt).unwrap_or(u8::MAX));
+        let look = match marks_alone {
+            true => mark::Sharing::Alone,
+            false => mark::Sharing::Look(u8::try_from(attempt).unwrap_or(u8::MAX)),
+        };
         let (mut selection, mut eligibility) = match select(pass, draft, work, &unreadable, look) {
             Err(ReclaimError::ChunkCopier(RewriteError::Interrupted)) => {
                 reclaimed.was_stopped = true;
@@ -383,6 +412,10 @@ fn retire_with(
             if leave_cold(pass, work, (&mut selection, &mut eligibility), &mut unreadable, &mut reclaimed)? {
                 continue;
             }
+        }
+        if !is_proved(pass, draft, work, &mut selection)? {
+            marks_alone = true;
+            continue;
         }
         let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?;
         // Names of new objects are used once: one for all attempts, or the next one goes on

@@ -11,7 +11,7 @@ use larder_spill::{Pages, RowReader, RowWriter};
 
 use super::copies::{Group, Marks, all, duplicates};
 use super::eligibility::{Candidate, Eligibility};
-use super::mark::KEYS;
+use super::mark::{KEYS, Marked};
 use super::{ReclaimOptions, ReclaimPlan, Remains, Unused};
 use crate::spilled::spilled;
 
@@ -32,6 +32,8 @@ pub(super) struct Selection {
     pub(super) remains: Remains,
     /// Keys of listed chunks that no version needs, when that is known.
     pub(super) unneeded: Option<Sorted>,
+    /// Whether workers had a part in that.
+    pub(super) is_told: bool,
     /// Useless chunks of all candidates.
     counts: Option<Counts>,
 }
@@ -42,15 +44,16 @@ pub(super) fn select(
     draft: &Draft<'_>,
     options: &ReclaimOptions,
     eligibility: &mut Eligibility,
-    needed: Option<Sorted>,
+    needed: Option<Marked>,
 ) -> Result<Selection, IndexError> {
     let mut unused = Counts::new(pass, eligibility.next_container)?;
-    let mut unneeded = None;
+    let (mut unneeded, mut is_told) = (None, false);
     // Unneeded chunks in containers that cannot go for now.
     let mut left_chunks = 0;
     match needed {
         None => duplicates(pass, draft, |group| count(&group, eligibility, &mut unused))?,
-        Some(mut needed) => {
+        Some(Marked { keys: mut needed, is_told: told }) => {
+            is_told = told;
             let mut keys = Sorter::new(&pass.io.repository, KEYS, pass.memory / 8, &pass.folder)?;
             all(pass, draft, Marks::Needed(&mut needed), |group| {
                 count(&group, eligibility, &mut unused)?;
@@ -81,7 +84,7 @@ pub(super) fn select(
         Ok(())
     })?;
     let (rows, mut is_cut) = worst.rows();
-    let mut selection = Selection { unneeded, counts: Some(unused), ..Selection::default() };
+    let mut selection = Selection { unneeded, is_told, counts: Some(unused), ..Selection::default() };
     selection.plan.is_exact = selection.unneeded.is_some();
     selection.plan.unused_bytes = ByteCount(left);
     selection.plan.data_bytes = ByteCount(eligibility.data_bytes);

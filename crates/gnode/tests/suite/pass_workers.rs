@@ -21,9 +21,7 @@ use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassRep
 use larder_gnode::reclaim::Exact;
 use larder_job::{Cancel, JobContext};
 use larder_reader::{ShareMarks, SharedMarks};
-use larder_rewrite::chunk_copier::{
-    BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, ShareCopies, SharedCopying,
-};
+use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, ShareCopies, SharedCopying};
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
 use crate::fleet::is_clean;
@@ -60,6 +58,10 @@ impl ShareMarks for Only {
 
     fn begin_marks(&self, context: &JobContext, pass: JobId, turn: u64, look: u8) -> Option<Box<dyn SharedMarks>> {
         (self.1 != Part::Copies).then(|| self.0.begin_marks(context, pass, turn, look))?
+    }
+
+    fn was_wrong(&self, pass: JobId) {
+        self.0.was_wrong(pass);
     }
 }
 

@@ -231,8 +231,10 @@ fn whatever_others_say_the_pass_keeps_what_one_process_keeps() {
             };
             let (report, has_happened) = pass_with(&fork, &shared, Part::Both, n, decides);
             let at = format!("{other:?} before operation {n}");
-            assert_eq!(facts(&report), facts(&alone), "{at}");
+            // A key that is left out and that is of no container that goes may make the plan another one.
+            assert!(other == Other::Doctored || facts(&report) == facts(&alone), "{at}: {report:?}");
             assert!(fork.contents() == expected, "{at}");
+            fork.index_agrees(&at);
             if !has_happened {
                 break;
             }
@@ -286,6 +288,38 @@ fn no_lie_about_keys_counts() {
             assert_eq!(shared.report().segments_of_others, 0, "{other:?} before operation {n}");
         }
     }
+}
+
+/// Many segments are in one task, so that samples seldom find a lie in it. Before anything goes, it is found. Keys of no container
+/// that goes may be left out.
+#[test]
+fn a_lie_that_no_sample_finds_deletes_nothing() {
+    let (scene, _) = scene();
+    let expected = scene.contents();
+    let (mut decided, mut found) = (0, 0);
+    for n in 10..90 {
+        let fork = Arc::new(scene.fork());
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = count.clone();
+        let decides = move |scene: &Scene| {
+            // The pass leaves it to others.
+            if marks_due(scene).into_iter().all(|(pass, task)| is_claimed(&scene.context(), pass, task)) {
+                counted.fetch_add(decide(scene, Other::Doctored), Ordering::SeqCst);
+            }
+        };
+        let shared = in_batches([40, 60, 1000][n as usize % 3]);
+        let (report, has_happened) = pass_with(&fork, &shared, Part::Marks, n, decides);
+        let at = format!("before operation {n}");
+        assert!(matches!(report.outcome, Outcome::Published(_)), "{at}");
+        assert!(fork.contents() == expected, "{at}");
+        fork.index_agrees(&at);
+        decided += u64::from(count.load(Ordering::SeqCst) > 0);
+        found += u64::from(shared.report().worker_was_wrong);
+        if !has_happened || found > 5 {
+            break;
+        }
+    }
+    assert!(found > 2, "{found} of {decided}");
 }
 
 /// Real workers, and a pass that gives away segments and chunks.

@@ -386,7 +386,9 @@ fn waited_for(status: &BatchStatus) -> Vec<String> {
                 let host = plan.hosts.get(image.host as usize).map_or("", |host| &host.name);
                 format!("image {} of host {host}", image.name)
             }),
-            Stage::Join | Stage::Resolve | Stage::Check | Stage::Copy | Stage::Mark => Some(format!("partition {task}")),
+            Stage::Join | Stage::Resolve | Stage::Check | Stage::Copy | Stage::Mark => {
+                Some(format!("partition {task}"))
+            }
         }
     };
     due_tasks.iter().filter_map(name).collect()
