@@ -3,14 +3,12 @@
 //! A key that workers left out would make a pass delete a chunk that a version needs. Comparing
 //! their results cannot exclude it. So before anything goes, this process reads every segment
 //! itself that may name a chunk in a container that goes. The rows of nodes tell which ones do:
-//! those that use such a container, or one that was retired, as its chunks may have been moved
-//! there. Few segments do, and the rest need no proof: their chunks stay where they are.
+//! those that use such a container, or a retired one that forwards to it (`OneHop`). Few segments
+//! do, and the rest need no proof: their chunks stay where they are.
 
 use std::collections::HashSet;
 
 use larder_format::ids::ContainerId;
-use larder_format::index_tables::ContainerState;
-use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::recipe::SegmentRef;
 use larder_index::{Containers, Cursor, Draft, IndexError, IndexPass, LookupOptions, Sorted, Sorter};
@@ -62,7 +60,7 @@ pub(super) fn prove(
     Ok(if has_common { Proved::Needed } else { Proved::Unneeded })
 }
 
-/// The containers that go, and those whose chunks may be in them. `None`: memory has no room for
+/// The containers that go, and those that forward to them. `None`: memory has no room for
 /// them, so that it may be any.
 fn leaving(
     pass: &IndexPass,
@@ -74,8 +72,7 @@ fn leaving(
     let table = draft.view::<Containers>(LookupOptions::default());
     for record in table.scan(0..=u64::MAX, pass.memory / 4) {
         let (_, Some(facts)) = record? else { continue };
-        // Versions of the other layout are not marked, and `LayoutsApart`.
-        if facts.layout == Layout::Standard && facts.state != ContainerState::Live {
+        if facts.forwards.iter().any(|forward| selection.containers.contains_key(forward)) {
             leaving.insert(facts.id);
         }
         if leaving.len() > most {
