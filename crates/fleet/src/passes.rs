@@ -20,12 +20,14 @@ mod answer_marks;
 mod ask;
 mod marks;
 mod registers;
+mod state;
 mod verify;
 mod verify_marks;
 
 pub use answer::Copied;
 pub(crate) use answer::{LeftPass, answer};
-pub use ask::{SharedPass, SharedPassOptions, SharedPassReport};
+pub use ask::SharedPass;
+pub use state::{SharedPassOptions, SharedPassReport};
 
 use larder_lnode::BackupError;
 use larder_rewrite::chunk_copier::RewriteError;

@@ -211,6 +211,7 @@ pub fn work(
                         watch(WorkEvent::Copied(batch, copied));
                         if copied.segments > 0 {
                             marked.insert(batch);
+                            idle.is_soon_busy();
                         } else if once {
                             return Ok(());
                         }

@@ -5,7 +5,6 @@
 //! store takes no tasks or registers, sharing ends, and this process does everything.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,80 +25,12 @@ use parking_lot::Mutex;
 
 use super::marks::{self, Marking};
 use super::registers;
+use super::state::{AWAY_EACH, SharedPassOptions, SharedPassReport, State};
 use super::verify::{Verified, verify};
 use crate::queue::StoreQueue;
 
-/// Batches that are away for each process, so that none waits for the next one.
-pub(super) const AWAY_EACH: usize = 2;
-
 /// A result of a worker, or why it does not count.
 type Told = Result<CopyResult, String>;
-
-/// How passes are shared.
-#[derive(Debug, Clone, Copy)]
-pub struct SharedPassOptions {
-    /// How many processes are expected to copy, this one among them.
-    pub workers: NonZeroU32,
-    /// Without a sign of life for so long, the claim of a worker is taken over. At least a second.
-    pub claim: Duration,
-    /// The longest time after which this process looks for results again.
-    pub poll: Duration,
-    /// Uncompressed bytes of containers whose chunks make a batch. 64 MiB take some seconds, and a
-    /// megabyte of memory while they are away.
-    pub batch_bytes: u64,
-}
-
-/// What other processes did for passes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SharedPassReport {
-    /// Batches of segments and of chunks that were given away.
-    pub tasks: u64,
-    /// Batches whose results of other processes count.
-    pub tasks_of_others: u64,
-    /// Segments of recipes that they read.
-    pub segments_of_others: u64,
-    /// Chunks that they copied.
-    pub chunks_of_others: u64,
-    /// Bytes of these, uncompressed.
-    pub bytes_of_others: u64,
-    /// Processes that did them.
-    pub workers: BTreeSet<AttemptId>,
-    /// Whether a result was wrong, so that none of other processes counts.
-    pub worker_was_wrong: bool,
-}
-
-/// What is known of all passes until now.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) report: SharedPassReport,
-    /// The last pass with a wrong result: nothing of it is shared any more.
-    wrong: Option<JobId>,
-    /// Tasks and segments of the marks of the present pass that others did.
-    marks: (u64, u64),
-}
-
-impl State {
-    /// A worker read segments, and the keys count.
-    pub(super) fn marked(&mut self, worker: AttemptId, segments: u64) {
-        self.marks = (self.marks.0 + 1, self.marks.1 + segments);
-        self.report.tasks_of_others += 1;
-        self.report.segments_of_others += segments;
-        self.report.workers.insert(worker);
-    }
-
-    /// The marks of the present pass do not count.
-    fn forget_marks(&mut self) {
-        let (tasks, segments) = std::mem::take(&mut self.marks);
-        self.report.tasks_of_others -= tasks;
-        self.report.segments_of_others -= segments;
-    }
-
-    /// A result was wrong. The pass marks again, too, so that no mark of others counts.
-    pub(super) fn worker_was_wrong(&mut self, pass: JobId) {
-        self.forget_marks();
-        (self.report.worker_was_wrong, self.wrong) = (true, Some(pass));
-    }
-}
 
 /// Passes that several processes share. See the module header.
 #[derive(Debug, Clone)]

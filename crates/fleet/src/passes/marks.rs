@@ -19,8 +19,8 @@ use larder_store::RepositoryError;
 use larder_store::repository::random;
 use parking_lot::Mutex;
 
-use super::ask::{AWAY_EACH, SharedPassOptions, State};
 use super::registers;
+use super::state::{AWAY_EACH, SharedPassOptions, State};
 use super::verify_marks::{Verified, verify};
 use crate::queue::StoreQueue;
 

@@ -19,6 +19,8 @@ use crate::waiting::wait;
 const ALONE: u32 = 5;
 /// The same with a server that wakes it: at first, and at most.
 const WOKEN: (u32, u32) = (5, 30);
+/// Short waits while a pass is about to give more away, of which there is no news.
+const SOON: u32 = 30;
 
 /// See the module header.
 pub(super) struct Idle<'a> {
@@ -30,11 +32,13 @@ pub(super) struct Idle<'a> {
     news: Option<Subscriber>,
     /// The next wait, in units of `poll`.
     next: u32,
+    /// How many waits are short.
+    soon: u32,
 }
 
 impl<'a> Idle<'a> {
     pub(super) fn new(context: &'a JobContext, poll: Duration, backs_off: bool, nats: Option<Arc<Nats>>) -> Self {
-        Self { context, poll, backs_off, nats, news: None, next: 1 }
+        Self { context, poll, backs_off, nats, news: None, next: 1, soon: 0 }
     }
 
     /// There was something to do.
@@ -42,9 +46,18 @@ impl<'a> Idle<'a> {
         self.next = 1;
     }
 
+    /// There will be something to do soon.
+    pub(super) fn is_soon_busy(&mut self) {
+        self.soon = SOON;
+    }
+
     /// Waits for the next look at the store.
     pub(super) fn wait(&mut self) -> Result<(), FleetError> {
         self.subscribe();
+        if let Some(left) = self.soon.checked_sub(1) {
+            self.soon = left;
+            return wait(self.context, self.poll);
+        }
         let is_woken = self.news.is_some();
         let next = match is_woken {
             true => self.next.clamp(WOKEN.0, WOKEN.1),

@@ -106,11 +106,10 @@ fn decide_one(scene: &Scene, (pass, id): (JobId, TaskId), other: Other) {
     let bytes = context.executor.block_on(store.get(&names::fleet_range(pass, id))).unwrap();
     let task = MarkTask::decode(keys, pass, id, &bytes).unwrap();
     let segments = MetaChunks::new(&context);
-    let (mut there, mut first) = (BTreeMap::<ChunkKey, u32>::new(), None);
+    let mut there = BTreeMap::<ChunkKey, u32>::new();
     for (at, row) in task.segments.iter().enumerate() {
         for record in &segments.segment(row).unwrap().records {
             let key = ChunkKey::of(&record.chunk.fingerprint);
-            first = first.or(Some(key));
             if other != Other::Skips || at + 1 < task.segments.len() {
                 *there.entry(key).or_default() += 1;
             }
@@ -120,7 +119,9 @@ fn decide_one(scene: &Scene, (pass, id): (JobId, TaskId), other: Other) {
     let name = names::fleet_output(pass, id, attempt, 0);
     let mut honest = MarkSum::default();
     there.iter().for_each(|(key, times)| honest.add(key, *times));
-    let lost = first.unwrap();
+    // Any of them: some are in the samples of rows.
+    let any = usize::from(task.ticket[0]) % there.len().max(1);
+    let lost = there.keys().nth(any).copied().unwrap_or(ChunkKey([8; 20]));
     let is_lost = matches!(other, Other::Short | Other::Doctored | Other::Flipped);
     let times = if is_lost { there.remove(&lost) } else { None };
     if let (Other::Doctored | Other::Flipped, Some(times)) = (other, times) {
@@ -315,11 +316,11 @@ fn a_lie_that_no_sample_finds_deletes_nothing() {
         fork.index_agrees(&at);
         decided += u64::from(count.load(Ordering::SeqCst) > 0);
         found += u64::from(shared.report().worker_was_wrong);
-        if !has_happened || found > 5 {
+        if !has_happened {
             break;
         }
     }
-    assert!(found > 2, "{found} of {decided}");
+    assert!(found > 2 && decided > 5, "{found} of {decided}");
 }
 
 /// Real workers, and a pass that gives away segments and chunks.
