@@ -13,6 +13,9 @@ use larder_store::RepositoryError;
 /// Objects that are read or deleted at once.
 const AT_ONCE: usize = 16;
 
+/// A result of a worker, or why it does not count.
+pub(super) type Told<R> = Result<R, String>;
+
 /// The results of those of these tasks that have a register, or why one does not count.
 pub(super) fn told<R>(
     context: &JobContext,
@@ -20,7 +23,7 @@ pub(super) fn told<R>(
     open: &BTreeMap<TaskId, usize>,
     bytes_max: u64,
     decode: impl Fn(TaskId, &[u8]) -> Result<R, DecodeError>,
-) -> Result<Vec<(usize, Result<R, String>)>, RepositoryError> {
+) -> Result<Vec<(usize, Told<R>)>, RepositoryError> {
     let (store, decode) = (context.repository.store(), &decode);
     context.executor.block_on(async {
         let prefix = format!("{}{stage}/", names::fleet_registers(pass));
