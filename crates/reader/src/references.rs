@@ -62,6 +62,17 @@ impl References {
     pub fn segments<E: From<RepositoryError>>(
         &mut self,
         data: &Recipe,
+        each: impl FnMut(&SegmentRef) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.segments_where(data, |_| true, each)
+    }
+
+    /// The same for those with a row that `is_wanted`. A row that is not wanted does not make its
+    /// segment a visited one: rows of other versions may say something else about it.
+    pub fn segments_where<E: From<RepositoryError>>(
+        &mut self,
+        data: &Recipe,
+        is_wanted: impl Fn(&SegmentRef) -> bool,
         mut each: impl FnMut(&SegmentRef) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut reader = RecipeReader::new(Arc::new(data.clone()), self.chunks.clone());
@@ -69,17 +80,24 @@ impl References {
         for node in 0..data.nodes.len() {
             let segments = next..reader.segments_through(node);
             next = segments.end;
+            let fingerprint = data.nodes[node].chunk.fingerprint;
             // Equal bytes name the same places, so everything below was visited as well.
-            if !self.seen.insert(data.nodes[node].chunk.fingerprint) {
+            if self.seen.contains(&fingerprint) {
                 continue;
             }
+            let mut is_read = false;
             for number in segments {
                 let Some((reference, _)) = reader.segment_ref(number)? else { break };
-                if !self.seen.insert(reference.chunk.fingerprint) {
+                is_read = true;
+                if !is_wanted(&reference) || !self.seen.insert(reference.chunk.fingerprint) {
                     continue;
                 }
                 self.segments += 1;
                 each(&reference)?;
+            }
+            // Anybody can say that a node of others has no segments.
+            if is_read {
+                self.seen.insert(fingerprint);
             }
         }
         Ok(())

@@ -127,8 +127,12 @@ struct Away<'a> {
 
 impl Away<'_> {
     fn push(&mut self, row: &SegmentRef, own: &mut Own<'_>) -> Result<(), MarkError> {
-        if row.chunks == 0 || self.has_failed {
+        if self.has_failed {
             return Ok(());
+        }
+        // Anybody can say so of a segment of others. Reading it tells.
+        if row.chunks == 0 {
+            return own.segment(row);
         }
         self.batch.push(row.clone());
         self.chunks += u64::from(row.chunks);
@@ -160,10 +164,16 @@ fn collect(
     let mut own = Own { chunks: references.chunks(), keys: &mut keys, cancel: &work.context.cancel };
     let mut away =
         shared.map(|(shared, at_once)| Away { shared, at_once, batch: Vec::new(), chunks: 0, has_failed: false });
-    let is_known = walk(pass, walks, &mut references, |row| match &mut away {
-        Some(away) => away.push(row, &mut own),
-        None => own.segment(row),
-    })?;
+    let is_known = walk(
+        pass,
+        walks,
+        &mut references,
+        |_| true,
+        |row| match &mut away {
+            Some(away) => away.push(row, &mut own),
+            None => own.segment(row),
+        },
+    )?;
     if !is_known {
         return Ok(Needed::Unknown);
     }
@@ -178,11 +188,13 @@ fn collect(
     Ok(Needed::Keys(keys.finish()?))
 }
 
-/// Calls `each` for the distinct segments of these manifests. Returns whether all could be read.
+/// Calls `each` for the distinct segments of these manifests that have a row which `is_wanted`.
+/// Returns whether all could be read.
 pub(super) fn walk(
     pass: &IndexPass,
     walks: &[(Pin, u32)],
     references: &mut References,
+    is_wanted: impl Fn(&SegmentRef) -> bool,
     mut each: impl FnMut(&SegmentRef) -> Result<(), MarkError>,
 ) -> Result<bool, ReclaimError> {
     let repository = &pass.io.repository;
@@ -198,7 +210,7 @@ pub(super) fn walk(
             }
             Err(error) => return Err(error.into()),
         };
-        match references.segments(&manifest.data, &mut each) {
+        match references.segments_where(&manifest.data, &is_wanted, &mut each) {
             Ok(()) => {}
             Err(MarkError::Index(error)) if error.is_damage() => {
                 unknown(&error);

@@ -390,9 +390,11 @@ fn retire_with(
     let mut reclaimed = ReclaimReport { next_number: first_number, ..ReclaimReport::default() };
     let (mut copier, mut has_looked) = (None, false);
     // Names of the layout `lifecycle` may refer to any container of a rebuilt index.
-    let mut marks_alone = work.retention.rebuilt > 0 || draft.manifest.head.rebuilt.is_some();
+    // Proofs expect that what stays has its chunks.
+    let head = &draft.manifest.head;
+    let mut marks_alone = work.retention.rebuilt > 0 || head.rebuilt.is_some() || head.missing.is_some_and(|n| n > 0);
     for attempt in 0..ATTEMPTS {
-        let look = match marks_alone {
+        let look = match marks_alone || !unreadable.is_empty() {
             true => mark::Sharing::Alone,
             false => mark::Sharing::Look(u8::try_from(attempt).unwrap_or(u8::MAX)),
         };
@@ -413,9 +415,17 @@ fn retire_with(
                 continue;
             }
         }
-        if !is_proved(pass, draft, work, &mut selection)? {
-            marks_alone = true;
-            continue;
+        match is_proved(pass, draft, work, &mut selection) {
+            Ok(true) => {}
+            Ok(false) => {
+                marks_alone = true;
+                continue;
+            }
+            Err(ReclaimError::ChunkCopier(RewriteError::Interrupted)) => {
+                reclaimed.was_stopped = true;
+                return Ok(reclaimed);
+            }
+            Err(error) => return Err(error),
         }
         let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?;
         // Names of new objects are used once: one for all attempts, or the next one goes on

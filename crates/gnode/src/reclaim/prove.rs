@@ -51,7 +51,9 @@ pub(super) fn prove(
     let mut keys = Sorter::new(&pass.io.repository, KEYS, pass.memory / 8, &pass.folder)?;
     let mut references = References::new(&work.context.on(&pass.io.executor));
     let mut own = Own { chunks: references.chunks(), keys: &mut keys, cancel: &work.context.cancel };
-    let is_known = walk(pass, walks, &mut references, |row| if may_name(row) { own.segment(row) } else { Ok(()) })?;
+    // Each version's row of a segment is asked, because nothing proves what one says about its
+    // containers.
+    let is_known = walk(pass, walks, &mut references, may_name, |row| own.segment(row))?;
     if !is_known {
         return Ok(Proved::Unknown);
     }

@@ -27,6 +27,7 @@ mod fleet_rules;
 mod fleet_workers;
 mod forged_generations;
 mod forged_places;
+mod forged_recipes;
 mod generations;
 mod ingesting;
 mod layouts_apart;
