@@ -18,9 +18,6 @@ use crate::failure::Failure;
 /// others are those for signals, progress, the count of files, the source, the lease and the log.
 const OTHERS: usize = 10;
 
-/// Stack of a thread that only waits (bytes).
-const STACK: usize = 64 << 10;
-
 /// A larger number is a mistake.
 const THREADS_MAX: usize = 1024;
 
@@ -46,8 +43,7 @@ fn start_at_once(count: usize) -> io::Result<()> {
     // Until the other end is dropped. The first waits for that, and the others for the first.
     let wait = || drop(ended.lock().map(|ended| ended.recv()));
     thread::scope(|scope| {
-        let started =
-            (0..count).try_for_each(|_| thread::Builder::new().stack_size(STACK).spawn_scoped(scope, wait).map(drop));
+        let started = (0..count).try_for_each(|_| thread::Builder::new().spawn_scoped(scope, wait).map(drop));
         drop(end);
         started
     })
