@@ -2,8 +2,8 @@
 //!
 //! `--memory` is what caches and tables take. The program itself, its buffers, and what the
 //! allocator keeps come on top. Here all of it counts: what the kernel reports as `VmHWM`. So there
-//! is one thread for computation, containers and blocks are small, little freed memory is kept, and
-//! pages of the program that are not in use are given back to the kernel.
+//! is one thread for computation if no more are asked for, containers and blocks are small, little
+//! freed memory is kept, and pages of the program that are not in use are given back to the kernel.
 
 #![expect(unsafe_code, reason = "the kernel is told which pages of the program are not in use")]
 
@@ -12,22 +12,26 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use larder_lnode::{BackupOptions, ReadBudget};
+use larder_lnode::ReadBudget;
 use larder_writer::WriteBudget;
 use rustix::mm::{Advice, madvise};
 
+use crate::app::App;
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::{allocator, sizes};
 
-/// The parts that every backup has, in bytes, and their names. Estimates for a release
-/// (`docs/decisions/0032-memory-of-a-process.md`).
-const PARTS: [(&str, u64); 4] = [
-    ("program, libraries and connection", 15_000_000),
-    ("containers", WriteBudget::SMALL.waiting as u64),
-    ("blocks of the input", BLOCKS as u64),
-    ("compression", 2_500_000),
-];
+/// The parts that every backup with `threads` threads has, in bytes, and their names. Estimates for
+/// a release (`docs/decisions/0032-memory-of-a-process.md`).
+fn parts(threads: NonZeroUsize) -> [(&'static str, u64); 4] {
+    let threads = threads.get();
+    [
+        ("program, libraries and connection", 15_000_000),
+        ("containers", WriteBudget::small(threads).waiting as u64),
+        ("blocks of the input", ReadBudget::small_bytes(threads) as u64),
+        ("compression", 2_500_000_u64.saturating_mul(threads as u64)),
+    ]
+}
 
 /// The least for caches and tables of duplicates (bytes).
 const CACHES_MIN: u64 = 2_000_000;
@@ -42,25 +46,24 @@ const LOOK_SELDOM: Duration = Duration::from_millis(50);
 /// Stack of the thread that looks (bytes).
 const STACK: usize = 64 << 10;
 
-/// Bytes of a large file that are read, held and cut.
-const BLOCKS: usize = ReadBudget::SMALL_BYTES;
-
 /// The memory for caches and tables within `total` bytes.
-fn caches(total: u64) -> Result<u64, Failure> {
-    let parts: u64 = PARTS.iter().map(|(_, bytes)| bytes).sum();
-    match total.checked_sub(parts) {
+fn caches(total: u64, threads: NonZeroUsize) -> Result<u64, Failure> {
+    let parts = parts(threads);
+    let needed = parts.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    match total.checked_sub(needed) {
         Some(rest) if rest >= CACHES_MIN => Ok(rest.min(CACHES_MAX)),
         _ => {
-            let list: Vec<_> = PARTS
+            let list: Vec<_> = parts
                 .iter()
                 .chain([&("caches and tables", CACHES_MIN)])
                 .map(|(name, bytes)| format!("{name} {}", sizes::show(*bytes)))
                 .collect();
-            Err(Failure::usage(format!(
-                "--total-memory is at least {}: {}",
-                sizes::show(parts + CACHES_MIN),
-                list.join(", ")
-            )))
+            let least = sizes::show(needed.saturating_add(CACHES_MIN));
+            let with = match threads.get() {
+                1 => String::new(),
+                threads => format!(" with {threads} threads"),
+            };
+            Err(Failure::usage(format!("--total-memory is at least {least}{with}: {}", list.join(", "))))
         }
     }
 }
@@ -68,8 +71,9 @@ fn caches(total: u64) -> Result<u64, Failure> {
 /// From now on this process tries to stay below `total` bytes. To be called before the first thread
 /// is started.
 pub(crate) fn begin(total: u64, global: &mut Global) -> Result<(), Failure> {
-    global.memory = Some(caches(total)?);
-    global.threads = Some(NonZeroUsize::MIN);
+    let threads = global.threads.unwrap_or(NonZeroUsize::MIN);
+    global.memory = Some(caches(total, threads)?);
+    global.threads = Some(threads);
     global.total_memory = Some(total);
     allocator::keep_little();
     page_out();
@@ -77,9 +81,12 @@ pub(crate) fn begin(total: u64, global: &mut Global) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A backup in such a process.
-pub(crate) fn limit(options: BackupOptions) -> BackupOptions {
-    BackupOptions { write: WriteBudget::SMALL, read: ReadBudget::SMALL, ..options }
+/// The memory of backups for containers and for the input, in such a process or in a usual one.
+pub(crate) fn budgets(app: &App) -> (WriteBudget, ReadBudget) {
+    match app.global.total_memory {
+        Some(_) => (WriteBudget::small(app.threads().get()), ReadBudget::small(app.threads().get())),
+        None => (WriteBudget::default(), ReadBudget::default()),
+    }
 }
 
 /// What this process took so far, at most.
@@ -201,14 +208,21 @@ mod tests {
 
     #[test]
     fn too_little_memory_is_refused_with_the_parts() {
-        let least: u64 = PARTS.iter().map(|(_, bytes)| bytes).sum::<u64>() + CACHES_MIN;
-        assert_eq!(caches(least).expect("enough"), CACHES_MIN);
-        assert_eq!(caches(u64::MAX).expect("enough"), CACHES_MAX);
-        assert!(caches(35_000_000).is_ok(), "the least that the manual names");
-        for total in [0, least - 1] {
-            let refused = caches(total).expect_err("too little").message;
-            assert!(PARTS.iter().all(|(name, _)| refused.contains(name)), "{refused}");
+        let threads = |count| NonZeroUsize::new(count).expect("at least one");
+        for count in [1, 2, 16] {
+            let parts = parts(threads(count));
+            let least: u64 = parts.iter().map(|(_, bytes)| bytes).sum::<u64>() + CACHES_MIN;
+            assert_eq!(caches(least, threads(count)).expect("enough"), CACHES_MIN);
+            assert_eq!(caches(u64::MAX, threads(count)).expect("enough"), CACHES_MAX);
+            for total in [0, least - 1] {
+                let refused = caches(total, threads(count)).expect_err("too little").message;
+                assert!(parts.iter().all(|(name, _)| refused.contains(name)), "{refused}");
+                assert_eq!(refused.contains(&format!("with {count} threads")), count > 1, "{refused}");
+            }
         }
+        assert!(caches(35_000_000, threads(1)).is_ok(), "the least that the manual names");
+        assert!(caches(47_000_000, threads(2)).is_ok(), "the same for two threads");
+        assert!(caches(u64::MAX - 1, NonZeroUsize::MAX).is_err(), "no sum overflows");
     }
 
     #[test]

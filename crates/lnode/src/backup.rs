@@ -162,6 +162,9 @@ pub struct BackupOptions {
     pub job: Option<JobId>,
     /// The version of which this one is a copy, to record.
     pub copy_of: Option<CopyOf>,
+    /// Called once if there is a version to compare with, before the input is read. Less is stored
+    /// then, and more versions are read: an allocator may keep less freed memory.
+    pub with_base: Option<fn()>,
 }
 
 /// Facts of the original that a copy records.
@@ -215,6 +218,7 @@ impl BackupOptions {
             read: ReadBudget::default(),
             job: None,
             copy_of: None,
+            with_base: None,
         }
     }
 }

@@ -24,9 +24,21 @@ pub struct WriteBudget {
 const SLACK: usize = 16 << 20;
 
 impl WriteBudget {
-    /// The least memory: one container of data is filled while one is under way.
-    pub const SMALL: Self =
-        Self { waiting: 9 << 20, container_target: 4 << 20, payload_max: 4 << 20, frame_target: 256 << 10 };
+    /// The least memory, for one thread: one container of data is filled while one is under way.
+    pub const SMALL: Self = Self::small(1);
+    const SMALL_CONTAINER: usize = 4 << 20;
+
+    /// The least memory with which `threads` threads have work: each may fill a container while the
+    /// others are under way.
+    pub const fn small(threads: usize) -> Self {
+        let more = threads.saturating_sub(1).saturating_mul(Self::SMALL_CONTAINER);
+        Self {
+            waiting: more.saturating_add(9 << 20),
+            container_target: Self::SMALL_CONTAINER,
+            payload_max: Self::SMALL_CONTAINER,
+            frame_target: 256 << 10,
+        }
+    }
 
     /// Whether an open container of data and one of metadata can always be closed, with chunks of
     /// up to `chunk_max` bytes: they and the frames that do not belong to them yet fit together. A

@@ -28,8 +28,7 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
         _ => Vec::new(),
     });
     if cli.command.total_memory().is_some() {
-        let (memory, threads) = (cli.global.memory.is_some(), cli.global.threads.is_some());
-        found.extend(named(&[(memory, "--memory"), (threads, "--threads")]));
+        found.extend(named(&[(cli.global.memory.is_some(), "--memory")]));
     }
     found.extend(cli.global.storage.without_effect());
     found

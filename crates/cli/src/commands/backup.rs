@@ -33,7 +33,7 @@ use crate::machine;
 use crate::output::{Meter, MeterKind, Output, safe, summary};
 use crate::refs::{self, Versions};
 use crate::small_process::{self, Peak};
-use crate::{sizes, time};
+use crate::{allocator, sizes, time};
 
 pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     input::check(args)?;
@@ -132,7 +132,10 @@ fn options(
         scratch: app.scratch(),
         ..BackupOptions::new(series)
     };
-    Ok(if app.global.total_memory.is_some() { small_process::limit(options) } else { options })
+    // A small process keeps no such buffers anyway.
+    let with_base = app.global.total_memory.is_none().then_some(allocator::return_containers as fn());
+    let (write, read) = small_process::budgets(app);
+    Ok(BackupOptions { write, read, with_base, ..options })
 }
 
 /// Runs a backup with a meter. `scan`: the same tree once more, for totals.

@@ -20,9 +20,7 @@ use larder_format::ErrorKind;
 use larder_format::layout::Layout;
 use larder_format::roles::Roles;
 use larder_job::JobContext;
-use larder_lnode::ReadBudget;
 use larder_store::Repository;
-use larder_writer::WriteBudget;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use self::images::Images;
@@ -173,10 +171,7 @@ fn options(
 ) -> Result<FleetOptions, Failure> {
     let scratch = app.scratch().unwrap_or_else(std::env::temp_dir);
     make(&scratch)?;
-    let (write, read) = match app.global.total_memory {
-        Some(_) => (WriteBudget::SMALL, ReadBudget::SMALL),
-        None => (WriteBudget::default(), ReadBudget::default()),
-    };
+    let (write, read) = small_process::budgets(app);
     Ok(FleetOptions {
         memory: app.global.memory() / 2,
         write,

@@ -148,7 +148,8 @@ fn the_process_for_passwords_has_nothing_but_its_pipes() {
 
 /// The most that a backup with these options took.
 fn peak_of(play: &Play, series: &str, options: &[&str], content: Option<&[u8]>) -> u64 {
-    let args = [&["backup", "--json", "--total-memory", "35M", "--no-similar", "--series", series], options].concat();
+    let total = if options.contains(&"--threads") { "47M" } else { "35M" };
+    let args = [&["backup", "--json", "--total-memory", total, "--no-similar", "--series", series], options].concat();
     let ran = match content {
         Some(content) => play.larder_with_stdin(args, content),
         None => play.larder(args),
@@ -183,12 +184,15 @@ fn a_process_can_be_kept_small() {
             peak_of(&play, "stream", &stream, Some(&content)),
             peak_of(&play, "file", &["tree"], None),
             peak_of(&play, "image", &["--image", "image"], None),
+            peak_of(&play, "threads", &["--threads", "2", "--image", "image"], None) - (12 << 20),
         ];
         assert!(peaks.iter().all(|peak| *peak < 46 << 20), "{peaks:?}");
     }
     play.larder(["check", "--read-data"]).ok();
     let refused = play.larder(["backup", "--stdin", "--total-memory", "20M"]).code(2);
     refused.says("containers 9.0 MiB").says("compression");
+    let refused = play.larder(["backup", "--stdin", "--total-memory", "40M", "--threads", "2"]).code(2);
+    refused.says("with 2 threads").says("containers 13.0 MiB");
     play.larder(["series", "set", "l", "--layout", "lifecycle"]).ok();
     let small = ["backup", "--stdin", "--series", "l", "--total-memory", "35M"];
     play.larder_with_stdin(small, b"content").says("lifecycle");

@@ -11,16 +11,25 @@ pub struct ReadBudget {
     pub window: Option<usize>,
 }
 
-/// Blocks under way with one thread: one is cut, one waits, and one is sequenced.
-const BLOCKS: usize = 3;
+/// Blocks under way beside those that threads cut: one waits, and one is sequenced.
+const MORE_BLOCKS: usize = 2;
 
 impl ReadBudget {
     /// The least memory, for one thread. Some 95 % of all segments fit into the window.
-    pub const SMALL: Self = Self { block: Self::SMALL_BLOCK, window: Some(Self::SMALL_WINDOW) };
+    pub const SMALL: Self = Self::small(1);
     const SMALL_BLOCK: usize = 512 << 10;
     const SMALL_WINDOW: usize = 4 << 20;
-    /// The bytes of [`Self::SMALL`]: for a window and for the blocks of one thread.
-    pub const SMALL_BYTES: usize = Self::SMALL_WINDOW + BLOCKS * Self::SMALL_BLOCK;
+
+    /// The least memory with which `threads` threads have work. Each compares segments of its own.
+    pub const fn small(threads: usize) -> Self {
+        Self { block: Self::SMALL_BLOCK, window: Some(threads.saturating_mul(Self::SMALL_WINDOW)) }
+    }
+
+    /// The bytes of [`Self::small`]: for a window, and for blocks under way.
+    pub const fn small_bytes(threads: usize) -> usize {
+        let blocks = threads.saturating_add(MORE_BLOCKS).saturating_mul(Self::SMALL_BLOCK);
+        threads.saturating_mul(Self::SMALL_WINDOW).saturating_add(blocks)
+    }
 }
 
 impl Default for ReadBudget {

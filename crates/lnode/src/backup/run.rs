@@ -186,6 +186,9 @@ fn run(
         Sampled::Entries(source) => source.kind(),
     };
     let bases = open_bases(context, announced)?;
+    if let (Some(with_base), false) = (options.with_base, bases.is_empty()) {
+        with_base();
+    }
     if let (Some(base), Sampled::Tree(_), false) = (bases.first(), &input, options.force)
         && base.has_same_files()
         && !base.is_trusted
