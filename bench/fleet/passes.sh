@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # How a pass that retires containers scales with workers, where the network of each host is the limit.
+# With `defragment`, it is the rewrite of a newest snapshot.
 #
 # Each process may load 8 MiB a second, and send as much. Each series of the repository has 16 MiB of
-# which half is forgotten, so the pass copies the other half.
+# which half is forgotten, so the pass copies the other half. For `defragment`, one series has all of
+# that, and its newest snapshot needs one half.
 #
-#   bench/fleet/passes.sh LARDER [SERIES]
+#   bench/fleet/passes.sh LARDER [SERIES [defragment]]
 set -euo pipefail
 
 larder=$(realpath "$1")
 series=${2:-20}
+mode=${3:-retire}
 dir=$(mktemp -d)
 workers=()
 end() {
@@ -19,6 +22,20 @@ trap end EXIT
 export LARDER_PASSWORD=bench XDG_CACHE_HOME=$dir/cache LARDER_STATE=$dir/state LARDER_REPOSITORY=$dir/base
 "$larder" -q init --insecure-kdf
 mkdir "$dir/files"
+if [ "$mode" = defragment ]; then
+    # Both kinds of blocks are in each container. The newest snapshot has every other one.
+    for half in $(seq $((8 * series))); do
+        head -c 1M /dev/urandom >"$dir/files/$half-keep"
+        head -c 1M /dev/urandom >"$dir/files/$half-leave"
+    done
+    "$larder" -q backup "$dir/files" --series s1
+    rm "$dir"/files/*-leave
+    "$larder" -q backup "$dir/files" --series s1
+    tasks=(--task defragment --max-unused 0) copied=bytes
+    series=0
+else
+    tasks=(--task exact --max-unused 0) copied=copied_bytes
+fi
 for number in $(seq "$series"); do
     # Blocks of both kinds are in each container. The first snapshot has all blocks, the second one every other, the third none of them.
     for half in $(seq 8); do head -c 1M /dev/urandom >"$dir/files/$half-keep"; head -c 1M /dev/urandom >"$dir/files/$half-leave"; done
@@ -48,7 +65,7 @@ for count in 0 1 2 3; do
     sleep 3
     from=$(date +%s.%N)
     TIMEFORMAT='%U %S'
-    { time timeout 900 "$larder" --json optimize --task exact --max-unused 0 --min-age 0 --workers $((count + 1)) \
+    { time timeout 900 "$larder" --json optimize "${tasks[@]}" --min-age 0 --workers $((count + 1)) \
         --limit-download 8MiB --limit-upload 8MiB >"$dir/pass.json" 2>"$dir/pass.log"; } 2>"$dir/time"
     to=$(date +%s.%N)
     cpu=
@@ -57,7 +74,7 @@ for count in 0 1 2 3; do
         child=$(pgrep -P "$worker")
         cpu+=" $(awk '{ printf "%.2f", ($14 + $15) / 100 }' "/proc/$child/stat")"
     done
-    echo "$count; $(echo "$to - $from" | bc); $(number copied_bytes); $(number bytes_copied_by_workers);" \
+    echo "$count; $(echo "$to - $from" | bc); $(number "$copied"); $(number bytes_copied_by_workers);" \
         "$(number bytes_down) $(number bytes_up); $(cat "$dir/time");$cpu"
     for worker in "${workers[@]}"; do kill "$worker" 2>/dev/null || true; done
     wait

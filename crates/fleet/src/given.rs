@@ -2,11 +2,13 @@
 //! find them, and create their registers.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use larder_format::fleet::{
-    CHECK_RULES, COPY_MAX, COPY_RULES, CheckRange, CopyTask, MARK_MAX, MARK_RULES, MarkTask, RANGE_MAX, Stage, TaskId,
+    CHECK_RULES, COPY_MAX, COPY_RULES, CheckRange, CopyTask, MARK_MAX, MARK_RULES, MarkTask, RANGE_MAX, Stage,
+    TaskHead, TaskId,
 };
-use larder_format::ids::JobId;
+use larder_format::ids::{AttemptId, JobId};
 use larder_format::keys::Keys;
 use larder_format::names::{self, FleetObject};
 use larder_format::{DecodeError, EncodeError};
@@ -31,8 +33,8 @@ pub(crate) trait GivenTask: Sized {
 
     fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// Its rules, and the program that made it.
-    fn maker(&self) -> (u32, &str);
+    /// Who gives it away, and how.
+    fn head(&self) -> &TaskHead;
 }
 
 impl GivenTask for CheckRange {
@@ -45,8 +47,8 @@ impl GivenTask for CheckRange {
         Self::decode(keys, batch, task, bytes)
     }
 
-    fn maker(&self) -> (u32, &str) {
-        (self.rules, &self.program)
+    fn head(&self) -> &TaskHead {
+        &self.head
     }
 }
 
@@ -60,8 +62,8 @@ impl GivenTask for CopyTask {
         Self::decode(keys, batch, task, bytes)
     }
 
-    fn maker(&self) -> (u32, &str) {
-        (self.rules, &self.program)
+    fn head(&self) -> &TaskHead {
+        &self.head
     }
 }
 
@@ -75,9 +77,15 @@ impl GivenTask for MarkTask {
         Self::decode(keys, batch, task, bytes)
     }
 
-    fn maker(&self) -> (u32, &str) {
-        (self.rules, &self.program)
+    fn head(&self) -> &TaskHead {
+        &self.head
     }
+}
+
+/// The head of a task of this process, whose workers may be silent for this long.
+pub(crate) fn head(context: &JobContext, rules: u32, asks: AttemptId, claim_after: Duration) -> TaskHead {
+    let claim_seconds = u32::try_from(claim_after.as_secs()).unwrap_or(u32::MAX);
+    TaskHead { rules, claim_seconds, asks, program: context.identity.program.clone() }
 }
 
 /// Tasks without a register.
@@ -136,9 +144,9 @@ pub(crate) fn read<T: GivenTask>(context: &JobContext, batch: JobId, task: TaskI
         let why = format!("{what} of {work} cannot be read with this key or by this program ({error})");
         not_for_us(format!("{why}; use a key of its domain and the same version of larder on all hosts"))
     })?;
-    match read.maker() {
-        (rules, _) if rules == T::RULES => Ok(Some(read)),
-        (_, program) => Err(not_for_us(format!(
+    match read.head() {
+        TaskHead { rules, .. } if *rules == T::RULES => Ok(Some(read)),
+        TaskHead { program, .. } => Err(not_for_us(format!(
             "{program} makes {work}, whose workers follow other rules; use the same version of larder on all hosts"
         ))),
     }

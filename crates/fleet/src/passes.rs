@@ -18,6 +18,7 @@
 mod answer;
 mod answer_marks;
 mod ask;
+mod given_away;
 mod marks;
 mod registers;
 mod state;
@@ -39,7 +40,8 @@ impl From<RewriteError> for FleetError {
         match error {
             RewriteError::Repository(error) => error.into(),
             RewriteError::NoThreads => BackupError::NoThreads.into(),
-            RewriteError::WorkerDied => BackupError::WorkerDied.into(),
+            // A worker believes nobody.
+            RewriteError::WorkerDied | RewriteError::WorkerWrong => BackupError::WorkerDied.into(),
             RewriteError::Interrupted => BackupError::Interrupted.into(),
         }
     }

@@ -17,7 +17,7 @@ use crate::error::FleetError;
 use crate::situation::Registers;
 pub(crate) use nats::{HostsOf, NatsQueue};
 pub use nats::{Nats, NatsOptions};
-pub(crate) use store::{BEATS, Beats, Heartbeat, StoreQueue};
+pub(crate) use store::{BEATS, Beats, Heartbeat, StoreQueue, Times};
 
 /// A task that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -209,9 +209,10 @@ pub fn work(
                     Ok(LeftPass::Done(copied)) if copied == Copied::default() => continue,
                     Ok(LeftPass::Done(copied)) => {
                         watch(WorkEvent::Copied(batch, copied));
+                        // A round has many rewrites and a pass, one after the other.
+                        idle.is_soon_busy();
                         if copied.segments > 0 {
                             marked.insert(batch);
-                            idle.is_soon_busy();
                         } else if once {
                             return Ok(());
                         }

@@ -27,6 +27,7 @@
 mod check;
 mod claim;
 mod copy;
+mod given;
 mod mark;
 mod plan;
 mod records;
@@ -38,6 +39,7 @@ mod tests;
 pub use check::{CHECK_RULES, CheckRange, CheckResult, RANGE_CONTAINERS_MAX, RANGE_MAX, READ_PROOF_LEN};
 pub use claim::{CLAIM_MAX, FleetWorker};
 pub use copy::{COPY_CONTAINERS_MAX, COPY_MAX, COPY_RULES, COPY_TASKS_MAX, ChunksOf, CopyResult, CopyTask};
+pub use given::{PassHead, ResultHead, TaskHead};
 pub use mark::{
     MARK_CHUNKS_MAX, MARK_MAX, MARK_OUTPUT_MAX, MARK_RULES, MARK_TASKS_MAX, MARKS, MarkResult, MarkSum, MarkTask,
 };

@@ -142,7 +142,8 @@ impl From<ReclaimError> for PassError {
             ReclaimError::ChunkCopier(RewriteError::Repository(error)) => error.into(),
             ReclaimError::ChunkCopier(RewriteError::Interrupted) => Self::Interrupted,
             ReclaimError::ChunkCopier(RewriteError::NoThreads) => Self::NoThreads,
-            ReclaimError::ChunkCopier(RewriteError::WorkerDied) => Self::WorkerDied,
+            // Reclaiming begins again by itself when a worker is wrong.
+            ReclaimError::ChunkCopier(RewriteError::WorkerDied | RewriteError::WorkerWrong) => Self::WorkerDied,
         }
     }
 }

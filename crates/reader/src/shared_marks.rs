@@ -77,8 +77,8 @@ pub trait ShareMarks: Debug + Send + Sync {
     /// how often it began before. `None`: it cannot be shared.
     fn begin_marks(&self, context: &JobContext, pass: JobId, turn: u64, look: u8) -> Option<Box<dyn SharedMarks>>;
 
-    /// Keys that were taken for this pass lack some that are needed. No result of others counts.
-    fn was_wrong(&self, pass: JobId);
+    /// Keys that were taken lack some that are needed. No result of others counts any more.
+    fn was_wrong(&self);
 }
 
 /// The segments of one exact collection.

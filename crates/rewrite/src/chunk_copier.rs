@@ -17,6 +17,7 @@ mod reading;
 mod recipe;
 mod sharing;
 mod verifying;
+mod waiting;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ use larder_writer::{
 
 pub use copied_chunks::CopiedChunks;
 pub use multi_writer::Writer;
-pub use sharing::{BatchEnd, CopyBatch, NumberedChunk, ShareCopies, SharedCopying};
+pub use sharing::{BatchEnd, CopyBatch, NumberedChunk, ShareCopies, SharedBatches, SharedCopying};
 pub use verifying::{Unreadable, damaged_container};
 
 /// Divisor of a job's memory that gives the part for chunks being copied.
@@ -61,6 +62,10 @@ pub enum RewriteError {
     /// Stopped on request.
     #[error("interrupted")]
     Interrupted,
+    /// Another process copied for this job, and what it says is not true. The job is void, and
+    /// another one has to copy alone.
+    #[error("a worker did not copy what it says")]
+    WorkerWrong,
 }
 
 impl RewriteError {
@@ -71,6 +76,7 @@ impl RewriteError {
             Self::NoThreads => ErrorKind::Resource,
             Self::WorkerDied => ErrorKind::Bug,
             Self::Interrupted => ErrorKind::Interrupted,
+            Self::WorkerWrong => ErrorKind::LostRace,
         }
     }
 }
@@ -126,6 +132,8 @@ pub struct RewrittenRecipes {
     pub shared_chunks: u64,
     /// Bytes of these.
     pub shared_bytes: u64,
+    /// Containers that other processes wrote for the job.
+    pub by_others: HashMap<ContainerId, ContainerTotals>,
 }
 
 impl RewrittenRecipes {

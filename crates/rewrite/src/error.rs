@@ -50,7 +50,8 @@ impl From<RewriteError> for RepairError {
         match error {
             RewriteError::Interrupted => Self::Interrupted,
             RewriteError::NoThreads => Self::NoThreads,
-            RewriteError::WorkerDied => Self::WorkerDied,
+            // Repairs have no other process.
+            RewriteError::WorkerDied | RewriteError::WorkerWrong => Self::WorkerDied,
             RewriteError::Repository(error) => Self::Repository(error),
         }
     }

@@ -20,6 +20,7 @@ fn every_error_has_its_kind() {
         RewriteError::NoThreads => RewriteError::NoThreads, ErrorKind::Resource;
         RewriteError::WorkerDied => RewriteError::WorkerDied, ErrorKind::Bug;
         RewriteError::Interrupted => RewriteError::Interrupted, ErrorKind::Interrupted;
+        RewriteError::WorkerWrong => RewriteError::WorkerWrong, ErrorKind::LostRace;
     });
     assert_kinds!(RepairError {
         RepairError::Interrupted => RepairError::Interrupted, ErrorKind::Interrupted;

@@ -126,9 +126,9 @@ pub(crate) struct OptimizeArgs {
     /// Share the work of a pass with workers: this many processes, this one among them. The others
     /// are `larder fleet work` on any host, with a key that restores and operates
     ///
-    /// They copy the chunks of containers that are retired, and read recipes for `--task exact`.
-    /// The pass does not wait for workers, and does itself all that nobody takes. It verifies what
-    /// they did, and deletes.
+    /// They copy the chunks of containers that are retired, and of newest snapshots that are
+    /// rewritten. For `--task exact` they also read recipes. No step waits for workers: this
+    /// process does itself all that nobody takes. It verifies what they did, and deletes.
     #[arg(long, value_name = "N", conflicts_with_all = ["dry_run", "estimate"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) workers: Option<u32>,

@@ -48,7 +48,7 @@ pub(crate) fn answer(context: &JobContext, batch: JobId, poll: Duration) -> Resu
     let mut unreadable = BTreeSet::new();
     let Some(range) = given::first::<CheckRange>(context, batch, &mut unreadable)? else { return Ok(Left::Nothing) };
     let me = AttemptId(random(context.repository.entropy())?);
-    let claim_after = Duration::from_secs(u64::from(range.claim_seconds));
+    let claim_after = Duration::from_secs(u64::from(range.head.claim_seconds));
     let mut queue = StoreQueue::join(context, batch, me, claim_after, Vec::new())?;
     let left = read_due(context, batch, &range, &mut queue, me, unreadable, poll);
     queue.leave();
@@ -65,7 +65,7 @@ fn read_due(
     mut unreadable: BTreeSet<TaskId>,
     poll: Duration,
 ) -> Result<Left, FleetError> {
-    let claim_after = Duration::from_secs(u64::from(range.claim_seconds));
+    let claim_after = Duration::from_secs(u64::from(range.head.claim_seconds));
     let (mut answer, first) = (Answer::default(), poll / 32);
     let mut next = first;
     loop {
@@ -76,7 +76,7 @@ fn read_due(
             return Ok(Left::Read(answer));
         }
         // Its process died, or is stopped.
-        if times.silence_of(Some(range.asks)) > claim_after {
+        if times.silence_of(Some(range.head.asks)) > claim_after {
             return Ok(Left::Silent(answer));
         }
         let Some(taken) = queue.take_at(&times, &due)? else {

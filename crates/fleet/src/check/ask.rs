@@ -19,6 +19,7 @@ use larder_store::RepositoryError;
 use larder_store::repository::random;
 
 use super::verify::{self, Verified};
+use crate::given;
 use crate::queue::StoreQueue;
 
 /// Ranges for each process, if there are enough containers: the last ones end at about the same
@@ -172,10 +173,7 @@ impl<'a> Asked<'a> {
         for (containers, number) in chosen.chunks(of_range).zip(0_u32..) {
             let key = random(repository.entropy())?;
             let range = CheckRange {
-                rules: CHECK_RULES,
-                claim_seconds: u32::try_from(claim_after.as_secs()).unwrap_or(u32::MAX),
-                asks: me,
-                program: context.identity.program.clone(),
+                head: given::head(context, CHECK_RULES, me, claim_after),
                 key,
                 bytes: containers.iter().map(|(_, size)| size).sum(),
                 largest: containers.iter().map(|(_, size)| *size).max().unwrap_or(0),

@@ -4,22 +4,22 @@
 //! It needs no lease: that of the pass keeps what it writes. If the pass fails, the next one finds
 //! its containers as those of a dead pass.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use futures::StreamExt;
 use larder_format::ChunkRef;
 use larder_format::container::CONTAINER_TARGET;
-use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, MarkTask, TaskId};
-use larder_format::ids::{AttemptId, JobId};
+use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, MarkTask, ResultHead, TaskId};
+use larder_format::ids::{AttemptId, ContainerId, JobId};
 use larder_format::names;
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk};
-use larder_store::RepositoryError;
 use larder_store::repository::random;
 
+use super::given_away::{PassTask, TaskResult};
 use crate::error::FleetError;
-use crate::given::{self, GivenTask};
+use crate::given;
 use crate::queue::{Delivery, StoreQueue};
 
 /// Tables of containers that are read at once.
@@ -57,24 +57,25 @@ pub(crate) enum LeftPass {
 }
 
 /// A task of a pass, as a worker does it.
-pub(super) trait PassTask: GivenTask {
-    /// Its claims are taken over after this number of seconds, and this process makes the pass.
-    fn asked_by(&self) -> (u32, AttemptId);
-
-    /// Does it. Returns its register.
-    fn work(&self, worker: &mut Worker<'_>, taken: Delivery) -> Result<Vec<u8>, FleetError>;
+pub(super) trait WorkTask: PassTask {
+    /// Does it, and says how it ended. `head` says by whom; its time is set later. An error inside
+    /// is why it is not possible.
+    fn work(
+        &self,
+        worker: &mut Worker<'_>,
+        taken: Delivery,
+        head: ResultHead,
+    ) -> Result<Result<Self::Result, String>, FleetError>;
 }
 
-impl PassTask for CopyTask {
-    fn asked_by(&self) -> (u32, AttemptId) {
-        (self.claim_seconds, self.asks)
-    }
-
-    fn work(&self, worker: &mut Worker<'_>, taken: Delivery) -> Result<Vec<u8>, FleetError> {
-        let result = worker.copy(self, taken)?;
-        let repository = &worker.context.repository;
-        let sealed = result.encode(repository.keys(), worker.pass, taken.task, random(repository.entropy())?);
-        Ok(sealed.map_err(RepositoryError::from)?)
+impl WorkTask for CopyTask {
+    fn work(
+        &self,
+        worker: &mut Worker<'_>,
+        taken: Delivery,
+        head: ResultHead,
+    ) -> Result<Result<CopyResult, String>, FleetError> {
+        worker.copy(self, taken, head)
     }
 }
 
@@ -90,14 +91,13 @@ pub(crate) fn answer(context: &JobContext, pass: JobId, poll: Duration) -> Resul
     }
 }
 
-fn answer_to<T: PassTask>(context: &JobContext, pass: JobId, poll: Duration) -> Result<LeftPass, FleetError> {
+fn answer_to<T: WorkTask>(context: &JobContext, pass: JobId, poll: Duration) -> Result<LeftPass, FleetError> {
     let store = context.repository.store().without_cache();
     let context = &context.through(&context.repository.through(store));
     let mut unreadable = BTreeSet::new();
     let Some(first) = given::first::<T>(context, pass, &mut unreadable)? else { return Ok(LeftPass::Nothing) };
     let me = AttemptId(random(context.repository.entropy())?);
-    let (claim_seconds, asks) = first.asked_by();
-    let claim_after = Duration::from_secs(u64::from(claim_seconds));
+    let (asks, claim_after) = (first.head().asks, Duration::from_secs(u64::from(first.head().claim_seconds)));
     let mut queue = StoreQueue::join(context, pass, me, claim_after, Vec::new())?;
     let mut worker = Worker { context, pass, me, asks, claim_after, unreadable, copied: Copied::default() };
     let left = worker.do_due::<T>(&mut queue, poll);
@@ -118,7 +118,7 @@ pub(super) struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn do_due<T: PassTask>(&mut self, queue: &mut StoreQueue, poll: Duration) -> Result<LeftPass, FleetError> {
+    fn do_due<T: WorkTask>(&mut self, queue: &mut StoreQueue, poll: Duration) -> Result<LeftPass, FleetError> {
         let first = poll / 32;
         let (mut next, mut idle) = (first, Duration::ZERO);
         loop {
@@ -152,95 +152,100 @@ impl Worker<'_> {
                 Err(error) => return Err(error),
             };
             // If another process was faster, the next pass removes what this one wrote.
-            let register = task.work(self, taken)?;
-            given::register(self.context, self.pass, taken.task, Ok(register))?;
+            self.register(&task, taken)?;
         }
     }
 
-    /// Does a task.
-    fn copy(&mut self, task: &CopyTask, taken: Delivery) -> Result<CopyResult, FleetError> {
+    /// Does a task, and creates its register.
+    fn register<T: WorkTask>(&mut self, task: &T, taken: Delivery) -> Result<(), FleetError> {
         let started_ms = self.context.clock.now_ms();
-        let mut result = CopyResult {
-            ticket: task.ticket,
-            worker: self.me,
-            host: self.context.identity.host.clone(),
-            took_ms: 0,
-            epoch: u32::from(taken.epoch),
-            containers: 0,
-            whole_bytes: 0,
-            failure: None,
-        };
-        match self.attempt(task, taken, &mut result)? {
-            None => self.copied.tasks += 1,
-            Some(why) => {
-                (result.failure, result.containers) = (Some(why), 0);
-                self.copied.failed += 1;
+        let repository = &self.context.repository;
+        let (ticket, host) = (task.of_pass().ticket, self.context.identity.host.clone());
+        let head = ResultHead { ticket, worker: self.me, host, took_ms: 0 };
+        let mut result = match task.work(self, taken, head.clone())? {
+            Ok(result) => {
+                self.copied.tasks += 1;
+                result
             }
-        }
-        result.took_ms = self.context.clock.now_ms().saturating_sub(started_ms);
-        Ok(result)
+            Err(why) => {
+                self.copied.failed += 1;
+                T::Result::not_done(head, why)
+            }
+        };
+        result.head_mut().took_ms = self.context.clock.now_ms().saturating_sub(started_ms);
+        let sealed = result.seal(repository.keys(), self.pass, taken.task, random(repository.entropy())?);
+        given::register(self.context, self.pass, taken.task, sealed)
     }
 
-    /// Why a task was not done; `None`: it was.
-    fn attempt(
+    fn copy(
         &mut self,
         task: &CopyTask,
         taken: Delivery,
-        result: &mut CopyResult,
-    ) -> Result<Option<String>, FleetError> {
+        head: ResultHead,
+    ) -> Result<Result<CopyResult, String>, FleetError> {
         let Some(numbers) = CopyTask::numbers(taken.task, u32::from(taken.epoch)) else {
-            return Ok(Some("there were too many attempts".to_owned()));
+            return Ok(Err("there were too many attempts".to_owned()));
         };
         let (verify, copy) = (self.chunks(&task.verify)?, self.chunks(&task.copy)?);
         let batch = match (verify, copy) {
             (Ok(verify), Ok(copy)) => CopyBatch { verify, copy },
-            (Err(why), _) | (_, Err(why)) => return Ok(Some(why)),
+            (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
         };
         let bytes = |chunks: &[NumberedChunk]| chunks.iter().map(|of| u64::from(of.chunk.size)).sum::<u64>();
         let (verified, copied) = (bytes(&batch.verify), bytes(&batch.copy));
         if copied > BYTES_MAX {
-            return Ok(Some("it is too large for one attempt".to_owned()));
+            return Ok(Err("it is too large for one attempt".to_owned()));
         }
         self.context.progress.expect(0, verified + copied);
         let copier = ChunkCopier::new(self.context, self.pass, task.compression)?;
         let mut copier = copier.numbered_from(numbers.start);
         if let BatchEnd::Unreadable(container, _) = copier.copy_batch(&batch)? {
-            return Ok(Some(format!("{} cannot be read", names::container(container))));
+            return Ok(Err(format!("{} cannot be read", names::container(container))));
         }
-        result.whole_bytes = copier.whole_bytes();
+        let whole_bytes = copier.whole_bytes();
         let next = copier.next_number();
         let written = copier.finish()?;
-        result.containers = next - numbers.start;
-        if next > numbers.end || written.containers.len() as u64 != u64::from(result.containers) {
-            return Ok(Some("it wrote another number of containers than it may".to_owned()));
+        let containers = next - numbers.start;
+        if next > numbers.end || written.containers.len() as u64 != u64::from(containers) {
+            return Ok(Err("it wrote another number of containers than it may".to_owned()));
         }
         self.context.progress.done(0, verified + copied);
         self.copied.verified += batch.verify.len() as u64;
         self.copied.chunks += batch.copy.len() as u64;
         self.copied.bytes += copied;
-        Ok(None)
+        Ok(Ok(CopyResult { head, epoch: u32::from(taken.epoch), containers, whole_bytes, failure: None }))
     }
 
     /// The chunks with these numbers. An error is the reason why some cannot be had.
     fn chunks(&self, of: &[ChunksOf]) -> Result<Result<Vec<NumberedChunk>, String>, FleetError> {
+        // In the order of a stream, a container may come several times. Its table is read once.
+        let mut wanted: BTreeMap<ContainerId, BTreeSet<u32>> = BTreeMap::new();
+        for ChunksOf { container, chunks } in of {
+            wanted.entry(*container).or_default().extend(chunks);
+        }
         let repository = &self.context.repository;
-        let reads = of.iter().map(|of| async move { (of, repository.read_container_index(of.container).await) });
+        let reads = wanted
+            .iter()
+            .map(|(id, numbers)| async move { (*id, numbers, repository.read_container_index(*id).await) });
         let mut reads = futures::stream::iter(reads).buffered(AT_ONCE);
-        let mut all = Vec::new();
-        while let Some((of, index)) = self.context.executor.block_on(reads.next()) {
-            let name = names::container(of.container);
+        let mut found: HashMap<(ContainerId, u32), ChunkRef> = HashMap::new();
+        while let Some((id, numbers, index)) = self.context.executor.block_on(reads.next()) {
             let index = match index {
                 Ok(index) => index,
-                Err(error) if error.is_unreadable() => return Ok(Err(format!("{name} cannot be read: {error}"))),
+                Err(error) if error.is_unreadable() => {
+                    return Ok(Err(format!("{} cannot be read: {error}", names::container(id))));
+                }
                 Err(error) => return Err(error.into()),
             };
-            let there: Vec<ChunkRef> = index.chunk_refs().collect();
-            for number in &of.chunks {
-                let Some(chunk) = there.get(*number as usize).copied() else {
-                    return Ok(Err(format!("{name} has no chunk {number}")));
-                };
-                all.push(NumberedChunk { number: *number, chunk });
-            }
+            let there = (0..).zip(index.chunk_refs()).filter(|(number, _)| numbers.contains(number));
+            found.extend(there.map(|(number, chunk)| ((id, number), chunk)));
+        }
+        let mut all = Vec::new();
+        for (container, number) in of.iter().flat_map(|of| of.chunks.iter().map(|number| (of.container, *number))) {
+            let Some(chunk) = found.get(&(container, number)).copied() else {
+                return Ok(Err(format!("{} has no chunk {number}", names::container(container))));
+            };
+            all.push(NumberedChunk { number, chunk });
         }
         Ok(Ok(all))
     }

@@ -5,7 +5,7 @@
 //! the output, so nothing between the two can lose or change a key unseen.
 
 use larder_format::DecodeError;
-use larder_format::fleet::{MARKS, MarkResult, MarkSum, MarkTask, TaskId};
+use larder_format::fleet::{MARKS, MarkResult, MarkSum, MarkTask, ResultHead, TaskId};
 use larder_format::ids::{AttemptId, RunId};
 use larder_format::index_manifest::Table;
 use larder_format::index_tables::ChunkKey;
@@ -16,7 +16,7 @@ use larder_reader::MetaChunks;
 use larder_store::RepositoryError;
 use larder_store::repository::random;
 
-use super::answer::{PassTask, Worker};
+use super::answer::{WorkTask, Worker};
 use crate::error::FleetError;
 use crate::queue::Delivery;
 
@@ -27,35 +27,28 @@ const KEY_LEN: usize = MARKS.key_len as usize;
 /// Of the memory, one part in this number sorts.
 const SORTED_ONE_IN: usize = 4;
 
-impl PassTask for MarkTask {
-    fn asked_by(&self) -> (u32, AttemptId) {
-        (self.claim_seconds, self.asks)
-    }
-
-    fn work(&self, worker: &mut Worker<'_>, taken: Delivery) -> Result<Vec<u8>, FleetError> {
-        let context = worker.context;
-        let started_ms = context.clock.now_ms();
-        let host = context.identity.host.clone();
-        let mut result = match mark(worker, self, taken.task)? {
-            Ok(result) => {
-                worker.copied.tasks += 1;
-                worker.copied.segments += self.segments.len() as u64;
-                result
-            }
-            Err(why) => {
-                worker.copied.failed += 1;
-                MarkResult::failed(self.ticket, worker.me, host, why)
-            }
-        };
-        result.took_ms = context.clock.now_ms().saturating_sub(started_ms);
-        let repository = &context.repository;
-        let sealed = result.encode(repository.keys(), worker.pass, taken.task, random(repository.entropy())?);
-        Ok(sealed.map_err(RepositoryError::from)?)
+impl WorkTask for MarkTask {
+    fn work(
+        &self,
+        worker: &mut Worker<'_>,
+        taken: Delivery,
+        head: ResultHead,
+    ) -> Result<Result<MarkResult, String>, FleetError> {
+        let result = mark(worker, self, taken.task, head)?;
+        if result.is_ok() {
+            worker.copied.segments += self.segments.len() as u64;
+        }
+        Ok(result)
     }
 }
 
 /// Reads the segments and writes their keys. An error inside is why that is not possible.
-fn mark(worker: &Worker<'_>, task: &MarkTask, id: TaskId) -> Result<Result<MarkResult, String>, FleetError> {
+fn mark(
+    worker: &Worker<'_>,
+    task: &MarkTask,
+    id: TaskId,
+    head: ResultHead,
+) -> Result<Result<MarkResult, String>, FleetError> {
     let context = worker.context;
     let (chunks, mut sum) = (MetaChunks::new(context), MarkSum::default());
     let mut sorter = Sorter::new(&context.repository, MENTIONS, context.memory / SORTED_ONE_IN, &std::env::temp_dir())?;
@@ -81,10 +74,7 @@ fn mark(worker: &Worker<'_>, task: &MarkTask, id: TaskId) -> Result<Result<MarkR
     let (object_bytes, digest) = (bytes.len() as u64, MarkResult::digest_of(&bytes));
     context.executor.block_on(context.repository.store().create(&name, bytes.into()))?;
     Ok(Ok(MarkResult {
-        ticket: task.ticket,
-        worker: worker.me,
-        host: context.identity.host.clone(),
-        took_ms: 0,
+        head,
         attempt,
         records,
         object_bytes,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use larder_format::ids::{AttemptId, JobId};
+use larder_format::ids::AttemptId;
 
 /// Batches that are away for each process, so that none waits for the next one.
 pub(super) const AWAY_EACH: usize = 2;
@@ -46,8 +46,6 @@ pub struct SharedPassReport {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) report: SharedPassReport,
-    /// The last pass with a wrong result: nothing of it is shared any more.
-    pub(super) wrong: Option<JobId>,
     /// Tasks and segments of the marks of the present pass that others did.
     pub(super) marks: (u64, u64),
 }
@@ -69,8 +67,9 @@ impl State {
     }
 
     /// A result was wrong. The pass marks again, too, so that no mark of others counts.
-    pub(super) fn worker_was_wrong(&mut self, pass: JobId) {
+    /// Nothing is shared from now on: neither of this pass, nor of what follows in its round.
+    pub(super) fn worker_was_wrong(&mut self) {
         self.forget_marks();
-        (self.report.worker_was_wrong, self.wrong) = (true, Some(pass));
+        self.report.worker_was_wrong = true;
     }
 }

@@ -4,25 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use futures::StreamExt;
 use larder_format::fleet::{CopyResult, TaskId};
-use larder_format::ids::{ContainerId, JobId};
+use larder_format::ids::JobId;
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, RewriteError, Unreadable};
 use larder_store::repository::random;
 use larder_writer::ContainerTotals;
 
+use super::given_away::{Verified, not_done};
+
 /// Tables of containers that are read at once.
 const AT_ONCE: usize = 8;
-
-/// A result of another process.
-pub(super) enum Verified {
-    /// It counts.
-    Counts(BatchEnd),
-    /// It is of another task, or the task was not done. Why.
-    NotDone(String),
-    /// It is not true. Why.
-    Wrong(String),
-}
 
 /// Compares a result with what the store has. `ticket` is that of its task.
 ///
@@ -35,12 +27,9 @@ pub(super) fn verify(
     batch: &CopyBatch,
     result: &CopyResult,
     own: &ChunkCopier,
-) -> Result<Verified, RewriteError> {
-    if result.ticket != ticket {
-        return Ok(Verified::NotDone("it is of another task".to_owned()));
-    }
-    if let Some(why) = &result.failure {
-        return Ok(Verified::NotDone(why.clone()));
+) -> Result<Verified<BatchEnd>, RewriteError> {
+    if let Some(why) = not_done(result, ticket) {
+        return Ok(Verified::NotDone(why));
     }
     let Some(containers) = result.containers(pass, task) else {
         return Ok(Verified::Wrong("it names containers that are not its own".to_owned()));
@@ -65,8 +54,8 @@ pub(super) fn verify(
             copies.insert(chunk.fingerprint, chunk);
         }
     }
-    let places: Option<Vec<ContainerId>> =
-        batch.copy.iter().map(|of| Some(copies.get(&of.chunk.fingerprint)?.container)).collect();
+    let places: Option<Vec<ChunkRef>> =
+        batch.copy.iter().map(|of| copies.get(&of.chunk.fingerprint).copied()).collect();
     let Some(places) = places else {
         return Ok(Verified::Wrong("chunks that were to be copied are in none of its containers".to_owned()));
     };

@@ -9,7 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_format::fleet::{MARK_OUTPUT_MAX, MarkResult, MarkSum, MarkTask, TaskId};
+use larder_format::DecodeError;
+use larder_format::fleet::{MARK_OUTPUT_MAX, MARKS, MarkResult, MarkSum, MarkTask, TaskId};
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_tables::ChunkKey;
 use larder_format::names;
@@ -20,20 +21,12 @@ use larder_reader::TakeMarks;
 use larder_store::RepositoryError;
 use larder_store::repository::random;
 
+use super::given_away::{Verified, not_done};
+
 /// One segment in this number is read again.
 const AGAIN_ONE_IN: usize = 16;
 /// But at least this number of each result.
 const AGAIN_LEAST: usize = 2;
-
-/// A result of another process.
-pub(super) enum Verified {
-    /// It counts: the keys of all chunks of its segments.
-    Counts(Vec<ChunkKey>),
-    /// It is of another task, or the task was not done. Why.
-    NotDone(String),
-    /// It is not true. Why.
-    Wrong(String),
-}
 
 /// Keys by rising key, with the number of mentions of each.
 type Counted = Vec<(ChunkKey, u32)>;
@@ -47,12 +40,9 @@ pub(super) fn verify(
     segments: &[SegmentRef],
     result: &MarkResult,
     own: &dyn TakeMarks,
-) -> Result<Verified, RepositoryError> {
-    if result.ticket != ticket {
-        return Ok(Verified::NotDone("it is of another task".to_owned()));
-    }
-    if let Some(why) = &result.failure {
-        return Ok(Verified::NotDone(why.clone()));
+) -> Result<Verified<Vec<ChunkKey>>, RepositoryError> {
+    if let Some(why) = not_done(result, ticket) {
+        return Ok(Verified::NotDone(why));
     }
     let keys = match output(context, (pass, task), result, MarkTask::mentions(segments))? {
         Ok(keys) => keys,
@@ -107,27 +97,35 @@ fn output(
     if MarkResult::digest_of(&bytes) != result.digest || bytes.len() as u64 != result.object_bytes {
         return Ok(Err(format!("{name} is not what its worker wrote")));
     }
-    let decoded = RunKey::of_fleet(repository.keys(), result.domain, &name, RunId { job: pass, seq: 0 })
-        .and_then(|key| RunIndex::decode(&key, &bytes, result.object_bytes))
-        .and_then(|index| {
-            let mut keys = Counted::with_capacity(result.records as usize);
-            for number in 0..index.blocks() {
-                let range = index.bytes_of(number..number + 1);
-                let block = index.open_block(number, &bytes[range.start as usize..range.end as usize], Vec::new())?;
-                for at in 0..block.count() {
-                    let key = block.key(at).try_into().map(ChunkKey).ok();
-                    let times = block.value(at).and_then(|value| value.try_into().ok()).map(u32::from_be_bytes);
-                    keys.extend(key.zip(times));
-                }
-            }
-            Ok(keys)
-        });
-    Ok(match decoded {
-        Ok(keys) if keys.len() as u64 != result.records => Err("it has another number of keys than it says".to_owned()),
-        Ok(keys) if !keys.is_sorted_by(|a, b| a.0 < b.0) => Err("its keys do not rise".to_owned()),
-        Ok(keys) => Ok(keys),
-        Err(error) => Err(format!("{name}: {error}")),
-    })
+    let key = RunKey::of_fleet(repository.keys(), result.domain, &name, RunId { job: pass, seq: 0 });
+    let keys = key.map_err(|error| error.to_string()).and_then(|key| keys_of(&key, &bytes, result.records));
+    Ok(keys.map_err(|why| format!("{name}: {why}")))
+}
+
+/// The keys in an output, which has to have this number of them. An error is why it has other ones.
+///
+/// The number is compared before anything is unpacked: blocks of few bytes may hold many keys.
+fn keys_of(key: &RunKey, output: &[u8], records: u64) -> Result<Counted, String> {
+    let damaged = |error: DecodeError| error.to_string();
+    let index = RunIndex::decode(key, output, output.len() as u64).map_err(damaged)?;
+    if index.records != records || index.layout != MARKS {
+        return Err("it has another number of keys than its worker says".to_owned());
+    }
+    let mut keys = Counted::with_capacity(records as usize);
+    for number in 0..index.blocks() {
+        let range = index.bytes_of(number..number + 1);
+        let sealed = output.get(range.start as usize..range.end as usize).unwrap_or_default();
+        let block = index.open_block(number, sealed, Vec::new()).map_err(damaged)?;
+        for at in 0..block.count() {
+            let key = block.key(at).try_into().map(ChunkKey).ok();
+            let times = block.value(at).and_then(|value| value.try_into().ok()).map(u32::from_be_bytes);
+            keys.extend(key.zip(times));
+        }
+    }
+    match keys.is_sorted_by(|a, b| a.0 < b.0) && keys.len() as u64 == records {
+        true => Ok(keys),
+        false => Err("its keys do not rise, or some have no number of mentions".to_owned()),
+    }
 }
 
 /// Positions of segments to read.
@@ -150,4 +148,38 @@ fn again(context: &JobContext, segments: &[SegmentRef], keys: &Counted) -> Resul
     let lacks = |row: &SegmentRef| !row.samples.iter().all(has_sample);
     again.extend(segments.iter().enumerate().filter(|(_, row)| lacks(row)).map(|(at, _)| at));
     Ok(again)
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_format::index_manifest::Table;
+    use larder_format::run::RunBuilder;
+
+    use super::*;
+
+    /// An output of many keys, and its key.
+    fn many(records: u32) -> (RunKey, Vec<u8>) {
+        let key = RunKey::of_process([4; 32], RunId { job: JobId([1; 16]), seq: 0 });
+        let run = RunBuilder::new(key.clone(), [5; 32], Table::Chunks, MARKS, false).expect("a layout");
+        let mut run = run.packed();
+        for number in 0..records {
+            let mut chunk = [0; 20];
+            chunk[..4].copy_from_slice(&number.to_be_bytes());
+            run.push(&chunk, Some(&1_u32.to_be_bytes())).expect("rises");
+        }
+        (key, run.finish().expect("some").bytes)
+    }
+
+    #[test]
+    fn an_output_with_more_keys_than_its_result_says_is_not_unpacked() {
+        let (key, mut output) = many(100_000);
+        assert_eq!(keys_of(&key, &output, 100_000).expect("whole").len(), 100_000);
+        // Its first block cannot be opened, and nothing tries to.
+        output[60] ^= 1;
+        assert!(keys_of(&key, &output, 100_000).expect_err("damaged").contains("opened"));
+        for records in [1, 99_999, 100_001] {
+            let why = keys_of(&key, &output, records).expect_err("another number");
+            assert!(why.contains("another number of keys"), "{records}: {why}");
+        }
+    }
 }

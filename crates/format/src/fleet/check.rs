@@ -10,12 +10,13 @@
 
 use minicbor::{Decode, Encode};
 
+use super::given::{TaskHead, join, open, seal};
 use crate::cbor;
 use crate::fleet::TaskId;
 use crate::ids::{AttemptId, ContainerId, ContainerKind, JobId};
 use crate::keys::Keys;
 use crate::names;
-use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most containers of a range.
@@ -56,14 +57,8 @@ struct Consecutive {
 /// A range of containers to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRange {
-    /// The rules that its readers must follow: [`CHECK_RULES`].
-    pub rules: u32,
-    /// Without a sign of life for so long, the claim of a reader is taken over. Not 0.
-    pub claim_seconds: u32,
-    /// The process that checks. It gives signs of life as readers do.
-    pub asks: AttemptId,
-    /// Name and version of its program. For people.
-    pub program: String,
+    /// Who checks. Its rules are [`CHECK_RULES`].
+    pub head: TaskHead,
     /// The key of the proofs, drawn for this range.
     pub key: [u8; 32],
     /// Bytes of all containers, for the progress of readers.
@@ -77,14 +72,6 @@ pub struct CheckRange {
 #[derive(Debug, Encode, Decode)]
 #[cbor(map)]
 struct RangeFields {
-    #[n(0)]
-    rules: u32,
-    #[n(1)]
-    claim_seconds: u32,
-    #[n(2)]
-    asks: AttemptId,
-    #[n(3)]
-    program: String,
     #[n(4)]
     #[cbor(with = "minicbor::bytes")]
     key: [u8; 32],
@@ -119,16 +106,16 @@ impl CheckRange {
                 _ => runs.push(Consecutive { is_metadata, job: id.job, first: id.seq, count: 1 }),
             }
         }
-        let Self { rules, claim_seconds, asks, key, bytes, largest, .. } = *self;
-        let program = self.program.clone();
-        let fields = RangeFields { rules, claim_seconds, asks, program, key, bytes, largest, runs };
-        seal_object(keys, keys.domain(), &names::fleet_range(batch, task), RANGE, random, &[&cbor::encode(&fields)])
+        let Self { key, bytes, largest, .. } = *self;
+        let fields = RangeFields { key, bytes, largest, runs };
+        let map = join([cbor::encode(&self.head), cbor::encode(&fields)]);
+        seal(keys, &names::fleet_range(batch, task), RANGE, random, &map)
     }
 
     /// Opens the range of a task.
     pub fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let opened = open_object(keys, &names::fleet_range(batch, task), RANGE, bytes, 1, 1)?;
-        let fields: RangeFields = cbor::decode_padded(&opened.parts[0], RANGE.what)?;
+        let opened = open(keys, &names::fleet_range(batch, task), RANGE, bytes)?;
+        let fields: RangeFields = opened.fields()?;
         let mut containers = Vec::new();
         for run in &fields.runs {
             let end = run.first.checked_add(run.count);
@@ -139,8 +126,8 @@ impl CheckRange {
             let kind = if run.is_metadata { ContainerKind::Meta } else { ContainerKind::Data };
             containers.extend((run.first..end).map(|seq| ContainerId { kind, job: run.job, seq }));
         }
-        let RangeFields { rules, claim_seconds, asks, program, key, bytes, largest, .. } = fields;
-        let range = Self { rules, claim_seconds, asks, program, key, bytes, largest, containers };
+        let RangeFields { key, bytes, largest, .. } = fields;
+        let range = Self { head: opened.fields()?, key, bytes, largest, containers };
         range.check()?;
         Ok(range)
     }
@@ -150,10 +137,7 @@ impl CheckRange {
         if !is_range || !self.containers.is_sorted_by(|a, b| a < b) {
             return Err(DecodeError::invalid(RANGE.what, "its containers are not a range"));
         }
-        if self.claim_seconds == 0 {
-            return Err(DecodeError::invalid(RANGE.what, "its readers have no time"));
-        }
-        Ok(())
+        self.head.check(RANGE.what)
     }
 }
 
@@ -204,13 +188,12 @@ impl CheckResult {
         random: [u8; RANDOM_LEN],
     ) -> Result<Vec<u8>, EncodeError> {
         self.check().map_err(|_| EncodeError::new(RESULT.what, "it contradicts itself"))?;
-        seal_object(keys, keys.domain(), &names::fleet_done(batch, task), RESULT, random, &[&cbor::encode(self)])
+        seal(keys, &names::fleet_done(batch, task), RESULT, random, &cbor::encode(self))
     }
 
     /// Opens the result of a task.
     pub fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let opened = open_object(keys, &names::fleet_done(batch, task), RESULT, bytes, 1, 1)?;
-        let result: Self = cbor::decode_padded(&opened.parts[0], RESULT.what)?;
+        let result: Self = open(keys, &names::fleet_done(batch, task), RESULT, bytes)?.fields()?;
         result.check()?;
         Ok(result)
     }

@@ -14,13 +14,14 @@ use std::ops::Range;
 
 use minicbor::{Decode, Encode};
 
+use super::given::{PassHead, ResultHead, TaskHead, join, open, seal};
 use crate::cbor;
 use crate::compress::Compression;
 use crate::fleet::TaskId;
-use crate::ids::{AttemptId, ContainerId, ContainerKind, JobId};
+use crate::ids::{ContainerId, ContainerKind, JobId};
 use crate::keys::Keys;
 use crate::names;
-use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a task, or of its result.
@@ -60,18 +61,10 @@ pub struct ChunksOf {
 /// Chunks to verify and to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyTask {
-    /// The rules that workers must follow: [`COPY_RULES`].
-    pub rules: u32,
-    /// Without a sign of life for so long, the claim of a worker is taken over. Not 0.
-    pub claim_seconds: u32,
-    /// The process that makes the pass. It gives signs of life as workers do.
-    pub asks: AttemptId,
-    /// Name and version of its program. For people.
-    pub program: String,
-    /// The number of the index that the pass is to publish. For people.
-    pub turn: u64,
-    /// Drawn for this task.
-    pub ticket: [u8; 16],
+    /// Who makes the pass. Its rules are [`COPY_RULES`].
+    pub head: TaskHead,
+    /// Which task it is.
+    pub of_pass: PassHead,
     /// How copies are compressed.
     pub compression: Compression,
     /// Chunks that must be readable where they are.
@@ -95,19 +88,6 @@ struct SomeChunks {
 #[derive(Debug, Encode, Decode)]
 #[cbor(map)]
 struct TaskFields {
-    #[n(0)]
-    rules: u32,
-    #[n(1)]
-    claim_seconds: u32,
-    #[n(2)]
-    asks: AttemptId,
-    #[n(3)]
-    program: String,
-    #[n(4)]
-    turn: u64,
-    #[n(5)]
-    #[cbor(with = "minicbor::bytes")]
-    ticket: [u8; 16],
     /// A level of zstd; absent: copies are not compressed.
     #[n(6)]
     zstd: Option<i32>,
@@ -171,7 +151,8 @@ impl CopyTask {
         random: [u8; RANDOM_LEN],
     ) -> Result<Vec<u8>, EncodeError> {
         let fields = self.fields().map_err(|_| EncodeError::new(TASK.what, "it contradicts itself"))?;
-        seal_object(keys, keys.domain(), &names::fleet_range(batch, task), TASK, random, &[&cbor::encode(&fields)])
+        let map = join([cbor::encode(&self.head), cbor::encode(&self.of_pass), cbor::encode(&fields)]);
+        seal(keys, &names::fleet_range(batch, task), TASK, random, &map)
     }
 
     fn fields(&self) -> Result<TaskFields, DecodeError> {
@@ -181,9 +162,7 @@ impl CopyTask {
             Compression::Off => None,
             Compression::Zstd(level) => Some(level),
         };
-        let Self { rules, claim_seconds, asks, turn, ticket, .. } = *self;
-        let (program, verify, copy) = (self.program.clone(), all(&self.verify)?, all(&self.copy)?);
-        Ok(TaskFields { rules, claim_seconds, asks, program, turn, ticket, zstd, verify, copy })
+        Ok(TaskFields { zstd, verify: all(&self.verify)?, copy: all(&self.copy)? })
     }
 
     /// Opens a task.
@@ -191,13 +170,12 @@ impl CopyTask {
     /// # Errors
     /// It is damaged, of another key or place, or no operator signed it.
     pub fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let opened = open_object(keys, &names::fleet_range(batch, task), TASK, bytes, 1, 1)?;
-        let fields: TaskFields = cbor::decode_padded(&opened.parts[0], TASK.what)?;
+        let opened = open(keys, &names::fleet_range(batch, task), TASK, bytes)?;
         let all = |chunks: Vec<SomeChunks>| chunks.into_iter().map(ChunksOf::of).collect::<Result<Vec<_>, _>>();
-        let TaskFields { rules, claim_seconds, asks, program, turn, ticket, zstd, verify, copy } = fields;
+        let TaskFields { zstd, verify, copy } = opened.fields()?;
         let compression = zstd.map_or(Compression::Off, Compression::Zstd);
         let (verify, copy) = (all(verify)?, all(copy)?);
-        let task = Self { rules, claim_seconds, asks, program, turn, ticket, compression, verify, copy };
+        let task = Self { head: opened.fields()?, of_pass: opened.fields()?, compression, verify, copy };
         task.check()?;
         Ok(task)
     }
@@ -206,9 +184,7 @@ impl CopyTask {
         if self.verify.is_empty() && self.copy.is_empty() {
             return Err(invalid("there is nothing to do"));
         }
-        if self.claim_seconds == 0 {
-            return Err(invalid("its workers have no time"));
-        }
+        self.head.check(TASK.what)?;
         match self.compression {
             Compression::Zstd(level) if !(-7..=22).contains(&level) => Err(invalid("no such level of compression")),
             _ => Ok(()),
@@ -217,39 +193,41 @@ impl CopyTask {
 }
 
 /// How a task ended.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyResult {
-    /// The ticket of the task.
-    #[n(0)]
-    #[cbor(with = "minicbor::bytes")]
-    pub ticket: [u8; 16],
-    /// The process that did it.
-    #[n(1)]
-    pub worker: AttemptId,
-    /// Its host. For people.
-    #[n(2)]
-    pub host: String,
-    /// How long it took, in milliseconds. For people.
-    #[n(3)]
-    pub took_ms: u64,
+    /// Who did it.
+    pub head: ResultHead,
     /// The epoch of its claim, which says the numbers of its containers.
-    #[n(4)]
     pub epoch: u32,
     /// Containers that it wrote, all acknowledged by the store. They have the first ones of these
     /// numbers.
-    #[n(5)]
     pub containers: u32,
     /// Uncompressed bytes of frames that were copied as they were compressed. For people.
-    #[n(6)]
     pub whole_bytes: u64,
     /// Why it was not done; absent: every chunk was verified, and those to copy are in the new
     /// containers.
-    #[n(7)]
     pub failure: Option<String>,
 }
 
+#[derive(Debug, Encode, Decode)]
+#[cbor(map)]
+struct ResultFields {
+    #[n(4)]
+    epoch: u32,
+    #[n(5)]
+    containers: u32,
+    #[n(6)]
+    whole_bytes: u64,
+    #[n(7)]
+    failure: Option<String>,
+}
+
 impl CopyResult {
+    /// The result of a task that was not done.
+    pub fn failed(head: ResultHead, why: String) -> Self {
+        Self { head, epoch: 0, containers: 0, whole_bytes: 0, failure: Some(why) }
+    }
+
     /// The containers that it says were written for a task of this pass; `None`: its numbers are
     /// wrong.
     pub fn containers(&self, pass: JobId, task: TaskId) -> Option<Vec<ContainerId>> {
@@ -270,7 +248,10 @@ impl CopyResult {
         task: TaskId,
         random: [u8; RANDOM_LEN],
     ) -> Result<Vec<u8>, EncodeError> {
-        seal_object(keys, keys.domain(), &names::fleet_done(batch, task), RESULT, random, &[&cbor::encode(self)])
+        let Self { epoch, containers, whole_bytes, .. } = *self;
+        let fields = ResultFields { epoch, containers, whole_bytes, failure: self.failure.clone() };
+        let map = join([cbor::encode(&self.head), cbor::encode(&fields)]);
+        seal(keys, &names::fleet_done(batch, task), RESULT, random, &map)
     }
 
     /// Opens the result of a task.
@@ -278,7 +259,8 @@ impl CopyResult {
     /// # Errors
     /// It is damaged, of another key or place, or no operator signed it.
     pub fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let opened = open_object(keys, &names::fleet_done(batch, task), RESULT, bytes, 1, 1)?;
-        cbor::decode_padded(&opened.parts[0], RESULT.what)
+        let opened = open(keys, &names::fleet_done(batch, task), RESULT, bytes)?;
+        let ResultFields { epoch, containers, whole_bytes, failure } = opened.fields()?;
+        Ok(Self { head: opened.fields()?, epoch, containers, whole_bytes, failure })
     }
 }

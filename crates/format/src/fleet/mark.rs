@@ -13,6 +13,7 @@
 
 use minicbor::{Decode, Encode};
 
+use super::given::{PassHead, ResultHead, TaskHead, join, open, seal};
 use crate::cbor;
 use crate::fleet::TaskId;
 use crate::ids::{AttemptId, DomainId, JobId};
@@ -21,7 +22,7 @@ use crate::keys::Keys;
 use crate::names;
 use crate::recipe::{SegmentRef, decode_node, encode_node};
 use crate::run::{RecordLayout, ValueWidth};
-use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing, open_object, seal_object};
+use crate::seal::{ObjectType, Pad, RANDOM_LEN, Realm, Signing};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a task, or of its result.
@@ -52,18 +53,10 @@ const RESULT: ObjectType = ObjectType { magic: *b"LFMR", what: "result of a task
 /// Segments to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkTask {
-    /// The rules that workers must follow: [`MARK_RULES`].
-    pub rules: u32,
-    /// Without a sign of life for so long, the claim of a worker is taken over. Not 0.
-    pub claim_seconds: u32,
-    /// The process that makes the pass. It gives signs of life as workers do.
-    pub asks: AttemptId,
-    /// Name and version of its program. For people.
-    pub program: String,
-    /// The number of the index that the pass is to publish. For people.
-    pub turn: u64,
-    /// Drawn for this task.
-    pub ticket: [u8; 16],
+    /// Who makes the pass. Its rules are [`MARK_RULES`].
+    pub head: TaskHead,
+    /// Which task it is.
+    pub of_pass: PassHead,
     /// The rows of the segments, as nodes have them. They have 1 to [`MARK_CHUNKS_MAX`] records.
     pub segments: Vec<SegmentRef>,
 }
@@ -71,19 +64,6 @@ pub struct MarkTask {
 #[derive(Debug, Encode, Decode)]
 #[cbor(map)]
 struct TaskFields {
-    #[n(0)]
-    rules: u32,
-    #[n(1)]
-    claim_seconds: u32,
-    #[n(2)]
-    asks: AttemptId,
-    #[n(3)]
-    program: String,
-    #[n(4)]
-    turn: u64,
-    #[n(5)]
-    #[cbor(with = "minicbor::bytes")]
-    ticket: [u8; 16],
     /// As a node of a recipe.
     #[n(6)]
     #[cbor(with = "minicbor::bytes")]
@@ -108,10 +88,9 @@ impl MarkTask {
         random: [u8; RANDOM_LEN],
     ) -> Result<Vec<u8>, EncodeError> {
         self.check().map_err(|_| EncodeError::new(TASK.what, "it contradicts itself"))?;
-        let Self { rules, claim_seconds, asks, turn, ticket, .. } = *self;
-        let (program, node) = (self.program.clone(), encode_node(&self.segments)?);
-        let fields = TaskFields { rules, claim_seconds, asks, program, turn, ticket, node };
-        seal_object(keys, keys.domain(), &names::fleet_range(batch, task), TASK, random, &[&cbor::encode(&fields)])
+        let fields = TaskFields { node: encode_node(&self.segments)? };
+        let map = join([cbor::encode(&self.head), cbor::encode(&self.of_pass), cbor::encode(&fields)]);
+        seal(keys, &names::fleet_range(batch, task), TASK, random, &map)
     }
 
     /// Opens a task.
@@ -119,10 +98,9 @@ impl MarkTask {
     /// # Errors
     /// It is damaged, of another key or place, or no operator signed it.
     pub fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let opened = open_object(keys, &names::fleet_range(batch, task), TASK, bytes, 1, 1)?;
-        let fields: TaskFields = cbor::decode_padded(&opened.parts[0], TASK.what)?;
-        let TaskFields { rules, claim_seconds, asks, program, turn, ticket, node } = fields;
-        let task = Self { rules, claim_seconds, asks, program, turn, ticket, segments: decode_node(&node)? };
+        let opened = open(keys, &names::fleet_range(batch, task), TASK, bytes)?;
+        let TaskFields { node } = opened.fields()?;
+        let task = Self { head: opened.fields()?, of_pass: opened.fields()?, segments: decode_node(&node)? };
         task.check()?;
         Ok(task)
     }
@@ -131,10 +109,7 @@ impl MarkTask {
         if !(1..=MARK_CHUNKS_MAX).contains(&Self::mentions(&self.segments)) {
             return Err(DecodeError::invalid(TASK.what, "there is nothing to do, or too much"));
         }
-        if self.claim_seconds == 0 {
-            return Err(DecodeError::invalid(TASK.what, "its workers have no time"));
-        }
-        Ok(())
+        self.head.check(TASK.what)
     }
 }
 
@@ -173,55 +148,50 @@ impl MarkSum {
 }
 
 /// How a task ended.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkResult {
-    /// The ticket of the task.
-    #[n(0)]
-    #[cbor(with = "minicbor::bytes")]
-    pub ticket: [u8; 16],
-    /// The process that did it.
-    #[n(1)]
-    pub worker: AttemptId,
-    /// Its host. For people.
-    #[n(2)]
-    pub host: String,
-    /// How long it took, in milliseconds. For people.
-    #[n(3)]
-    pub took_ms: u64,
+    /// Who did it.
+    pub head: ResultHead,
     /// The attempt whose output counts. It is output 0.
-    #[n(4)]
     pub attempt: AttemptId,
     /// Keys in the output.
-    #[n(5)]
     pub records: u64,
     /// Bytes of the output.
-    #[n(6)]
     pub object_bytes: u64,
     /// BLAKE3 of these bytes.
-    #[n(7)]
-    #[cbor(with = "minicbor::bytes")]
     pub digest: [u8; 32],
     /// The sums of the keys of all mentions ([`MarkSum`]), as the segments were read.
-    #[n(8)]
-    #[cbor(with = "minicbor::bytes")]
     pub sum: [u8; MarkSum::LEN],
     /// Why it was not done; absent: the output has every chunk of the segments.
-    #[n(9)]
     pub failure: Option<String>,
     /// The domain of the output: in the header, not among the fields.
-    #[cbor(skip)]
     pub domain: DomainId,
+}
+
+#[derive(Debug, Encode, Decode)]
+#[cbor(map)]
+struct ResultFields {
+    #[n(4)]
+    attempt: AttemptId,
+    #[n(5)]
+    records: u64,
+    #[n(6)]
+    object_bytes: u64,
+    #[n(7)]
+    #[cbor(with = "minicbor::bytes")]
+    digest: [u8; 32],
+    #[n(8)]
+    #[cbor(with = "minicbor::bytes")]
+    sum: [u8; MarkSum::LEN],
+    #[n(9)]
+    failure: Option<String>,
 }
 
 impl MarkResult {
     /// The result of a task that was not done.
-    pub fn failed(ticket: [u8; 16], worker: AttemptId, host: String, why: String) -> Self {
+    pub fn failed(head: ResultHead, why: String) -> Self {
         Self {
-            ticket,
-            worker,
-            host,
-            took_ms: 0,
+            head,
             attempt: AttemptId([0; 8]),
             records: 0,
             object_bytes: 0,
@@ -248,7 +218,10 @@ impl MarkResult {
         task: TaskId,
         random: [u8; RANDOM_LEN],
     ) -> Result<Vec<u8>, EncodeError> {
-        seal_object(keys, keys.domain(), &names::fleet_done(batch, task), RESULT, random, &[&cbor::encode(self)])
+        let Self { attempt, records, object_bytes, digest, sum, .. } = *self;
+        let fields = ResultFields { attempt, records, object_bytes, digest, sum, failure: self.failure.clone() };
+        let map = join([cbor::encode(&self.head), cbor::encode(&fields)]);
+        seal(keys, &names::fleet_done(batch, task), RESULT, random, &map)
     }
 
     /// Opens the result of a task.
@@ -256,8 +229,9 @@ impl MarkResult {
     /// # Errors
     /// It is damaged, of another key or place, or no operator signed it.
     pub fn decode(keys: &Keys, batch: JobId, task: TaskId, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let opened = open_object(keys, &names::fleet_done(batch, task), RESULT, bytes, 1, 1)?;
-        let result: Self = cbor::decode_padded(&opened.parts[0], RESULT.what)?;
-        Ok(Self { domain: opened.domain, ..result })
+        let opened = open(keys, &names::fleet_done(batch, task), RESULT, bytes)?;
+        let ResultFields { attempt, records, object_bytes, digest, sum, failure } = opened.fields()?;
+        let (head, domain) = (opened.fields()?, opened.domain);
+        Ok(Self { head, attempt, records, object_bytes, digest, sum, failure, domain })
     }
 }

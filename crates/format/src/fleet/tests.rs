@@ -119,6 +119,16 @@ fn record() -> TaskRecord {
 
 const READ: TaskId = TaskId { stage: Stage::Check, round: 1, number: 12 };
 
+fn task_head(rules: u32) -> TaskHead {
+    TaskHead { rules, claim_seconds: 60, asks: AttemptId([5; 8]), program: "larder 1".to_owned() }
+}
+
+const OF_PASS: PassHead = PassHead { turn: 34, ticket: [6; 16] };
+
+fn result_head() -> ResultHead {
+    ResultHead { ticket: [6; 16], worker: AttemptId([4; 8]), host: "a".to_owned(), took_ms: 250 }
+}
+
 fn range() -> CheckRange {
     let container = |kind, seq| ContainerId { kind, job: JobId([8; 16]), seq };
     let containers = vec![
@@ -127,9 +137,8 @@ fn range() -> CheckRange {
         container(ContainerKind::Data, 6),
         container(ContainerKind::Meta, 7),
     ];
-    let (asks, program) = (AttemptId([5; 8]), "larder 1".to_owned());
     let (key, bytes, largest) = ([6; 32], 30 << 20, 8 << 20);
-    CheckRange { rules: CHECK_RULES, claim_seconds: 60, asks, program, key, bytes, largest, containers }
+    CheckRange { head: task_head(CHECK_RULES), key, bytes, largest, containers }
 }
 
 fn result() -> CheckResult {
@@ -146,12 +155,8 @@ fn copy_task() -> CopyTask {
         ChunksOf { container, chunks: chunks.to_vec() }
     };
     CopyTask {
-        rules: COPY_RULES,
-        claim_seconds: 60,
-        asks: AttemptId([5; 8]),
-        program: "larder 1".to_owned(),
-        turn: 34,
-        ticket: [6; 16],
+        head: task_head(COPY_RULES),
+        of_pass: OF_PASS,
         compression: Compression::Zstd(-3),
         verify: vec![of(9, &[4, 7])],
         copy: vec![of(6, &[0, 1, 2, 900]), of(5, &[u32::MAX - 1])],
@@ -159,16 +164,7 @@ fn copy_task() -> CopyTask {
 }
 
 fn copy_result() -> CopyResult {
-    CopyResult {
-        ticket: [6; 16],
-        worker: AttemptId([4; 8]),
-        host: "a".to_owned(),
-        took_ms: 250,
-        epoch: 2,
-        containers: 3,
-        whole_bytes: 1 << 20,
-        failure: None,
-    }
+    CopyResult { head: result_head(), epoch: 2, containers: 3, whole_bytes: 1 << 20, failure: None }
 }
 
 /// A task of an exact collection.
@@ -187,23 +183,12 @@ fn mark_task() -> MarkTask {
         cover: None,
         proof: None,
     };
-    MarkTask {
-        rules: MARK_RULES,
-        claim_seconds: 60,
-        asks: AttemptId([5; 8]),
-        program: "larder 1".to_owned(),
-        turn: 34,
-        ticket: [6; 16],
-        segments: vec![row(1, 500), row(2, 3)],
-    }
+    MarkTask { head: task_head(MARK_RULES), of_pass: OF_PASS, segments: vec![row(1, 500), row(2, 3)] }
 }
 
 fn mark_result() -> MarkResult {
     MarkResult {
-        ticket: [6; 16],
-        worker: AttemptId([4; 8]),
-        host: "a".to_owned(),
-        took_ms: 250,
+        head: result_head(),
         attempt: AttemptId([2; 8]),
         records: 400,
         object_bytes: 10_000,
@@ -466,11 +451,12 @@ fn what_contradicts_itself_is_refused() {
     for record in [falling, aborted, twice] {
         assert!(record.encode(&keys(), BATCH, TASK, [9; 32]).is_err());
     }
+    let no_time = TaskHead { claim_seconds: 0, ..task_head(CHECK_RULES) };
     let (mut falling, mut twice) = (range(), range());
     falling.containers.swap(0, 1);
     twice.containers[1] = twice.containers[0];
     let no_container = CheckRange { containers: Vec::new(), ..range() };
-    for range in [falling, twice, no_container, CheckRange { claim_seconds: 0, ..range() }] {
+    for range in [falling, twice, no_container, CheckRange { head: no_time.clone(), ..range() }] {
         assert!(range.encode(&keys(), BATCH, READ, [9; 32]).is_err());
     }
     let (falling, cut) = (vec![3, 1], vec![1; READ_PROOF_LEN + 1]);
@@ -482,12 +468,12 @@ fn what_contradicts_itself_is_refused() {
     falling.verify.clear();
     (empty.verify, empty.copy) = (Vec::new(), Vec::new());
     let no_level = CopyTask { compression: Compression::Zstd(23), ..copy_task() };
-    for task in [falling, empty, no_level, CopyTask { claim_seconds: 0, ..copy_task() }] {
+    for task in [falling, empty, no_level, CopyTask { head: no_time.clone(), ..copy_task() }] {
         assert!(task.encode(&keys(), BATCH, COPY, [9; 32]).is_err());
     }
     let too_many = SegmentRef { chunks: 1 + MARK_CHUNKS_MAX as u32, ..mark_task().segments[0].clone() };
     let (none, many) = (MarkTask { segments: Vec::new(), ..mark_task() }, vec![too_many]);
-    for task in [none, MarkTask { segments: many, ..mark_task() }, MarkTask { claim_seconds: 0, ..mark_task() }] {
+    for task in [none, MarkTask { segments: many, ..mark_task() }, MarkTask { head: no_time, ..mark_task() }] {
         assert!(task.encode(&keys(), BATCH, MARK, [9; 32]).is_err());
     }
     assert!(ScanItem::Keep { first: 0, count: 0, bytes: 0 }.encode().is_err());

@@ -4,21 +4,23 @@ use larder_format::Fingerprint;
 use larder_format::compress::Compression;
 use larder_format::fleet::{
     CheckRange, CheckResult, ChunkRun, ChunksOf, CopyResult, CopyTask, FleetPlan, FleetWorker, OutputKind, OutputRef,
-    PlannedHost, PlannedImage, ScanItem, ScannedSegment, SharedWork, Stage, TaskId, TaskRecord,
+    PassHead, PlannedHost, PlannedImage, ResultHead, ScanItem, ScannedSegment, SharedWork, Stage, TaskHead, TaskId,
+    TaskRecord,
 };
 use larder_format::ids::{AttemptId, ContainerId, ContainerKind, DomainId};
 use larder_format::recipe::Proof;
 
 use super::{JOB, RANDOM, keys};
 
+fn task_head() -> TaskHead {
+    TaskHead { rules: 1, claim_seconds: 60, asks: FLEET_WORKER, program: "larder".to_owned() }
+}
+
 /// A range of a check, and its result: names, and sealed.
 fn fleet_check() -> [(String, Vec<u8>); 2] {
     let container = |kind, seq| ContainerId { kind, job: JOB, seq };
     let range = CheckRange {
-        rules: 1,
-        claim_seconds: 60,
-        asks: FLEET_WORKER,
-        program: "larder".to_owned(),
+        head: task_head(),
         key: [7; 32],
         bytes: 30,
         largest: 10,
@@ -51,21 +53,14 @@ fn fleet_check() -> [(String, Vec<u8>); 2] {
 fn fleet_copy() -> [(String, Vec<u8>); 2] {
     let of = |seq, chunks| ChunksOf { container: ContainerId { kind: ContainerKind::Data, job: JOB, seq }, chunks };
     let task = CopyTask {
-        rules: 1,
-        claim_seconds: 60,
-        asks: FLEET_WORKER,
-        program: "larder".to_owned(),
-        turn: 5,
-        ticket: [7; 16],
+        head: task_head(),
+        of_pass: PassHead { turn: 5, ticket: [7; 16] },
         compression: Compression::Zstd(1),
         verify: vec![of(1, vec![3, 4])],
         copy: vec![of(2, vec![0, 9]), of(7, vec![1])],
     };
     let result = CopyResult {
-        ticket: [7; 16],
-        worker: FLEET_WORKER,
-        host: "host".to_owned(),
-        took_ms: 3,
+        head: ResultHead { ticket: [7; 16], worker: FLEET_WORKER, host: "host".to_owned(), took_ms: 3 },
         epoch: 1,
         containers: 2,
         whole_bytes: 4,

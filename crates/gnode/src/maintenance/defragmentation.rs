@@ -154,7 +154,8 @@ impl<'a> Defragmentation<'a> {
             let mut parts = PlansInParts::look(looking, &defragment)?;
             let (mut has_more, mut duplicate_bytes) = (false, 0);
             // Later parts share copies that earlier ones made of the same retired containers.
-            let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
+            let mut defragmenter =
+                Defragmenter::new(self.context, &self.defragment).shared_with(self.options.pass.sharing.clone());
             while let Some(plans) = parts.next(&self.spent)? {
                 has_more |= plans.has_more;
                 self.report.left_duplicate_bytes = duplicate_bytes + plans.duplicate_bytes;

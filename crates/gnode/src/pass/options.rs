@@ -48,8 +48,9 @@ pub struct PassOptions {
     pub arrange: Option<ArrangeOptions>,
     /// Threads for checking and copying chunks of retired containers.
     pub threads: NonZeroUsize,
-    /// Gives workers recipes of an exact collection to read, and chunks of retired containers to
-    /// verify and to copy. `None`: this process does all alone.
+    /// Gives workers recipes of an exact collection to read, and chunks to verify and to copy: of
+    /// retired containers, and in a round of newest versions that are rewritten. `None`: this
+    /// process does all alone.
     pub sharing: Option<Arc<dyn SharePass>>,
 }
 

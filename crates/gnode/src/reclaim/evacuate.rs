@@ -309,7 +309,7 @@ impl Evacuation<'_> {
         }
         evacuated.redirected_chunks += away.redirected_chunks;
         for ((number, size), place) in away.copied.iter().zip(places) {
-            evacuated.forwards.entry(*number).or_default().own.insert(place);
+            evacuated.forwards.entry(*number).or_default().own.insert(place.container);
             evacuated.copied_chunks += 1;
             evacuated.copied_bytes += u64::from(*size);
         }

@@ -358,7 +358,7 @@ fn is_proved(
         Proved::Needed => {
             tracing::warn!("a worker left out chunks that snapshots need; this process reads all recipes itself");
             if let Some(sharing) = &work.sharing {
-                sharing.was_wrong(work.job);
+                sharing.was_wrong();
             }
             Ok(false)
         }

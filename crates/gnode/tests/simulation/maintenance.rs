@@ -225,6 +225,11 @@ pub async fn rebuild(node: &Node, death: Death) -> Result<(), Stop> {
 
 /// Lays out again what is worth it, which is nearly everything.
 pub async fn compact(node: &Node) -> Result<(), Stop> {
+    compact_with(node, None).await
+}
+
+/// The same, and others may copy for it.
+pub async fn compact_with(node: &Node, sharing: Option<Arc<dyn SharePass>>) -> Result<(), Stop> {
     let options = DefragmentOptions {
         held_percent: 120,
         cheap_percent: 115,
@@ -241,7 +246,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
     let (context, most) = (node.context(), 1 + node.below(3));
     let work = move |context: &JobContext| {
         let found = plans(context, &options)?.plans;
-        let mut compactor = Defragmenter::new(context, &options);
+        let mut compactor = Defragmenter::new(context, &options).shared_with(sharing);
         found.iter().take(most).map(|plan| compactor.compact(plan)).collect::<Result<Vec<_>, _>>()
     };
     let compacted = Executor::stepped().run(&node.repository, move |io| work(&context.on(&io.executor))).await?;

@@ -16,7 +16,7 @@ use larder_testkit::data::Rng;
 use larder_testkit::sim::{Ambush, Wake, Weather, World};
 use parking_lot::Mutex;
 
-use crate::maintenance::{Death, collect_with};
+use crate::maintenance::{Death, collect_with, compact_with};
 use crate::node::{Node, Stop};
 use crate::situation::{Aim, Role, Situation};
 use crate::{Ran, run_in, run_some, seeds};
@@ -34,7 +34,16 @@ pub async fn share(node: &Node) -> Result<(), Stop> {
         batch_bytes: node.pick(&[1, 1, 4000]),
     });
     let sharing = Arc::new(shared.clone());
-    let result = collect_with(node, Death::Guessed, true, Some(sharing)).await;
+    // As in a round: first newest versions are rewritten.
+    let rewrites = node.pick(&[true, false]);
+    let rewritten = if rewrites { compact_with(node, Some(sharing.clone())).await } else { Ok(()) };
+    let of_rewrites = shared.report();
+    node.ledger.add("tasks of rewrites", of_rewrites.tasks);
+    node.ledger.add("chunks of workers in rewrites", of_rewrites.chunks_of_others);
+    let result = match rewritten {
+        Ok(()) => collect_with(node, Death::Guessed, true, Some(sharing)).await,
+        Err(error) => Err(error),
+    };
     let report = shared.report();
     // A pass that others took for dead does not find what its workers wrote.
     node.ledger.add("workers that were not believed", u64::from(report.worker_was_wrong));
@@ -140,6 +149,7 @@ fn passes_with_workers_lose_nothing_whatever_happens() {
             "tasks of workers",
             "segments of workers",
             "chunks of workers",
+            "tasks of rewrites",
             "chunks copied",
             "fences",
             "forgotten",

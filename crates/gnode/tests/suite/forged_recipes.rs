@@ -191,7 +191,7 @@ impl ShareMarks for Liar {
         Some(Box::new(self.clone()))
     }
 
-    fn was_wrong(&self, _: JobId) {}
+    fn was_wrong(&self) {}
 }
 
 impl SharedMarks for Liar {

@@ -23,7 +23,7 @@ use larder_store::catalog::Version;
 use larder_testkit::Stop;
 
 /// With small trees everything that a version shares with others is sparse.
-fn options() -> DefragmentOptions {
+pub(crate) fn options() -> DefragmentOptions {
     DefragmentOptions { sparse_percent: 100, budget: Budget::of_version(100), ..DefragmentOptions::default() }
 }
 
@@ -43,7 +43,7 @@ fn compact_all(context: &JobContext) -> usize {
     done.filter(|done| matches!(done, Defragmented::Done { .. })).count()
 }
 
-fn pass_after(scene: &Scene, dead_after: Duration) {
+pub(crate) fn pass_after(scene: &Scene, dead_after: Duration) {
     scene.pass_with(&PassOptions { dead_after, ..pass_options() }).unwrap();
 }
 

@@ -52,6 +52,7 @@ mod reclaim;
 mod reclaim_at_once;
 mod reclaim_rules;
 mod repairing_versions;
+mod rewrite_workers;
 mod scattered_metadata;
 mod shares;
 mod sharing;

@@ -14,7 +14,9 @@ use std::time::Duration;
 use larder_fleet::{Copied, FleetError, SharedPass, SharedPassOptions, Takes, WorkEvent, WorkOptions, clean, work};
 use larder_format::ChunkRef;
 use larder_format::compress::Compression;
-use larder_format::fleet::{COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, FleetWorker, Stage, TaskId};
+use larder_format::fleet::{
+    COPY_CONTAINERS_MAX, ChunksOf, CopyResult, CopyTask, FleetWorker, ResultHead, Stage, TaskId,
+};
 use larder_format::ids::{AttemptId, ContainerId, ContainerKind, JobId};
 use larder_format::names::{self, FleetObject};
 use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassReport};
@@ -60,8 +62,8 @@ impl ShareMarks for Only {
         (self.1 != Part::Copies).then(|| self.0.begin_marks(context, pass, turn, look))?
     }
 
-    fn was_wrong(&self, pass: JobId) {
-        self.0.was_wrong(pass);
+    fn was_wrong(&self) {
+        self.0.was_wrong();
     }
 }
 
@@ -111,7 +113,7 @@ pub(crate) fn fleet_objects(scene: &Scene) -> Vec<String> {
 
 /// What another process does with the tasks that it sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Other {
+pub(crate) enum Other {
     /// It copies, and tells the truth.
     Honest,
     /// It says that all is done, and does nothing.
@@ -136,7 +138,7 @@ enum Other {
     Mixed,
 }
 
-const LIES: [Other; 10] = [
+pub(crate) const LIES: [Other; 10] = [
     Other::Idle,
     Other::Phantom,
     Other::Short,
@@ -157,6 +159,10 @@ fn chunks(context: &JobContext, of: &[ChunksOf]) -> Vec<NumberedChunk> {
         all.extend(chunks.iter().map(|number| NumberedChunk { number: *number, chunk: there[*number as usize] }));
     }
     all
+}
+
+pub(crate) fn result_head(ticket: [u8; 16]) -> ResultHead {
+    ResultHead { ticket, worker: AttemptId([9; 8]), host: "other".to_owned(), took_ms: 1 }
 }
 
 /// Claims a task, and never gives a sign of life.
@@ -193,7 +199,7 @@ fn copy(context: &JobContext, pass: JobId, id: TaskId, task: &CopyTask, other: O
 }
 
 /// Decides every task that is due. Returns the number of those that are due to one who tells the truth, and of all.
-fn decide(scene: &Scene, other: Other) -> (u64, u64) {
+pub(crate) fn decide(scene: &Scene, other: Other) -> (u64, u64) {
     let context = scene.context();
     let keys = context.repository.keys();
     let store = context.repository.store();
@@ -219,16 +225,17 @@ fn decide(scene: &Scene, other: Other) -> (u64, u64) {
             for seq in numbers.take(containers as usize) {
                 let name = names::container(ContainerId { kind: ContainerKind::Data, job: *pass, seq });
                 let mut bytes = scene.runtime.block_on(scene.memory.get(&name)).unwrap().to_vec();
-                // Behind the salt of its first frame.
-                bytes[20] ^= 1;
+                let id = ContainerId { kind: ContainerKind::Data, job: *pass, seq };
+                let index = context.executor.block_on(context.repository.read_container_index(id)).unwrap();
+                for frame in index.frames() {
+                    // Behind its salt. One chunk is read again, so one frame of many would be found by chance.
+                    bytes[frame.object_range().start as usize + 20] ^= 1;
+                }
                 scene.runtime.block_on(scene.memory.put(&name, bytes::Bytes::from(bytes)));
             }
         }
         let result = CopyResult {
-            ticket: if other == Other::Stale { [0; 16] } else { task.ticket },
-            worker: AttemptId([9; 8]),
-            host: "other".to_owned(),
-            took_ms: 1,
+            head: result_head(if other == Other::Stale { [0; 16] } else { task.of_pass.ticket }),
             epoch: 0,
             containers,
             whole_bytes: 0,
@@ -309,7 +316,7 @@ fn copying(scene: &Scene) -> WorkOptions {
 }
 
 /// A worker that copies for passes; gives what it did.
-fn helper(scene: &Scene, context: &JobContext) -> (Result<(), FleetError>, Copied) {
+pub(crate) fn helper(scene: &Scene, context: &JobContext) -> (Result<(), FleetError>, Copied) {
     let mut all = Copied::default();
     let ended = work(context, &[], &mut crate::fleet::Disks(&[]), &copying(scene), false, &mut |event| match event {
         WorkEvent::Copied(_, copied) => {

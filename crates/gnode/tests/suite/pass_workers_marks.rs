@@ -25,7 +25,7 @@ use larder_reader::MetaChunks;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
 use crate::fleet::is_clean;
-use crate::pass_workers::{Part, beside_of, due, facts, fleet_objects, is_claimed, run_of, sharing};
+use crate::pass_workers::{Part, beside_of, due, facts, fleet_objects, is_claimed, result_head, run_of, sharing};
 use crate::reclaim_at_once::{is_exact, scene};
 use crate::support::*;
 
@@ -120,7 +120,7 @@ fn decide_one(scene: &Scene, (pass, id): (JobId, TaskId), other: Other) {
     let mut honest = MarkSum::default();
     there.iter().for_each(|(key, times)| honest.add(key, *times));
     // Any of them: some are in the samples of rows.
-    let any = usize::from(task.ticket[0]) % there.len().max(1);
+    let any = usize::from(task.of_pass.ticket[0]) % there.len().max(1);
     let lost = there.keys().nth(any).copied().unwrap_or(ChunkKey([8; 20]));
     let is_lost = matches!(other, Other::Short | Other::Doctored | Other::Flipped);
     let times = if is_lost { there.remove(&lost) } else { None };
@@ -150,10 +150,7 @@ fn decide_one(scene: &Scene, (pass, id): (JobId, TaskId), other: Other) {
         put(scene, &name, bytes);
     }
     let result = MarkResult {
-        ticket: if other == Other::Stale { [0; 16] } else { task.ticket },
-        worker: AttemptId([9; 8]),
-        host: "other".to_owned(),
-        took_ms: 1,
+        head: result_head(if other == Other::Stale { [0; 16] } else { task.of_pass.ticket }),
         attempt,
         records: if other == Other::Idle { 0 } else { there.len() as u64 },
         object_bytes,

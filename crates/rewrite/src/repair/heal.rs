@@ -384,6 +384,7 @@ impl Healing<'_> {
                     (None, _) => Placing::Copy(*chunk),
                 }
             },
+            None,
         );
         let rewritten = match rewritten {
             Ok(rewritten) => rewritten,
