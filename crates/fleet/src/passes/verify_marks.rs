@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(keys_of(&key, &output, 100_000).expect("whole").len(), 100_000);
         // Its first block cannot be opened, and nothing tries to.
         output[60] ^= 1;
-        assert!(keys_of(&key, &output, 100_000).expect_err("damaged").contains("opened"));
+        assert!(!keys_of(&key, &output, 100_000).expect_err("damaged").contains("another number"));
         for records in [1, 99_999, 100_001] {
             let why = keys_of(&key, &output, records).expect_err("another number");
             assert!(why.contains("another number of keys"), "{records}: {why}");
