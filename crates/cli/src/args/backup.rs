@@ -182,9 +182,9 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_inode: bool,
 
-    /// Limit the memory of the whole process, at least 35M, and 12M for each thread beyond the first.
-    /// Uses small containers, and one thread without --threads. Replaces --memory. With a password, a second process needs 64 MiB for a
-    /// moment; a key file needs none
+    /// Limit the memory of the whole process, at least 35M, and 12M for each thread beyond the
+    /// first. Uses small containers, and one thread without --threads. Replaces --memory. With
+    /// a password, a second process needs 64 MiB for a moment; a key file needs none
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) total_memory: Option<u64>,
 

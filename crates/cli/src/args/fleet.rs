@@ -127,8 +127,9 @@ pub(crate) struct FleetRunArgs {
     #[command(flatten)]
     pub(crate) planner: FleetPlannerArgs,
 
-    /// Limit the memory of the whole process, at least 35M, and 12M for each thread beyond the first.
-    /// Uses small containers, and one thread without --threads. Replaces --memory. The pass at the end may take more
+    /// Limit the memory of the whole process, at least 35M, and 12M for each thread beyond the
+    /// first. Uses small containers, and one thread without --threads. Replaces --memory. The
+    /// pass at the end may take more
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) total_memory: Option<u64>,
 
@@ -261,8 +262,8 @@ pub(crate) struct FleetWorkArgs {
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// Limit the memory of the whole process, at least 35M, and 12M for each thread beyond the first.
-    /// Uses small containers, and one thread without --threads. Replaces --memory
+    /// Limit the memory of the whole process, at least 35M, and 12M for each thread beyond the
+    /// first. Uses small containers, and one thread without --threads. Replaces --memory
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) total_memory: Option<u64>,
 
