@@ -114,7 +114,7 @@ impl OpenedMap {
 /// Opens the map of an object.
 pub(super) fn open(keys: &Keys, name: &str, object: ObjectType, bytes: &[u8]) -> Result<OpenedMap, DecodeError> {
     let mut opened = open_object(keys, name, object, bytes, 1, 1)?;
-    Ok(OpenedMap { what: object.what, part: std::mem::take(&mut opened.parts[0]).into(), domain: opened.domain })
+    Ok(OpenedMap { what: object.what, part: std::mem::take(&mut opened.parts[0]), domain: opened.domain })
 }
 
 #[cfg(test)]
