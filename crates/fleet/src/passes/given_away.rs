@@ -222,6 +222,7 @@ impl GivenAway {
     }
 
     /// Results of those of these tasks that have one.
+    #[expect(clippy::type_complexity, reason = "a number and a result for each task that is open")]
     pub(super) fn told<T: PassTask>(
         &self,
         open: &BTreeMap<TaskId, usize>,
