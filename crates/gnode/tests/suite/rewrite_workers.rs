@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use larder_fleet::{SharedPass, clean};
@@ -23,6 +23,11 @@ const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// A newest version that uses a part of what earlier ones stored, in several segments.
 fn scene() -> Scene {
+    scene_of(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[1, 3, 5, 7, 9, 10, 11, 12])
+}
+
+/// The files of the first version, and those of the second.
+fn scene_of(first: &[u64], second: &[u64]) -> Scene {
     let scene = Scene::new();
     let write = |numbers: &[u64]| {
         let root = scene.source("a");
@@ -33,8 +38,8 @@ fn scene() -> Scene {
         }
         backup_with(&scene.context(), &root, "a", |options| options.find_similar = false).unwrap();
     };
-    write(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    write(&[1, 3, 5, 7, 9, 10, 11, 12]);
+    write(first);
+    write(second);
     // The same again, so that a chunk is in several batches.
     std::fs::write(scene.source("a").join("file20"), data::random(3, 900_000)).unwrap();
     backup_with(&scene.context(), &scene.source("a"), "a", |options| options.find_similar = false).unwrap();
@@ -134,6 +139,53 @@ fn whatever_others_say_the_rewrite_has_the_chunks_of_one_process() {
             _ => assert!(found_wrong > 0, "{other:?}: {of_others} {found_wrong}"),
         }
     }
+}
+
+/// A worker tells the truth for a while, and then lies. What counted before counts no more: the version names nothing of others.
+#[test]
+fn one_lie_undoes_what_others_copied_before() {
+    // More tasks than are away at once.
+    let (all, odd): (Vec<u64>, Vec<u64>) = ((1..=28).collect(), (1..=28).step_by(2).collect());
+    let scene = scene_of(&all, &odd);
+    let (expected, plan) = (scene.contents(), plan(&scene));
+    let alone = facts(&rewrite(&scene.fork().context(), &plan, None).unwrap());
+    let mut after_the_truth = 0;
+    for (n, gap) in (6..33).step_by(3).flat_map(|n| [8, 25].map(|gap| (n, gap))) {
+        let fork = Arc::new(scene.fork());
+        let (hooked, between) = (fork.clone(), Arc::new(OnceLock::<Arc<Between>>::new()));
+        let (again, honest) = (between.clone(), Arc::new(AtomicU64::new(0)));
+        let (decided, lied) = (honest.clone(), Arc::new(AtomicU64::new(0)));
+        let lies = lied.clone();
+        let hook = Between::new(fork.memory.store(), move || {
+            let (scene, again, decided, lies) = (hooked.clone(), again.clone(), decided.clone(), lies.clone());
+            async move {
+                let is_first = decided.load(Ordering::SeqCst) == 0 && lies.load(Ordering::SeqCst) == 0;
+                let other = if is_first { Other::Honest } else { Other::Phantom };
+                let (_, all) = tokio::task::spawn_blocking(move || decide(&scene, other)).await.unwrap();
+                if is_first { &decided } else { &lies }.fetch_add(all, Ordering::SeqCst);
+                if is_first && let Some(between) = again.get() {
+                    between.happens_after(gap);
+                }
+            }
+        });
+        between.set(hook.clone()).unwrap();
+        let context = fork.context_at(hook.clone());
+        hook.happens_after(n);
+        let shared = sharing(2);
+        assert_eq!(
+            facts(&rewrite(&context, &plan, Some(&shared)).unwrap()),
+            alone,
+            "before operation {n}, and {gap} later"
+        );
+        assert!(fork.contents() == expected, "before operation {n}, and {gap} later");
+        let report = shared.report();
+        if report.worker_was_wrong {
+            after_the_truth += u64::from(honest.load(Ordering::SeqCst) > 0 && lied.load(Ordering::SeqCst) > 0);
+            let of_others = data_containers(&fork).into_iter().filter(|id| id.seq >= 1 << 31).count();
+            assert_eq!((of_others, report.tasks_of_others), (0, 0), "before operation {n}, and {gap} later");
+        }
+    }
+    assert!(after_the_truth > 2, "{after_the_truth}");
 }
 
 /// A rewrite beside a worker, which is stopped when it is over.
