@@ -64,9 +64,9 @@ pub(crate) fn keep_parts_alone() {
 }
 
 /// From now on, buffers of whole containers are taken from the kernel and returned to it. Freed
-/// memory has no holes of their size then. So later versions of a database take a sixth less, for 2
-/// to 4 % of the processor time. A first backup takes less memory anyway, and new pages would cost
-/// it 4 to 7 %.
+/// memory has no holes of their size then. So later versions of a database take a sixth less memory,
+/// for 6 % of the processor time. A first backup takes less memory anyway, and new pages would cost
+/// it as much.
 pub(crate) fn return_containers() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: mallopt takes the lock of the main arena, and sets a number. Other threads read the
