@@ -137,7 +137,7 @@ pub(crate) struct OptimizeArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) claim_timeout: Duration,
 
-    /// With --workers: give away the chunks of this much data at a time
+    /// With --workers: give away the chunks of at most this much data at a time
     #[arg(long, value_name = "SIZE", hide = true, value_parser = sizes::parse_bytes, default_value = "64M")]
     pub(crate) batch_size: u64,
 

@@ -43,8 +43,8 @@ impl SharedPass {
 }
 
 impl ShareCopies for SharedPass {
-    fn batch_bytes(&self) -> u64 {
-        self.options.batch_bytes
+    fn batch_bytes(&self, all: u64) -> u64 {
+        self.options.batch_of(all)
     }
 
     fn begin(

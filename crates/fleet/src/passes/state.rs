@@ -9,6 +9,13 @@ use larder_format::ids::AttemptId;
 /// Batches that are away for each process, so that none waits for the next one.
 pub(super) const AWAY_EACH: usize = 2;
 
+/// Batches of chunks that a job has for each process, if they are large enough. The last ones come
+/// back at different times, so with few of them some processes would have nothing to do.
+const BATCHES_EACH: u64 = 8;
+
+/// Uncompressed bytes of a batch at least: each ends with a container that is not full.
+const BATCH_MIN: u64 = 16 << 20;
+
 /// How passes are shared.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedPassOptions {
@@ -18,9 +25,17 @@ pub struct SharedPassOptions {
     pub claim: Duration,
     /// The longest time after which this process looks for results again.
     pub poll: Duration,
-    /// Uncompressed bytes of containers whose chunks make a batch. 64 MiB take some seconds, and a
-    /// megabyte of memory while they are away.
+    /// Uncompressed bytes of containers whose chunks make a batch, at most. 64 MiB take some
+    /// seconds, and a megabyte of memory while they are away.
     pub batch_bytes: u64,
+}
+
+impl SharedPassOptions {
+    /// Bytes of a batch of a job, by all its bytes.
+    pub(super) fn batch_of(&self, all: u64) -> u64 {
+        let each = all / (u64::from(self.workers.get()) * BATCHES_EACH);
+        each.max(BATCH_MIN).min(self.batch_bytes)
+    }
 }
 
 /// What other processes did for passes.
@@ -71,5 +86,24 @@ impl State {
     pub(super) fn worker_was_wrong(&mut self) {
         self.forget_marks();
         self.report.worker_was_wrong = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_job_has_small_batches() {
+        let batch = |workers: u32, batch_bytes, all| {
+            let workers = NonZeroU32::new(workers).unwrap_or(NonZeroU32::MIN);
+            SharedPassOptions { workers, claim: Duration::ZERO, poll: Duration::ZERO, batch_bytes }.batch_of(all)
+        };
+        assert_eq!(batch(2, 64 << 20, 1 << 40), 64 << 20);
+        assert_eq!(batch(2, 64 << 20, 480 << 20), 30 << 20);
+        assert_eq!(batch(3, 64 << 20, 480 << 20), 20 << 20);
+        assert_eq!(batch(8, 64 << 20, 480 << 20), BATCH_MIN);
+        assert_eq!(batch(2, 1 << 20, 480 << 20), 1 << 20);
+        assert_eq!(batch(u32::MAX, 64 << 20, 0), BATCH_MIN);
     }
 }

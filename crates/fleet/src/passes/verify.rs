@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use futures::StreamExt;
 use larder_format::fleet::{CopyResult, TaskId};
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChunk, RewriteError, Unreadable};
@@ -18,8 +18,8 @@ const AT_ONCE: usize = 8;
 
 /// Compares a result with what the store has. `ticket` is that of its task.
 ///
-/// Every chunk that was to be copied has to be in the table of a new container. Of these, and of
-/// those that were only verified, one each is read: its frame, by chance.
+/// Every chunk that was to be copied has to be in the table of a new container. One chunk of each
+/// new container is read, and one of those that were only verified: its frame, by chance.
 pub(super) fn verify(
     context: &JobContext,
     (pass, task): (JobId, TaskId),
@@ -59,14 +59,15 @@ pub(super) fn verify(
     let Some(places) = places else {
         return Ok(Verified::Wrong("chunks that were to be copied are in none of its containers".to_owned()));
     };
-    let copies: BTreeMap<Fingerprint, ChunkRef> = copies.into_iter().collect();
-    let draw = || random(repository.entropy()).map(u64::from_le_bytes);
-    let mut sample = Vec::new();
-    if !copies.is_empty() {
-        sample.extend(copies.values().nth((draw()? % copies.len() as u64) as usize).copied());
+    let mut by_container: BTreeMap<ContainerId, Vec<ChunkRef>> = BTreeMap::new();
+    for place in &places {
+        by_container.entry(place.container).or_default().push(*place);
     }
-    if !batch.verify.is_empty() {
-        sample.push(batch.verify[(draw()? % batch.verify.len() as u64) as usize].chunk);
+    let verified: Vec<ChunkRef> = batch.verify.iter().map(|of| of.chunk).collect();
+    let mut sample = Vec::new();
+    for chunks in by_container.values().chain([&verified]).filter(|chunks| !chunks.is_empty()) {
+        let drawn = random(repository.entropy()).map(u64::from_le_bytes)?;
+        sample.push(chunks[(drawn % chunks.len() as u64) as usize]);
     }
     let unreadable = own.unreadable_among(&sample)?;
     if let Some((container, why)) = unreadable.first_key_value() {

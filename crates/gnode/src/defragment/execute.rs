@@ -213,8 +213,9 @@ impl Defragmenter {
         generation: u32,
     ) -> Option<(Box<dyn SharedCopying>, u64)> {
         let sharing = self.sharing.as_ref()?;
-        let bytes = sharing.batch_bytes();
-        let is_worth_it = plan.bytes.saturating_add(plan.shared_bytes) > bytes;
+        let all = plan.bytes.saturating_add(plan.shared_bytes);
+        let bytes = sharing.batch_bytes(all);
+        let is_worth_it = all > bytes;
         let begin = || sharing.begin(&self.context, job, u64::from(generation), self.options.compression);
         Some((is_worth_it.then(begin)??, bytes))
     }

@@ -27,6 +27,8 @@ const CONCURRENT_READS: usize = 8;
 /// Bytes of containers (uncompressed) whose chunks are processed together: their records take a
 /// fiftieth of that.
 const BATCH_BYTES: u64 = 256 << 20;
+/// Of the memory for tables, one part in this number looks up containers.
+const LOOKUPS_ONE_IN: usize = 8;
 
 /// The new places of chunks of containers that are retired.
 #[derive(Debug, Default)]
@@ -87,7 +89,10 @@ pub(super) fn evacuate(
     shared: Option<&mut (dyn SharedCopying + 'static)>,
 ) -> Result<Ended, ReclaimError> {
     let batch_bytes = match &work.sharing {
-        Some(sharing) if shared.is_some() => sharing.batch_bytes().min(BATCH_BYTES),
+        Some(sharing) if shared.is_some() => {
+            let all = selection.containers.values().map(|candidate| candidate.bytes).sum();
+            sharing.batch_bytes(all).min(BATCH_BYTES)
+        }
         _ => BATCH_BYTES,
     };
     let mut evacuation = Evacuation {
@@ -325,7 +330,8 @@ impl Evacuation<'_> {
     ) -> Result<Result<Vec<NumberedChunk>, (ContainerId, Unreadable)>, ReclaimError> {
         let mut numbers: Vec<u32> = redirected.iter().map(|(_, place, _)| place.container).collect();
         numbers.dedup();
-        let table = self.draft.view::<Containers>(LookupOptions::default());
+        let options = LookupOptions::streaming(self.pass.memory / LOOKUPS_ONE_IN);
+        let table = self.draft.view::<Containers>(options);
         let facts = self.pass.io.executor.block_on(table.get(&numbers))?;
         let ids: HashMap<u32, ContainerId> =
             numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, facts?.id))).collect();

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::maintenance::{Death, collect_with, compact_with};
 use crate::node::{Node, Stop};
-use crate::situation::{Aim, Role, Situation};
+use crate::situation::{Aim, Habits, Role, Situation};
 use crate::{Ran, run_in, run_some, seeds};
 
 /// Seeds of the normal test run.
@@ -35,7 +35,7 @@ pub async fn share(node: &Node) -> Result<(), Stop> {
     });
     let sharing = Arc::new(shared.clone());
     // As in a round: first newest versions are rewritten.
-    let rewrites = node.pick(&[true, false]);
+    let rewrites = node.pick(&[true, true, false]);
     let rewritten = if rewrites { compact_with(node, Some(sharing.clone())).await } else { Ok(()) };
     let of_rewrites = shared.report();
     node.ledger.add("tasks of rewrites", of_rewrites.tasks);
@@ -68,7 +68,7 @@ impl Sources for Nothing {
 pub async fn help(node: &Node) -> Result<(), Stop> {
     let (context, scratch) = (node.context(), tempfile::tempdir()?);
     let takes = Takes { batches: false, checks: false, passes: true };
-    let poll = Duration::from_secs(10);
+    let poll = Duration::from_secs(node.pick(&[1, 4, 10]));
     let options = WorkOptions { takes, poll, ..crate::fleet::options("helper", scratch.path()) };
     let all = Arc::new(Mutex::new(Copied::default()));
     let seen = all.clone();
@@ -107,7 +107,7 @@ fn situation(seed: u64) -> Situation {
         most: 600,
     };
     // Alone, it would have done everything before a worker looks.
-    let waits = Ambush { most: 150, times: (3, 9), ..late("G", "list fleet/", Wake::Created("fleet/"), 60) };
+    let waits = Ambush { most: 400, times: (3, 9), ..late("G", "list fleet/", Wake::Created("fleet/"), 60) };
     let ambushes = [
         // A worker that writes when the pass is over, or when its containers are deleted already.
         late("W", "create data/", Wake::Created("index/"), 10),
@@ -119,8 +119,13 @@ fn situation(seed: u64) -> Situation {
         late("G1", "read fleet/", Wake::Deleted("data/"), 4),
     ];
     let ambushes = ambushes.into_iter().filter(|_| dice.one_in(2)).chain([waits]).collect();
+    // Versions of many blocks in few series, of which newer ones use less and less: they are rewritten.
+    let habits = match dice.one_in(2) {
+        true => Habits { series: 2, blocks: 24, leaves: 6, ..any.habits },
+        false => any.habits,
+    };
     let weather = *dice.pick(&[Weather::FINE, any.weather, any.weather]);
-    Situation { weather, roles, ambushes, ..any }
+    Situation { weather, roles, ambushes, habits, ..any }
 }
 
 /// Of these, those that let workers come first.
@@ -150,6 +155,7 @@ fn passes_with_workers_lose_nothing_whatever_happens() {
             "segments of workers",
             "chunks of workers",
             "tasks of rewrites",
+            "chunks of workers in rewrites",
             "chunks copied",
             "fences",
             "forgotten",

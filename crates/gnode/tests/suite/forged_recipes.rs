@@ -173,7 +173,7 @@ fn rows_without_chunks_hide_nothing_when_recipes_are_shared() {
 struct Liar(Arc<BTreeSet<ChunkKey>>);
 
 impl ShareCopies for Liar {
-    fn batch_bytes(&self) -> u64 {
+    fn batch_bytes(&self, _: u64) -> u64 {
         1
     }
 

@@ -44,8 +44,8 @@ pub(crate) enum Part {
 pub(crate) struct Only(pub(crate) SharedPass, pub(crate) Part);
 
 impl ShareCopies for Only {
-    fn batch_bytes(&self) -> u64 {
-        self.0.batch_bytes()
+    fn batch_bytes(&self, all: u64) -> u64 {
+        self.0.batch_bytes(all)
     }
 
     fn begin(&self, context: &JobContext, pass: JobId, turn: u64, zstd: Compression) -> Option<Box<dyn SharedCopying>> {
@@ -68,12 +68,16 @@ impl ShareMarks for Only {
 }
 
 pub(crate) fn sharing(workers: u32) -> SharedPass {
+    // Each container is a batch.
+    sharing_in(workers, 1)
+}
+
+pub(crate) fn sharing_in(workers: u32, batch_bytes: u64) -> SharedPass {
     SharedPass::new(SharedPassOptions {
         workers: NonZeroU32::new(workers).unwrap(),
         claim: Duration::from_secs(1),
         poll: Duration::from_millis(4),
-        // Each container is a batch.
-        batch_bytes: 1,
+        batch_bytes,
     })
 }
 
@@ -221,14 +225,14 @@ pub(crate) fn decide(scene: &Scene, other: Other) -> (u64, u64) {
             _ => copy(&context, *pass, *id, &task, other),
         };
         if other == Other::Rotten {
-            let numbers = CopyTask::numbers(*id, 0).unwrap();
-            for seq in numbers.take(containers as usize) {
-                let name = names::container(ContainerId { kind: ContainerKind::Data, job: *pass, seq });
-                let mut bytes = scene.runtime.block_on(scene.memory.get(&name)).unwrap().to_vec();
+            // Of each container, one chunk is read again. So one frame of many would be found by chance.
+            if let Some(seq) = CopyTask::numbers(*id, 0).unwrap().take(containers as usize).next_back() {
                 let id = ContainerId { kind: ContainerKind::Data, job: *pass, seq };
+                let name = names::container(id);
+                let mut bytes = scene.runtime.block_on(scene.memory.get(&name)).unwrap().to_vec();
                 let index = context.executor.block_on(context.repository.read_container_index(id)).unwrap();
                 for frame in index.frames() {
-                    // Behind its salt. One chunk is read again, so one frame of many would be found by chance.
+                    // Behind its salt.
                     bytes[frame.object_range().start as usize + 20] ^= 1;
                 }
                 scene.runtime.block_on(scene.memory.put(&name, bytes::Bytes::from(bytes)));

@@ -16,7 +16,7 @@ use larder_reader::VersionReader;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When, data};
 
 use crate::generations::{options, pass_after};
-use crate::pass_workers::{Helped, LIES, Other, decide, due, fleet_objects, helper, is_claimed, sharing};
+use crate::pass_workers::{Helped, LIES, Other, decide, due, fleet_objects, helper, is_claimed, sharing, sharing_in};
 use crate::support::*;
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
@@ -186,6 +186,38 @@ fn one_lie_undoes_what_others_copied_before() {
         }
     }
     assert!(after_the_truth > 2, "{after_the_truth}");
+}
+
+/// Of a task with several containers, the last one is damaged. One chunk of each is read again.
+#[test]
+fn a_worker_that_damages_one_container_of_several_is_found() {
+    let (all, odd): (Vec<u64>, Vec<u64>) = ((1..=50).collect(), (1..=50).step_by(2).collect());
+    let scene = scene_of(&all, &odd);
+    let (expected, plan) = (scene.contents(), plan(&scene));
+    let (mut decided, mut found) = (0, 0);
+    // One chunk of the whole task would find half of them.
+    for n in 12..48 {
+        let fork = Arc::new(scene.fork());
+        let (hooked, count) = (fork.clone(), Arc::new(AtomicU64::new(0)));
+        let counted = count.clone();
+        let between = Between::new(fork.memory.store(), move || {
+            let (scene, count) = (hooked.clone(), counted.clone());
+            async move {
+                let (_, all) = tokio::task::spawn_blocking(move || decide(&scene, Other::Rotten)).await.unwrap();
+                count.fetch_add(all, Ordering::SeqCst);
+            }
+        });
+        let context = fork.context_at(between.clone());
+        between.happens_after(n);
+        let shared = sharing_in(2, 20 << 20);
+        rewrite(&context, &plan, Some(&shared)).unwrap();
+        assert!(fork.contents() == expected, "before operation {n}");
+        // Of a task that this process did, the lie is not read.
+        assert_eq!(shared.report().tasks_of_others, 0, "before operation {n}");
+        decided += count.load(Ordering::SeqCst);
+        found += u64::from(shared.report().worker_was_wrong);
+    }
+    assert!(decided > 4 && found > 1, "{decided} {found}");
 }
 
 /// A rewrite beside a worker, which is stopped when it is over.

@@ -76,8 +76,9 @@ impl Debug for SharedBatches<'_> {
 
 /// Gives batches of passes away. Others may see it while a pass runs.
 pub trait ShareCopies: Debug + Send + Sync {
-    /// Uncompressed bytes of containers whose chunks make a batch.
-    fn batch_bytes(&self) -> u64;
+    /// Uncompressed bytes of containers whose chunks make a batch; `all` is of the whole job. Of a
+    /// rewrite, both are bytes of chunks.
+    fn batch_bytes(&self, all: u64) -> u64;
 
     /// Begins for a pass, which has a lease under this id, and publishes under this number. Of a
     /// rewrite, it is the number of the generation. `None`: it cannot be shared.
