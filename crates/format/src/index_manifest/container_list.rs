@@ -35,6 +35,11 @@ impl ContainerList {
         Self::of(all)
     }
 
+    /// Whether there is no room for another one, so that some may be missing.
+    pub fn is_full(&self) -> bool {
+        self.0.len() == LIST_MAX
+    }
+
     /// All of them, rising.
     pub fn ids(&self) -> &[ContainerId] {
         &self.0

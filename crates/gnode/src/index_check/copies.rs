@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use futures::StreamExt;
 use larder_format::ids::ContainerId;
-use larder_format::index_manifest::{ContainerList, LIST_MAX};
+use larder_format::index_manifest::ContainerList;
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, CopyKey};
 use larder_format::layout::Layout;
 use larder_format::names;
@@ -145,7 +145,7 @@ struct Unlisted<'a>(Option<&'a ContainerList>);
 impl Unlisted<'_> {
     fn contains(&self, id: &ContainerId) -> bool {
         let ids = self.0.map_or(&[][..], ContainerList::ids);
-        ids.binary_search(id).is_ok() || (ids.len() >= LIST_MAX && ids.last().is_some_and(|last| last < id))
+        ids.binary_search(id).is_ok() || (self.0.is_some_and(ContainerList::is_full) && ids.last() < Some(id))
     }
 }
 
@@ -190,6 +190,7 @@ impl Comparing<'_> {
 #[cfg(test)]
 mod tests {
     use larder_format::ids::{ContainerKind, JobId};
+    use larder_format::index_manifest::LIST_MAX;
 
     use super::*;
 

@@ -249,6 +249,68 @@ fn rows_that_name_no_container_hide_no_lie() {
     is_there(&scene, old, "a lie");
 }
 
+/// What happened to a container, and no pass knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Harm {
+    Lost,
+    FrameDamaged,
+    /// Before a pass could list its chunks.
+    TableDamaged,
+}
+
+/// A newest version in a container of its own, and copies of its chunks in one of another series.
+/// That series needs only other chunks of it. Then the container of the version suffers harm, so
+/// that the version needs the copies.
+fn with_copies(harm: Harm) -> (Scene, JobId) {
+    let scene = Scene::new();
+    // The index leads to the first place of a chunk, which is the one that goes.
+    let forgotten = scene.alone("b", &[("kept", 1, 90_000), ("other", 3, 30_000)]);
+    no_reclaim(&scene);
+    let id = scene.alone("a", &[("kept", 1, 90_000)]);
+    scene.fill("b", &[("other", 3, 30_000)]);
+    scene.backup(&scene.context(), "b").unwrap();
+    scene.alone("b", &[("new", 4, 30_000)]);
+    if harm != Harm::TableDamaged {
+        no_reclaim(&scene);
+    }
+    for usage in manifest_of(&scene, id).containers {
+        if usage.container.kind == ContainerKind::Data {
+            do_harm(&scene, &names::container(usage.container), harm);
+        }
+    }
+    scene.forget(forgotten);
+    no_reclaim(&scene);
+    (scene, id)
+}
+
+fn do_harm(scene: &Scene, name: &str, harm: Harm) {
+    scene.runtime.block_on(async {
+        let mut bytes = scene.memory.contents().await[name].to_vec();
+        match harm {
+            Harm::Lost => return scene.memory.remove(name).await,
+            // A sealed frame begins behind the header.
+            Harm::FrameDamaged => bytes[200] ^= 1,
+            Harm::TableDamaged => *bytes.last_mut().unwrap() ^= 1,
+        }
+        scene.memory.put(name, bytes::Bytes::from(bytes)).await;
+    });
+}
+
+/// A version needs chunks in a container that no segment of it names, because the one that it names
+/// cannot be read. A worker leaves their keys out.
+#[test]
+fn a_lie_about_the_last_copies_of_a_lost_container_deletes_nothing() {
+    for harm in [Harm::Lost, Harm::FrameDamaged, Harm::TableDamaged] {
+        let (scene, id) = with_copies(harm);
+        is_there(&scene, id, &format!("{harm:?}, before"));
+        let honest = scene.fork();
+        exact_with(&honest, &Liar(Arc::default()));
+        is_there(&honest, id, &format!("{harm:?}, no lie"));
+        exact_with(&scene, &Liar(keys_of(&scene, id)));
+        is_there(&scene, id, &format!("{harm:?}, a lie"));
+    }
+}
+
 /// The time of a pass is over after some operations. Once a pass of one process publishes what it
 /// did, so does a shared one.
 #[test]
