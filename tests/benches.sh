@@ -21,7 +21,7 @@ try() {
     "$@" > "$work/$name.out" 2> "$work/$name.err" || { tail -n 20 "$work/$name.out" "$work/$name.err"; fail "the benchmark $name"; }
     found=$(grep -cE '^(\|[^-]|\{)' "$work/$name.out" || true)
     [ "$found" -ge "$rows" ] || { cat "$work/$name.out" "$work/$name.err"; fail "the benchmark $name printed $found rows, not $rows"; }
-    echo "$name: $found rows"
+    echo "$name: $found rows ($SECONDS s)"
 }
 
 names=("$@")
