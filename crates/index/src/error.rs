@@ -3,6 +3,7 @@
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::Table;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
+use larder_store::cold_containers::ColdError;
 use larder_store::{RepositoryError, StoreError};
 
 /// A failure of the index.
@@ -102,6 +103,15 @@ pub(crate) fn damaged(id: RunId) -> impl FnOnce(DecodeError) -> IndexError {
 impl From<StoreError> for IndexError {
     fn from(error: StoreError) -> Self {
         Self::Repository(error.into())
+    }
+}
+
+impl From<ColdError> for IndexError {
+    fn from(error: ColdError) -> Self {
+        match error {
+            ColdError::Repository(error) => Self::Repository(error),
+            ColdError::Scratch(source) => Self::Spill { doing: "use", source },
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use larder_format::layout::Layout;
 use larder_index::{ContainerExtents, Containers, Draft, IndexIo, IndexPass, LookupOptions, PassRuns};
 use larder_job::{Cancel, Clock, Identity, JobContext, Machine, NoProgress};
 use larder_lifecycle::arrange::{ArrangeOptions, Arranged, ContainerRetention, Unarranged, Work, arrange};
+use larder_store::cold_containers::ColdContainers;
 use larder_store::{Repository, Store, StoreOptions};
 
 const SERIES: SeriesKey = SeriesKey([5; 16]);
@@ -148,7 +149,7 @@ fn arranged(containers: u32, memory: usize) -> (Arranged, u64, u64) {
         holes_percent: 20.0,
         every: 1,
     };
-    let (options, cold) = (ArrangeOptions::default(), Arc::default());
+    let (options, cold) = (ArrangeOptions::default(), Arc::new(ColdContainers::new(folder.path(), memory / 16)));
     let work = Work { options, context, cold, job, retention: Box::new(Free), series: vec![unarranged] };
     // From here on, the peak is that of arranging.
     let _ = std::fs::write("/proc/self/clear_refs", "5");

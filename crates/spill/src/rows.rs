@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use crate::unnamed::give_back;
+
 /// Bytes of one write.
 const WRITE_BYTES: usize = 64 << 10;
 
@@ -117,6 +119,17 @@ impl<R: Row> RowFile<R> {
         self.file.write_all_at(&bytes, at * R::BYTES as u64)?;
         self.rows = self.rows.max(end);
         Ok(())
+    }
+
+    /// Gives the space of rows back that are not read again, if the file system can.
+    pub(crate) fn give_back(&self, rows: Range<u64>) {
+        give_back(&self.file, rows.start * R::BYTES as u64..rows.end * R::BYTES as u64);
+    }
+
+    /// Bytes that the file takes on its disk.
+    #[cfg(test)]
+    pub(crate) fn bytes_on_disk(&self) -> u64 {
+        crate::unnamed::bytes_on_disk(&self.file)
     }
 
     /// Reads a row. An error if the number does not exist.

@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 /// The prefix of such names, while they exist.
 const PREFIX: &str = "larder-scratch-";
@@ -29,6 +30,24 @@ pub fn unnamed_in(folder: &Path) -> io::Result<File> {
         Ok(file) => Ok(file.into()),
         Err(_) => named_for_a_moment(folder),
     }
+}
+
+/// Gives the space of bytes back that are not read again. They are zeros then.
+pub(crate) fn give_back(file: &File, bytes: Range<u64>) {
+    let length = bytes.end.saturating_sub(bytes.start);
+    if length > 0 {
+        // Some file systems have no holes. Then the file takes more, and nothing else happens.
+        let _ =
+            rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, bytes.start, length);
+    }
+}
+
+/// Bytes that a file takes on its disk.
+#[cfg(test)]
+pub(crate) fn bytes_on_disk(file: &File) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+
+    file.metadata().expect("it is open").blocks() * 512
 }
 
 fn named_for_a_moment(folder: &Path) -> io::Result<File> {

@@ -105,18 +105,19 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// All objects below a folder of the repository, such as `data/`, with their classes.
-    /// `page_asked` is told of each request.
+    /// All objects below a folder of the repository, such as `data/`, with their classes: `each`
+    /// gets them one by one. `page_asked` is told of each request.
     pub(crate) async fn list(
         &self,
         folder: &str,
         waiting: &Waiting,
         page_asked: impl Fn(u64),
-    ) -> Result<Vec<ClassedObject>, StoreError> {
+        mut each: impl FnMut(ClassedObject),
+    ) -> Result<(), StoreError> {
         let prefix = if self.prefix.is_empty() { String::new() } else { format!("{}/", self.prefix) };
         let mut headers = HeaderMap::new();
         headers.insert(OPTIONAL, HeaderValue::from_static("RestoreStatus"));
-        let (mut objects, mut token) = (Vec::new(), None::<String>);
+        let mut token = None::<String>;
         loop {
             let mut query = vec![("list-type", "2".to_owned()), ("prefix", format!("{prefix}{folder}"))];
             query.extend(token.take().map(|token| ("continuation-token", token)));
@@ -132,10 +133,10 @@ impl Classes {
                 let name = object.name.strip_prefix(&prefix).filter(|name| name::is_valid(name))?.to_owned();
                 Some(ClassedObject { name, ..object })
             });
-            objects.extend(named);
+            named.for_each(&mut each);
             token = page.token.filter(|token| !token.is_empty());
             if token.is_none() {
-                return Ok(objects);
+                return Ok(());
             }
         }
     }

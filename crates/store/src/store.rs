@@ -468,12 +468,13 @@ impl Store {
         }
     }
 
-    /// The objects below a folder with their storage classes. `None`: this store has no classes
-    /// that must be thawed. Costs a request for a thousand objects, which is counted as a listing.
-    pub async fn list_classes(&self, prefix: &str) -> Result<Option<Vec<ClassedObject>>, StoreError> {
-        let Some(classes) = &self.classes else { return Ok(None) };
-        let listed = classes.list(prefix, &self.waiting, |count| self.counters.note_lists(count)).await?;
-        Ok(Some(listed))
+    /// Lists the objects below a folder with their storage classes; `each` gets them one by one.
+    /// Returns whether this store has classes that must be thawed: otherwise nothing is listed.
+    /// Costs a request for a thousand objects, which is counted as a listing.
+    pub async fn list_classes(&self, prefix: &str, each: impl FnMut(ClassedObject)) -> Result<bool, StoreError> {
+        let Some(classes) = &self.classes else { return Ok(false) };
+        classes.list(prefix, &self.waiting, |count| self.counters.note_lists(count), each).await?;
+        Ok(true)
     }
 
     /// Sets class and warmth of archived objects of `INTELLIGENT_TIERING`, which a listing gives as

@@ -207,18 +207,31 @@ impl Uploads {
     /// objects on which others rely. A store that says "created" and has nothing would cost the
     /// replaced objects (`AskedTwice`).
     pub fn confirm(&self) -> Result<(), RepositoryError> {
+        // In one order: a seed of the simulation is one run.
+        self.ask_for(&self.stored().into_iter().collect())
+    }
+
+    /// Takes the containers out of this account that the store has acknowledged, and asks for each
+    /// as [`Self::confirm`] does. For tasks that write more of them than memory should hold.
+    ///
+    /// # Errors
+    /// The store does not have one of them, or cannot be asked.
+    pub fn take_stored(&self) -> Result<BTreeMap<ContainerId, ContainerTotals>, RepositoryError> {
+        let stored = std::mem::take(&mut self.state.lock().stored).into_iter().collect();
+        self.ask_for(&stored)?;
+        Ok(stored)
+    }
+
+    fn ask_for(&self, stored: &BTreeMap<ContainerId, ContainerTotals>) -> Result<(), RepositoryError> {
         if !self.repository.keeps(Rule::AskedTwice) {
             return Ok(());
         }
         let store = self.repository.store().without_cache();
-        // In one order: a seed of the simulation is one run.
-        let stored: BTreeMap<ContainerId, ContainerTotals> = self.stored().into_iter().collect();
-        let looks = stored.into_iter().map(|(id, held)| {
-            let store = &store;
+        let looks = stored.iter().map(|(id, held)| {
+            let (store, name, held) = (&store, names::container(*id), held.object_bytes);
             async move {
-                let name = names::container(id);
                 let there = store.size(&name).await?;
-                if there == held.object_bytes { Ok(()) } else { Err(other_size(name, held.object_bytes, there)) }
+                if there == held { Ok(()) } else { Err(other_size(name, held, there)) }
             }
         });
         let looks: Vec<_> = looks.collect();
@@ -234,11 +247,6 @@ impl Uploads {
     /// Whether the store has acknowledged this container.
     pub fn is_stored(&self, id: ContainerId) -> bool {
         self.state.lock().stored.contains_key(&id)
-    }
-
-    /// The size of this container, if the store has acknowledged it.
-    pub fn stored_of(&self, id: &ContainerId) -> Option<ContainerTotals> {
-        self.state.lock().stored.get(id).copied()
     }
 
     /// The size of each stored container.

@@ -22,6 +22,9 @@ use super::duplicates::{Duplicates, is_retired};
 /// place.
 const CHUNK_BYTES: usize = 160 + size_of::<Move>();
 
+/// Of the memory, one part in this number looks up containers.
+const LOOKUPS_ONE_IN: usize = 8;
+
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Sharing {
@@ -100,7 +103,8 @@ async fn retired_since(context: &JobContext, duplicates: &Duplicates) -> Result<
         return Ok(reclaimed);
     }
     let io = IndexIo { repository: context.repository.clone(), executor: context.executor.clone() };
-    let table: TableView<Containers> = TableView::new(io, &index.manifest.runs, LookupOptions::default());
+    let options = LookupOptions::streaming(context.memory / LOOKUPS_ONE_IN);
+    let table: TableView<Containers> = TableView::new(io, &index.manifest.runs, options);
     let numbers: Vec<u32> = duplicates.numbers().iter().map(|(number, _)| *number).collect();
     for ((_, id), facts) in duplicates.numbers().iter().zip(table.get(&numbers).await?) {
         if facts.is_none_or(|facts| facts.id != *id || is_retired(&facts)) {

@@ -129,31 +129,64 @@ mod tests {
     use std::collections::BTreeSet;
 
     use larder_format::ids::{ContainerId, ContainerKind};
+    use larder_index::IndexSnapshot;
 
     use super::*;
+
+    /// This number of jobs with a hundred containers each.
+    fn of_jobs(jobs: u32) -> Vec<ContainerId> {
+        let of_job = |job: u32| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&job.to_be_bytes());
+            (0..100).map(move |seq| ContainerId { kind: ContainerKind::Data, job: JobId(id), seq })
+        };
+        (0..jobs).flat_map(of_job).collect()
+    }
+
+    fn named(queued: impl IntoIterator<Item = QueuedObject>) -> Vec<ContainerId> {
+        let name = |queued| match queued {
+            QueuedObject::Container(id) => id,
+            other => panic!("{other:?}"),
+        };
+        queued.into_iter().map(name).collect()
+    }
+
+    fn jobs(ids: &[ContainerId]) -> BTreeSet<JobId> {
+        ids.iter().map(|id| id.job).collect()
+    }
 
     /// The next pass lists the jobs of the queue, so each job must be there.
     #[test]
     fn of_many_containers_each_job_is_named() {
-        let of_job = |job: u32, containers: u32| {
-            let mut id = [0; 16];
-            id[..4].copy_from_slice(&job.to_be_bytes());
-            (0..containers).map(move |seq| ContainerId { kind: ContainerKind::Data, job: JobId(id), seq })
-        };
-        let few: Vec<ContainerId> = (0..100).flat_map(|job| of_job(job, 100)).collect();
-        let many: Vec<ContainerId> = (0..300).flat_map(|job| of_job(job, 100)).collect();
-        let queued = |ids: &[ContainerId]| -> Vec<ContainerId> {
+        let queued = |ids: &[ContainerId]| {
             let listed = ids.iter().map(|id| Ok(ListedContainer { id: *id, bytes: 1 }));
-            let name = |queued| match queued {
-                QueuedObject::Container(id) => id,
-                other => panic!("{other:?}"),
-            };
-            queued_containers(listed).expect("no file").into_iter().map(name).collect()
+            named(queued_containers(listed).expect("no file"))
         };
+        let (few, many) = (of_jobs(100), of_jobs(300));
         assert_eq!(queued(&few), few);
         let queued = queued(&many);
         assert_eq!(queued.len(), QUEUED_MOST + 200);
-        let jobs = |ids: &[ContainerId]| ids.iter().map(|id| id.job).collect::<BTreeSet<_>>();
         assert_eq!(jobs(&queued), jobs(&many));
+    }
+
+    /// Arranging retires half of a large series at once. All of them count, and few are named.
+    #[test]
+    fn of_many_retired_containers_each_job_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let many = of_jobs(300);
+        let mut manifest = (*IndexSnapshot::empty().manifest).clone();
+        // Of each task as many.
+        for task in 1..=2 {
+            let mut retired = RetiredContainers::new(folder.path(), 0);
+            many.iter().try_for_each(|id| retired.push(ListedContainer { id: *id, bytes: 3 })).expect("written");
+            queue_retired(&mut manifest, &mut retired, 7).expect("read");
+            let queued = named(manifest.queue.iter().map(|queued| queued.what));
+            assert_eq!(queued.len(), task * (QUEUED_MOST + 200));
+            let last = &queued[(task - 1) * (QUEUED_MOST + 200)..];
+            assert_eq!((&last[..QUEUED_MOST], jobs(last)), (&many[..QUEUED_MOST], jobs(&many)));
+        }
+        assert!(manifest.queue.iter().all(|queued| (queued.reason, queued.decided) == (Reason::Moved, 7)));
+        let statistics = &manifest.head.statistics;
+        assert_eq!((statistics.containers_queued, statistics.bytes_queued), (60_000, 180_000));
     }
 }

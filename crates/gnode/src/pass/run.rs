@@ -14,6 +14,7 @@ use larder_index::{Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, p
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_lifecycle::arrange::RetiredContainers;
 use larder_state::SeenIndex;
+use larder_store::cold_containers::ColdContainers;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 
@@ -42,6 +43,8 @@ use crate::tables::{
 
 /// Of the memory for tables, one part in this number keeps the listing while tasks run.
 const LISTING_KEPT_ONE_IN: usize = 32;
+/// And one part in this number keeps containers in cold storage, once a task has met one.
+const COLD_ONE_IN: usize = 64;
 
 /// Makes a pass.
 ///
@@ -206,7 +209,7 @@ impl Pass<'_> {
             proposal: &proposal,
             search,
             turn: self.turn.number,
-            cold: Arc::default(),
+            cold: Arc::new(ColdContainers::new(&std::env::temp_dir(), self.memory / COLD_ONE_IN)),
         };
         let tasks = tasks.list().await?;
         let missing_containers = proposal.missing(needs.missing);

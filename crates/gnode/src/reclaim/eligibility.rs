@@ -11,6 +11,7 @@ use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
 use larder_lifecycle::arrange::ContainerRetention;
 use larder_spill::{Pages, Row, RowReader, RowWriter};
+use larder_store::cold_containers::ColdContainers;
 
 use crate::ingest::Numbers;
 use crate::lifespans::{self, is_used};
@@ -186,6 +187,7 @@ impl Eligibility {
         draft: &Draft<'_>,
         retention: &RetentionView,
         unreadable: &HashSet<ContainerId>,
+        cold: &ColdContainers,
     ) -> Result<Self, IndexError> {
         let next_container = draft.manifest.head.next_container;
         let candidates = Candidates::new(&pass.folder, pass.memory / 16);
@@ -211,7 +213,7 @@ impl Eligibility {
             }
             eligibility.data_bytes += facts.bytes;
             eligibility.data_chunks += u64::from(facts.chunks);
-            if unreadable.contains(&facts.id) {
+            if unreadable.contains(&facts.id) || cold.find(&facts.id).map_err(spilled)?.is_some() {
                 continue;
             }
             match is_used {

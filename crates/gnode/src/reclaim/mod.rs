@@ -60,6 +60,8 @@ use evacuate::Ended;
 use prove::Proved;
 use select::Selection;
 
+use crate::spilled::spilled;
+
 /// How often a pass begins again because a container that it relied on cannot be read.
 const ATTEMPTS: u32 = 8;
 
@@ -288,7 +290,7 @@ fn select(
     if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
         return Ok(Default::default());
     }
-    let mut eligibility = Eligibility::read(pass, draft, &work.retention, unreadable)?;
+    let mut eligibility = Eligibility::read(pass, draft, &work.retention, unreadable, &work.cold)?;
     let needed = match &work.walks {
         Some(walks) => mark::needed(pass, work, walks, sharing)?,
         None => None,
@@ -320,14 +322,11 @@ fn leave_cold(
     pass: &IndexPass,
     work: &Work,
     (selection, eligibility): (&mut Selection, &mut Eligibility),
-    unreadable: &mut HashSet<ContainerId>,
     reclaimed: &mut ReclaimReport,
 ) -> Result<bool, ReclaimError> {
-    pass.io.executor.block_on(work.cold.look(&work.context.repository))?;
-    let ids = work.cold.ids();
+    pass.io.executor.block_on(work.cold.look(&work.context.repository)).map_err(IndexError::from)?;
     note_cold(work, (selection, eligibility), reclaimed)?;
-    unreadable.extend(&ids);
-    Ok(!ids.is_empty())
+    Ok(!work.cold.is_empty())
 }
 
 /// Notes what is left in cold storage, if any of it has unused data.
@@ -336,9 +335,8 @@ fn note_cold(
     (selection, eligibility): (&mut Selection, &mut Eligibility),
     reclaimed: &mut ReclaimReport,
 ) -> Result<(), ReclaimError> {
-    let unused = selection.unused_in(&work.cold.ids(), eligibility)?;
-    if !unused.is_empty() {
-        reclaimed.cold = reclaimed.cold.or(work.cold.left(&unused));
+    if let Some(left) = selection.left_cold(&work.cold, eligibility)? {
+        reclaimed.cold = reclaimed.cold.or(left);
     }
     Ok(())
 }
@@ -411,7 +409,8 @@ fn retire_with(
         }
         if !has_looked {
             has_looked = true;
-            if leave_cold(pass, work, (&mut selection, &mut eligibility), &mut unreadable, &mut reclaimed)? {
+            if leave_cold(pass, work, (&mut selection, &mut eligibility), &mut reclaimed)? {
+                marks_alone = true;
                 continue;
             }
         }
@@ -463,8 +462,8 @@ fn retire_with(
                 // It was not cold in the listing, or the listing does not tell.
                 let known = selection.containers.values().find(|candidate| candidate.id == container);
                 let bytes = known.map_or(0, |candidate| candidate.object_bytes);
-                work.cold.meet(ListedContainer { id: container, bytes });
-                unreadable.insert(container);
+                work.cold.meet(ListedContainer { id: container, bytes }).map_err(spilled)?;
+                marks_alone = true;
                 note_cold(work, (&mut selection, &mut eligibility), &mut reclaimed)?;
                 reclaimed.cold.containers = reclaimed.cold.containers.max(1);
                 reclaimed.next_number = writing.next_number();

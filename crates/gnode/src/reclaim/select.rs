@@ -3,11 +3,12 @@
 //! Counted in chunks: the bytes of single chunks are in the containers, and these are read when
 //! they are retired.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use larder_format::ids::{ByteCount, ContainerId};
+use larder_format::ids::ByteCount;
 use larder_index::{Draft, IndexError, IndexPass, Sorted, Sorter};
 use larder_spill::{Pages, RowReader, RowWriter};
+use larder_store::cold_containers::{ColdContainers, ColdLeft};
 
 use super::copies::{Group, Marks, all, duplicates};
 use super::eligibility::{Candidate, Eligibility};
@@ -123,23 +124,24 @@ pub(super) fn select(
 }
 
 impl Selection {
-    /// Useless bytes in those of these containers that are candidates and have any.
-    pub(super) fn unused_in(
+    /// What is left in cold storage, if candidates there have useless bytes.
+    pub(super) fn left_cold(
         &mut self,
-        wanted: &HashSet<ContainerId>,
+        cold: &ColdContainers,
         eligibility: &mut Eligibility,
-    ) -> Result<HashMap<ContainerId, u64>, IndexError> {
-        let mut found = HashMap::new();
-        let Some(counts) = &mut self.counts else { return Ok(found) };
+    ) -> Result<Option<ColdLeft>, IndexError> {
+        let (mut left, mut has_unused) = (ColdLeft::default(), false);
+        let Some(counts) = &mut self.counts else { return Ok(None) };
         eligibility.candidates.each(|number, candidate| {
-            if wanted.contains(&candidate.id)
+            if let Some(cold) = cold.find(&candidate.id).map_err(spilled)?
                 && let Some(row) = Row::of(number, candidate, counts)?
             {
-                found.insert(candidate.id, row.unused_bytes);
+                left.add_unused(&cold, row.unused_bytes);
+                has_unused = true;
             }
             Ok(())
         })?;
-        Ok(found)
+        Ok(has_unused.then(|| left.of(cold)))
     }
 
     /// Only these go.
@@ -271,7 +273,7 @@ fn count(group: &Group<'_>, eligibility: &Eligibility, unused: &mut Counts) -> R
 
 #[cfg(test)]
 mod tests {
-    use larder_format::ids::{ContainerKind, JobId};
+    use larder_format::ids::{ContainerId, ContainerKind, JobId};
     use proptest::prelude::*;
 
     use super::*;

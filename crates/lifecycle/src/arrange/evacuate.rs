@@ -16,13 +16,14 @@ use larder_format::ChunkRef;
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::ContainerId;
 use larder_index::{Changes, ContainerExtents, Draft, IndexPass};
-use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, Writer, damaged_container};
+use larder_rewrite::chunk_copier::{RewriteError, Writer, damaged_container};
 use larder_writer::WRITERS_MAX;
 use lru::LruCache;
 
 use super::ArrangeError;
 use super::container_values::ContainerValues;
 use super::series::{Name, Series, place_of, rank};
+use super::written::Writing;
 use super::{Arranged, Work};
 
 /// Bytes of chunks whose records are processed together.
@@ -52,7 +53,7 @@ pub(super) fn evacuate(
     work: &Work,
     series: &mut Series,
     selected: &ContainerValues,
-    copier: &mut ChunkCopier,
+    writing: &mut Writing,
     arranged: &mut Arranged,
 ) -> Result<Ended, ArrangeError> {
     let mut names = series.by_category(pass)?;
@@ -75,7 +76,7 @@ pub(super) fn evacuate(
         let mut round = Round {
             pass,
             work,
-            copier,
+            writing,
             tables: &mut tables,
             selected,
             writers,
@@ -89,7 +90,7 @@ pub(super) fn evacuate(
         let ended = ended.and_then(|()| round.flush());
         if ended.is_err() {
             // Copies of an interrupted round get containers of their own.
-            round.copier.close_writers()?;
+            round.writing.copier.close_writers()?;
         }
         match ended {
             Ok(()) => {}
@@ -99,7 +100,7 @@ pub(super) fn evacuate(
             Err(Cut::Failed(error)) => return Err(error),
         }
         let Round { changes, moved: (chunks, bytes), .. } = round;
-        copier.close_writers()?;
+        writing.copier.close_writers()?;
         arranged.moved_chunks += chunks;
         arranged.moved_bytes.0 += bytes;
         draft.apply(changes)?;
@@ -195,7 +196,7 @@ impl Tables {
 struct Round<'a> {
     pass: &'a IndexPass,
     work: &'a Work,
-    copier: &'a mut ChunkCopier,
+    writing: &'a mut Writing,
     tables: &'a mut Tables,
     selected: &'a ContainerValues,
     writers: &'a [u32],
@@ -250,7 +251,7 @@ impl Round<'_> {
     /// Copies the collected chunks.
     fn flush(&mut self) -> Result<(), Cut> {
         let (names, chunks) = (std::mem::take(&mut self.names), std::mem::take(&mut self.chunks));
-        let copies = match self.copier.copy_apart(&chunks) {
+        let copies = match self.writing.copier.copy_apart(&chunks) {
             Ok(copies) => copies,
             Err(RewriteError::Repository(error)) if error.is_damage() => {
                 tracing::warn!(%error, "a container cannot be read and is not retired");
@@ -283,6 +284,6 @@ impl Round<'_> {
             }
             self.changes.put(&name, &extents)?;
         }
-        Ok(())
+        Ok(self.writing.take_stored()?)
     }
 }

@@ -17,7 +17,7 @@
 //! * `plan`: the plan, for a dry run; changes nothing.
 //! * `needs_rebuild`: the series that cannot be arranged because the index was rebuilt.
 //! * `publish_extents`: the resulting table of containers.
-//! * `retired`: the containers that may be deleted then.
+//! * `written`: the containers that it writes. `retired`: those that may be deleted then.
 //! * `container_values`: a number for each of many containers.
 //!
 //! A series may have more containers than memory holds. All that grows with it is sorted, or in
@@ -50,15 +50,16 @@ mod retired;
 mod select;
 mod series;
 mod series_changes;
+mod written;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ByteCount, ContainerId, JobId, SeriesKey};
 use larder_format::index_manifest::IndexedVersion;
 use larder_format::layout::Layout;
-use larder_index::{Draft, IndexPass};
+use larder_index::{Draft, IndexError, IndexPass};
 use larder_job::JobContext;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
 use larder_store::cold_containers::{ColdContainers, ColdLeft};
@@ -78,6 +79,7 @@ use publish_extents::Publication;
 use references::References;
 use select::Selecting;
 use series::Series;
+use written::Writing;
 
 /// How often a series begins again because one of its containers cannot be read.
 const ATTEMPTS: u32 = 8;
@@ -241,18 +243,18 @@ pub fn arrange(
     first_number: u32,
 ) -> Result<(Arranged, RetiredContainers), ArrangeError> {
     let mut arranged = Arranged::default();
-    let mut copier = None;
+    let mut writing = None;
     let mut publication = Publication::new(pass)?;
     for series in &work.series {
         if work.context.cancel.is_cancelled() {
             arranged.was_stopped = true;
             break;
         }
-        if let Some(series) = arrange_series(pass, draft, work, series, first_number, &mut copier, &mut arranged)? {
-            publication.add(pass, draft, work, series, copier.as_ref(), &mut arranged)?;
+        if let Some(series) = arrange_series(pass, draft, work, series, first_number, &mut writing, &mut arranged)? {
+            publication.add(pass, draft, work, series, writing.as_mut(), &mut arranged)?;
         }
     }
-    if let Some(copier) = copier {
+    if let Some(Writing { copier, .. }) = writing {
         arranged.next_number = copier.next_number();
         copier.finish()?;
     }
@@ -278,7 +280,7 @@ fn arrange_series(
     work: &Work,
     unarranged: &Unarranged,
     first_number: u32,
-    copier: &mut Option<ChunkCopier>,
+    writing: &mut Option<Writing>,
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, ArrangeError> {
     let mut series = Series::read(pass, draft, unarranged.series, &*work.retention)?;
@@ -310,24 +312,25 @@ fn arrange_series(
         arranged.damaged_series += 1;
         return Ok(None);
     }
-    let mut unreadable = work.cold.ids();
+    let mut unreadable = HashSet::new();
     let mut was_cut = false;
     let retires = unarranged.retires();
     for _ in 0..if retires { ATTEMPTS } else { 0 } {
         let places = Places::read(pass, draft, &mut series)?;
         let has_class = pass.io.repository.store().has_data_class();
-        let selecting = Selecting { unarranged, has_class, retention: &*work.retention, unreadable: &unreadable };
+        let (retention, cold) = (&*work.retention, &*work.cold);
+        let selecting = Selecting { unarranged, has_class, retention, unreadable: &unreadable, cold };
         let selected = selecting.all(pass, places)?;
         if selected.is_empty() {
             break;
         }
-        let writing = match copier {
-            Some(copier) => copier,
+        let writing = match writing {
+            Some(writing) => writing,
             None => {
                 // To stop is decided between extents.
                 let context = work.context.on(&pass.io.executor).uninterrupted();
                 let new = ChunkCopier::new(&context, work.job, work.options.compression)?;
-                copier.insert(new.numbered_from(first_number))
+                writing.insert(Writing::new(pass, new.numbered_from(first_number)))
             }
         };
         match evacuate::evacuate(pass, draft, work, &mut series, &selected, writing, arranged)? {
@@ -341,12 +344,11 @@ fn arrange_series(
                 unreadable.insert(container);
             }
             Ended::Cold(containers) => {
-                pass.io.executor.block_on(work.cold.look(&work.context.repository))?;
+                pass.io.executor.block_on(work.cold.look(&work.context.repository)).map_err(IndexError::from)?;
                 for id in containers {
                     let bytes = selected.get(&id)?.unwrap_or(0);
-                    work.cold.meet(ListedContainer { id, bytes });
+                    work.cold.meet(ListedContainer { id, bytes }).map_err(container_values::spilled)?;
                 }
-                unreadable.extend(work.cold.ids());
             }
         }
     }

@@ -66,9 +66,9 @@ pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangeP
         plan.versions += new.len() as u64;
         let has_class = pass.io.repository.store().has_data_class();
         let (retention, unreadable) = (&*work.retention, HashSet::new());
-        let selecting = Selecting { unarranged, has_class, retention, unreadable: &unreadable };
+        let selecting = Selecting { unarranged, has_class, retention, unreadable: &unreadable, cold: &work.cold };
         while let Some(place) = places.next()? {
-            if selecting.selects(&place) {
+            if selecting.selects(&place)? {
                 plan.containers += 1;
                 plan.container_bytes.0 += place.known.map_or(0, |known| known.object_bytes);
                 plan.moved_bytes.0 += place.content.map_or(0, |content| content.needed);

@@ -1,20 +1,21 @@
 //! The table of containers after extents have moved: their places, their last versions, and the
 //! containers that go.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_manifest::IndexedVersion;
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::layout::Layout;
 use larder_index::{Changes, ContainerExtents, Containers, Draft, IndexError, IndexPass};
-use larder_rewrite::chunk_copier::ChunkCopier;
+use larder_store::cold_containers::ColdLeft;
 use larder_store::survey::ListedContainer;
 
-use super::container_values::ContainerValues;
+use super::container_values::{ContainerValues, spilled};
 use super::places::{Content, Places};
 use super::retired::RetiredContainers;
 use super::series::{Known, Series, place_of};
+use super::written::Writing;
 use super::{ArrangeError, Arranged, Work};
 use larder_format::extents::Extents;
 
@@ -32,7 +33,7 @@ pub(super) struct Publication {
     facts: Changes<Containers>,
     records: Changes<ContainerExtents>,
     /// Unused bytes of containers in cold storage.
-    unused: HashMap<ContainerId, u64>,
+    cold: ColdLeft,
     retired: RetiredContainers,
 }
 
@@ -42,7 +43,7 @@ impl Publication {
         Ok(Self {
             facts: Changes::new(&pass.io, pass.memory / FACTS_ONE_IN, &pass.folder)?,
             records: Changes::new(&pass.io, pass.memory / RECORDS_ONE_IN, &pass.folder)?,
-            unused: HashMap::new(),
+            cold: ColdLeft::default(),
             retired: RetiredContainers::new(&pass.folder, pass.memory / RETIRED_ONE_IN),
         })
     }
@@ -55,7 +56,7 @@ impl Publication {
         draft: &mut Draft<'_>,
         work: &Work,
         mut series: Series,
-        copier: Option<&ChunkCopier>,
+        mut writing: Option<&mut Writing>,
         arranged: &mut Arranged,
     ) -> Result<(), ArrangeError> {
         let of_series = OfSeries::of(draft, series.key);
@@ -71,11 +72,11 @@ impl Publication {
             draft.manifest.head.next_container =
                 number.checked_add(1).ok_or_else(IndexError::container_numbers_exhausted)?;
             numbers.push(place.id, u64::from(number))?;
-            let (Some(copier), Some(content)) = (copier, place.content) else { continue };
+            let (Some(writing), Some(content)) = (&mut writing, place.content) else { continue };
             if !std::mem::replace(&mut has_waited, true) {
-                copier.wait()?;
+                writing.wait()?;
             }
-            let Some(holding) = copier.stored(&place.id) else { continue };
+            let Some(holding) = writing.size_of(&place.id)? else { continue };
             arranged.written += 1;
             arranged.written_bytes.0 += holding.object_bytes;
             let new = ContainerFacts {
@@ -96,7 +97,6 @@ impl Publication {
         }
         numbers.settle()?;
         places.rewind();
-        let cold = work.cold.ids();
         series.extents(pass, draft, |known, extents| {
             let content = places.of(&known.facts.id)?.content;
             let names: BTreeSet<ContainerId> =
@@ -114,9 +114,11 @@ impl Publication {
                 arranged.reclaimed += 1;
                 arranged.retired_bytes.0 += after.object_bytes;
                 self.retired.push(ListedContainer { id: after.id, bytes: after.object_bytes })?;
-            } else if known.is_there() && cold.contains(&after.id) {
+            } else if known.is_there()
+                && let Some(cold) = work.cold.find(&after.id).map_err(spilled)?
+            {
                 let needed = content.map_or(0, |content| content.needed);
-                self.unused.insert(after.id, after.bytes.saturating_sub(needed));
+                self.cold.add_unused(&cold, after.bytes.saturating_sub(needed));
             }
             // No manifest names containers that arranging wrote, so no reader will ask where their
             // chunks went.
@@ -138,7 +140,7 @@ impl Publication {
         work: &Work,
         arranged: &mut Arranged,
     ) -> Result<RetiredContainers, IndexError> {
-        arranged.cold = work.cold.left(&self.unused);
+        arranged.cold = self.cold.of(&work.cold);
         draft.apply(self.facts)?;
         draft.apply(self.records)?;
         Ok(self.retired)

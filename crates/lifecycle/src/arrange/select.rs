@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use larder_format::ids::ContainerId;
 use larder_index::{IndexError, IndexPass};
+use larder_store::cold_containers::ColdContainers;
 
 use super::ContainerRetention;
 use super::Unarranged;
-use super::container_values::ContainerValues;
+use super::container_values::{ContainerValues, spilled};
 use super::places::{Content, Place, Places};
 
 /// Of the memory of the pass for tables, one part in this number holds the names of those.
@@ -21,25 +22,31 @@ pub(super) struct Selecting<'a> {
     pub(super) has_class: bool,
     pub(super) retention: &'a dyn ContainerRetention,
     pub(super) unreadable: &'a HashSet<ContainerId>,
+    /// None of these goes.
+    pub(super) cold: &'a ColdContainers,
 }
 
 impl Selecting<'_> {
     /// Whether a container has too many bytes that are useless, or needed by other versions than
     /// the rest. Readers of the rest read these bytes in vain.
-    pub(super) fn selects(&self, place: &Place) -> bool {
-        let (Some(known), Some(content)) = (place.known, place.content) else { return false };
+    pub(super) fn selects(&self, place: &Place) -> Result<bool, IndexError> {
+        let (Some(known), Some(content)) = (place.known, place.content) else { return Ok(false) };
         let may_go = |id: &ContainerId| {
             self.retention.is_free(id) && !self.retention.is_held(id) && !self.unreadable.contains(id)
         };
         let is_worth_it = is_worth_it(known.bytes, &content, self.unarranged.holes_percent);
-        !known.is_apart && may_go(&place.id) && (is_worth_it || self.has_class && is_finished(&content))
+        let is_selected =
+            !known.is_apart && may_go(&place.id) && (is_worth_it || self.has_class && is_finished(&content));
+        Ok(is_selected && self.cold.find(&place.id).map_err(spilled)?.is_none())
     }
 
     /// Those of all containers that are worth retiring, each with the bytes of its object.
     pub(super) fn all(&self, pass: &IndexPass, mut places: Places) -> Result<ContainerValues, IndexError> {
         let mut selected = ContainerValues::new(pass, pass.memory / SELECTED_ONE_IN);
         while let Some(place) = places.next()? {
-            if let Some(known) = place.known.filter(|_| self.selects(&place)) {
+            if self.selects(&place)?
+                && let Some(known) = place.known
+            {
                 selected.push(place.id, known.object_bytes)?;
             }
         }

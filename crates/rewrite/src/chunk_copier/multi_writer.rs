@@ -1,6 +1,8 @@
 //! Copies chunks into several open containers, one for each writer: chunks are read in one order
 //! and written in several.
 
+use std::collections::BTreeMap;
+
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_writer::{ContainerTotals, WRITERS_MAX};
@@ -47,9 +49,10 @@ impl ChunkCopier {
         Ok(self.uploads.wait()?)
     }
 
-    /// The size of a container that was written, if the store has acknowledged it.
-    pub fn stored(&self, id: &ContainerId) -> Option<ContainerTotals> {
-        self.uploads.stored_of(id)
+    /// Takes out the containers that the store has acknowledged, with their sizes, and requests
+    /// each once more. [`Self::finish`] does not return these.
+    pub fn take_stored(&self) -> Result<BTreeMap<ContainerId, ContainerTotals>, RewriteError> {
+        Ok(self.uploads.take_stored()?)
     }
 
     /// Closes the containers of all writers. Later copies go into others.

@@ -70,12 +70,15 @@ impl Plan {
 
     async fn of(repository: &Repository, needed: &BTreeSet<ContainerId>) -> Result<Self, StoreError> {
         let mut plan = Self::default();
-        let Some(listed) = repository.store().list_classes(names::DATA).await? else { return Ok(plan) };
-        plan.has_classes = true;
         let is_needed = |object: &ClassedObject| {
             names::parse_container(&object.name).is_some_and(|container| needed.contains(&container))
         };
-        let mut found: Vec<ClassedObject> = listed.into_iter().filter(is_needed).collect();
+        let mut found = Vec::new();
+        let each = |object| found.extend(Some(object).filter(is_needed));
+        plan.has_classes = repository.store().list_classes(names::DATA, each).await?;
+        if !plan.has_classes {
+            return Ok(plan);
+        }
         repository.store().look_into_tiers(&mut found).await?;
         (plan.readable, plan.cold) = found.into_iter().partition(|object| object.warmth == Warmth::Warm);
         plan.moved = (needed.len() - plan.readable.len() - plan.cold.len()) as u64;
