@@ -45,7 +45,7 @@ try peers 4 bench/fleet/peers.py "$work/made" --images 2 --mib 64 --tools larder
 try rate 2 bench/fleet/rate.py --mib 128
 try scaling 12 bench/fleet/scaling.py --workers 1,2 --images 2 --mib 1
 try model 40 bench/fleet/model.py
-cargo build --quiet -p larder-bench-slimstore -p larder-bench-mfdedup
+[ -n "${LARDER_BUILT:-}" ] || cargo build --quiet -p larder-bench-slimstore -p larder-bench-mfdedup
 slimstore() { "$bin/larder-bench-slimstore" --out "$work/slimstore" "$@"; }
 mfdedup() { "$bin/larder-bench-mfdedup" --out "$work/mfdedup" --scale 0.01 --versions 4 "$@"; }
 # The heads of tables count as rows.

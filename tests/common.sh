@@ -1,8 +1,9 @@
 # For the scripts beside it: the binary, a work folder, and short words. Sourced, not run.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Of the whole workspace: what the tests built is used again.
-[ -n "${LARDER:-}" ] || cargo build --quiet --manifest-path "$root/Cargo.toml" --examples --bins
+# Of the whole workspace: what the tests built is used again. LARDER_BUILT says that it is there: steps of the gate that run side by
+# side would wait for one another's builds.
+[ -n "${LARDER:-}${LARDER_BUILT:-}" ] || cargo build --quiet --manifest-path "$root/Cargo.toml" --examples --bins
 bin=${CARGO_TARGET_DIR:-$root/target}/debug
 # LARDER names another binary, to see what an older one did.
 larder=${LARDER:-$bin/larder}

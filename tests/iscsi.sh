@@ -11,7 +11,7 @@ for program in tgtd tgtadm iscsi-test-cu qemu-io; do
 done
 [ "$(id -u)" = 0 ] || { echo "skipped: tgtd needs root"; exit 0; }
 [ -w /dev/fuse ] || { echo "skipped: there is no FUSE"; exit 0; }
-cargo build --quiet --workspace --examples --bins
+[ -n "${LARDER_BUILT:-}" ] || cargo build --quiet --workspace --examples --bins
 larder=${CARGO_TARGET_DIR:-target}/debug/larder
 work=$(mktemp -d)
 server= plain=

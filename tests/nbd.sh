@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Of the whole workspace: what the tests built is used again.
-cargo build --quiet --workspace --examples --bins
+[ -n "${LARDER_BUILT:-}" ] || cargo build --quiet --workspace --examples --bins
 serve=${CARGO_TARGET_DIR:-target}/debug/examples/nbd_serve
 read=${CARGO_TARGET_DIR:-target}/debug/examples/nbd_read
 work=$(mktemp -d)

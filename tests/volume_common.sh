@@ -24,7 +24,7 @@ needs_mounts() {
 build() {
     bin=${LARDER_BIN:-${CARGO_TARGET_DIR:-$root/target}/debug}
     # Of the whole workspace, as in common.sh: what the tests built is used again.
-    [ -n "${LARDER_BIN:-}" ] || cargo build --quiet --manifest-path "$root/Cargo.toml" --examples --bins
+    [ -n "${LARDER_BIN:-}${LARDER_BUILT:-}" ] || cargo build --quiet --manifest-path "$root/Cargo.toml" --examples --bins
     larder=${LARDER:-$bin/larder} oracle=$bin/examples/flush_oracle log_writes=$bin/examples/log_writes
 }
 
