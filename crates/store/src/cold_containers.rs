@@ -118,8 +118,8 @@ impl ColdContainers {
     /// store [leaves](crate::Store::leaving_thawed) them.
     ///
     /// # Errors
-    /// It was interrupted, or the temporary file failed. If the storage refuses, nothing more is
-    /// known.
+    /// It was interrupted, or the temporary file failed. If the storage refuses, only what it said
+    /// before is known.
     pub async fn look(&self, repository: &Repository) -> Result<(), ColdError> {
         if std::mem::replace(&mut self.known.lock().was_asked, true) {
             return Ok(());
@@ -141,7 +141,9 @@ impl ColdContainers {
                 tracing::warn!(%error, "storage classes cannot be listed; cold containers are left out one by one");
             }
         }
-        Ok(noted?)
+        noted?;
+        // Each look-up would search several runs, whose pages do not fit into memory.
+        Ok(self.known.lock().rows.merge()?)
     }
 
     /// Whether the storage was asked for the classes, with or without success.

@@ -187,7 +187,7 @@ impl Eligibility {
         draft: &Draft<'_>,
         retention: &RetentionView,
         unreadable: &HashSet<ContainerId>,
-        cold: &ColdContainers,
+        cold: Option<&ColdContainers>,
     ) -> Result<Self, IndexError> {
         let next_container = draft.manifest.head.next_container;
         let candidates = Candidates::new(&pass.folder, pass.memory / 16);
@@ -213,7 +213,11 @@ impl Eligibility {
             }
             eligibility.data_bytes += facts.bytes;
             eligibility.data_chunks += u64::from(facts.chunks);
-            if unreadable.contains(&facts.id) || cold.find(&facts.id).map_err(spilled)?.is_some() {
+            let is_cold = match cold {
+                Some(cold) => cold.find(&facts.id).map_err(spilled)?.is_some(),
+                None => false,
+            };
+            if is_cold || unreadable.contains(&facts.id) {
                 continue;
             }
             match is_used {

@@ -277,20 +277,21 @@ pub(crate) struct Work {
 
 /// The containers that are worth retiring. Changes nothing.
 pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ReclaimPlan, ReclaimError> {
-    Ok(select(pass, draft, work, &HashSet::new(), mark::Sharing::Alone)?.0.plan)
+    Ok(select(pass, draft, work, (&HashSet::new(), None), mark::Sharing::Alone)?.0.plan)
 }
 
+/// Leaves out unreadable and cold containers.
 fn select(
     pass: &IndexPass,
     draft: &Draft<'_>,
     work: &Work,
-    unreadable: &HashSet<ContainerId>,
+    (unreadable, cold): (&HashSet<ContainerId>, Option<&ColdContainers>),
     sharing: mark::Sharing,
 ) -> Result<(Selection, Eligibility), ReclaimError> {
     if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
         return Ok(Default::default());
     }
-    let mut eligibility = Eligibility::read(pass, draft, &work.retention, unreadable, &work.cold)?;
+    let mut eligibility = Eligibility::read(pass, draft, &work.retention, unreadable, cold)?;
     let needed = match &work.walks {
         Some(walks) => mark::needed(pass, work, walks, sharing)?,
         None => None,
@@ -396,7 +397,10 @@ fn retire_with(
             true => mark::Sharing::Alone,
             false => mark::Sharing::Look(u8::try_from(attempt).unwrap_or(u8::MAX)),
         };
-        let (mut selection, mut eligibility) = match select(pass, draft, work, &unreadable, look) {
+        // First with those in cold storage, also if another task knows them: what is left there is
+        // counted among the candidates.
+        let left_out = (&unreadable, has_looked.then_some(&*work.cold));
+        let (mut selection, mut eligibility) = match select(pass, draft, work, left_out, look) {
             Err(ReclaimError::ChunkCopier(RewriteError::Interrupted)) => {
                 reclaimed.was_stopped = true;
                 return Ok(reclaimed);

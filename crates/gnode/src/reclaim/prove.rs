@@ -9,7 +9,7 @@
 //! They stay only if their containers can be read. Nothing says so before a reader comes, and then
 //! a copy elsewhere may be the last one. So a segment is also read if it uses another container
 //! that has, by the index, an unneeded chunk of one that goes. Containers whose chunks are not
-//! listed may have any of them.
+//! listed, or that the index does not have, may have any of them.
 
 use std::collections::HashSet;
 
@@ -51,7 +51,7 @@ pub(super) fn prove(
 ) -> Result<Proved, ReclaimError> {
     let Some(mut unneeded) = selection.unneeded.take() else { return Ok(Proved::Unneeded) };
     let containers = match numbers(pass, draft, selection, &mut unneeded)? {
-        Some(numbers) => names(pass, draft, &numbers)?,
+        Some(numbers) => names(pass, draft, &work.retention.held, &numbers)?,
         None => None,
     };
     let unneeded = unneeded.rewound();
@@ -103,11 +103,12 @@ fn numbers(
     Ok((numbers.len() <= most).then_some(numbers))
 }
 
-/// The names of these containers, of those that forward to them, and of those whose chunks are not
-/// listed. `None`: memory has no room for them, or not all are known.
+/// The names of these containers, of those that forward to them, and of those whose chunks the
+/// index does not have. `None`: memory has no room for them, or not all are known.
 fn names(
     pass: &IndexPass,
     draft: &Draft<'_>,
+    held: &HashSet<ContainerId>,
     numbers: &HashSet<u32>,
 ) -> Result<Option<HashSet<ContainerId>>, IndexError> {
     let most = containers_max(pass);
@@ -115,7 +116,8 @@ fn names(
     if unlisted.is_some_and(ContainerList::is_full) {
         return Ok(None);
     }
-    let mut names: HashSet<ContainerId> = unlisted.into_iter().flat_map(ContainerList::ids).copied().collect();
+    let unlisted = unlisted.into_iter().flat_map(ContainerList::ids);
+    let mut names: HashSet<ContainerId> = unlisted.chain(held).copied().collect();
     let table = draft.view::<Containers>(LookupOptions::default());
     for record in table.scan(0..=u64::MAX, pass.memory / 4) {
         let (number, Some(facts)) = record? else { continue };
