@@ -348,7 +348,8 @@ fn workers_of_several_hosts_finish_a_batch() {
 /// Waits until objects of a batch have this in their names.
 pub(crate) fn until(play: &Play, text: &str) {
     let folder = play.path("repository/fleet");
-    for _ in 0..2000 {
+    // On a busy machine, processes need seconds to begin.
+    for _ in 0..6000 {
         let found = Command::new("find").arg(&folder).output().expect("find runs");
         if String::from_utf8_lossy(&found.stdout).contains(text) {
             return;

@@ -212,3 +212,43 @@ impl Rewriting {
         self.pending.retain(|_, pending| pending.last > number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use larder_format::ids::{ContainerKind, JobId};
+
+    use super::*;
+
+    fn chunk(number: u32) -> ChunkRef {
+        let mut fingerprint = [0; 32];
+        fingerprint[..4].copy_from_slice(&number.to_be_bytes());
+        let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq: number };
+        ChunkRef { fingerprint: Fingerprint(fingerprint), container, offset: 0, size: 10 }
+    }
+
+    /// Each batch needs a chunk of the batch before it, which is away.
+    #[test]
+    fn a_chunk_is_copied_once_and_remembered_until_the_last_batch_with_it_is_written() {
+        let mut rewriting = Rewriting::new(NodeWriter::new(None), CopiedChunks::new(0, None), 0);
+        for number in 0..1000 {
+            for needed in [number, number + 1] {
+                rewriting.place(chunk(needed), |chunk| Placing::Copy(*chunk));
+            }
+            let next = rewriting.next_batch();
+            let first = u32::from(number > 0);
+            assert_eq!(next.wanted, [number, number + 1].map(chunk)[first as usize..]);
+            rewriting.away.push_back(next);
+            if number == 0 {
+                continue;
+            }
+            let Some(mut written) = rewriting.away.pop_front() else { panic!("two were away") };
+            written.copies = Some(written.wanted.clone());
+            rewriting.settle(&mut written);
+            assert_eq!(rewriting.place_of(&chunk(number - 1).fingerprint), Some(chunk(number - 1)));
+            assert_eq!(rewriting.place_of(&chunk(number).fingerprint), Some(chunk(number)));
+            rewriting.is_written(written.number);
+            assert!(rewriting.pending.len() <= 2, "{}", rewriting.pending.len());
+        }
+        assert_eq!(rewriting.moved_chunks, 1000);
+    }
+}
