@@ -189,11 +189,6 @@ impl ColdContainers {
     pub fn find(&self, id: &ContainerId) -> io::Result<Option<ColdContainer>> {
         self.known.lock().find(id)
     }
-
-    /// Bytes of them in memory.
-    pub fn bytes_in_memory(&self) -> usize {
-        self.known.lock().rows.bytes_in_memory()
-    }
 }
 
 /// The container of an object that is cold.
@@ -308,7 +303,8 @@ mod tests {
         for seq in 0..100_000 {
             known.note(ColdContainer::new(id(seq), 3, 0)).expect("written");
         }
-        assert!(known.bytes_in_memory() <= memory, "{}", known.bytes_in_memory());
+        let in_memory = known.known.lock().rows.bytes_in_memory();
+        assert!(in_memory <= memory, "{in_memory}");
         let sum = left(&known, &[(id(0), 5), (id(77_777), 6), (id(100_000), 7)]);
         assert_eq!((sum.containers, sum.bytes, sum.unused_bytes), (100_000, 300_000, 11));
     }

@@ -255,6 +255,20 @@ pub(crate) fn decide(scene: &Scene, other: Other) -> (u64, u64) {
     (honest, due.len() as u64)
 }
 
+/// A store, and what happens there once: others decide all tasks that there are. Also counts these.
+pub(crate) fn deciding(scene: &Arc<Scene>, other: Other) -> (Arc<Between>, Arc<AtomicU64>) {
+    let (hooked, count) = (scene.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = count.clone();
+    let between = Between::new(scene.memory.store(), move || {
+        let (scene, count) = (hooked.clone(), counted.clone());
+        async move {
+            let (_, all) = tokio::task::spawn_blocking(move || decide(&scene, other)).await.unwrap();
+            count.fetch_add(all, Ordering::SeqCst);
+        }
+    });
+    (between, count)
+}
+
 /// At every operation of a pass, others decide all tasks that there are: with the truth, and with each lie.
 #[test]
 fn whatever_others_say_the_pass_leaves_what_one_process_leaves() {
@@ -268,15 +282,7 @@ fn whatever_others_say_the_pass_leaves_what_one_process_leaves() {
         let mut n = 0;
         loop {
             let fork = Arc::new(scene.fork());
-            let (hooked, count) = (fork.clone(), Arc::new(AtomicU64::new(0)));
-            let counted = count.clone();
-            let between = Between::new(fork.memory.store(), move || {
-                let (scene, count) = (hooked.clone(), counted.clone());
-                async move {
-                    let (_, all) = tokio::task::spawn_blocking(move || decide(&scene, other)).await.unwrap();
-                    count.fetch_add(all, Ordering::SeqCst);
-                }
-            });
+            let (between, count) = deciding(&fork, other);
             let context = fork.context_at(between.clone());
             between.happens_after(n);
             let shared = sharing(1);

@@ -16,7 +16,9 @@ use larder_reader::VersionReader;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When, data};
 
 use crate::generations::{options, pass_after};
-use crate::pass_workers::{Helped, LIES, Other, decide, due, fleet_objects, helper, is_claimed, sharing, sharing_in};
+use crate::pass_workers::{
+    Helped, LIES, Other, decide, deciding, due, fleet_objects, helper, is_claimed, sharing, sharing_in,
+};
 use crate::support::*;
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
@@ -96,15 +98,7 @@ fn whatever_others_say_the_rewrite_has_the_chunks_of_one_process() {
         let (mut decided, mut of_others, mut found_wrong, mut n) = (0, 0, 0, 0);
         loop {
             let fork = Arc::new(scene.fork());
-            let (hooked, count) = (fork.clone(), Arc::new(AtomicU64::new(0)));
-            let counted = count.clone();
-            let between = Between::new(fork.memory.store(), move || {
-                let (scene, count) = (hooked.clone(), counted.clone());
-                async move {
-                    let (_, all) = tokio::task::spawn_blocking(move || decide(&scene, other)).await.unwrap();
-                    count.fetch_add(all, Ordering::SeqCst);
-                }
-            });
+            let (between, count) = deciding(&fork, other);
             let context = fork.context_at(between.clone());
             between.happens_after(n);
             let shared = sharing(2);
@@ -198,15 +192,7 @@ fn a_worker_that_damages_one_container_of_several_is_found() {
     // One chunk of the whole task would find half of them.
     for n in 12..48 {
         let fork = Arc::new(scene.fork());
-        let (hooked, count) = (fork.clone(), Arc::new(AtomicU64::new(0)));
-        let counted = count.clone();
-        let between = Between::new(fork.memory.store(), move || {
-            let (scene, count) = (hooked.clone(), counted.clone());
-            async move {
-                let (_, all) = tokio::task::spawn_blocking(move || decide(&scene, Other::Rotten)).await.unwrap();
-                count.fetch_add(all, Ordering::SeqCst);
-            }
-        });
+        let (between, count) = deciding(&fork, Other::Rotten);
         let context = fork.context_at(between.clone());
         between.happens_after(n);
         let shared = sharing_in(2, 20 << 20);
