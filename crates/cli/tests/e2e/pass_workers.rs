@@ -137,6 +137,63 @@ fn a_pass_is_shared_with_a_worker_that_may_die() {
     play.larder(["optimize", "--workers", "2", "--dry-run"]).code(2).says("--workers");
 }
 
+/// A snapshot, and a newest one that has every other file of it, and new ones: a rewrite copies three bytes at most for a new one.
+fn to_rewrite(play: &Play) -> Vec<String> {
+    let mut stay = Vec::new();
+    for step in [1, 2] {
+        let _ = fs::remove_dir_all(play.path("source"));
+        for number in (0..80).step_by(step) {
+            play.write(format!("source/{number:02}"), data::random(number, 250 * KIB));
+        }
+        for number in (80..96).filter(|_| step == 2) {
+            play.write(format!("source/{number}"), data::random(number, 250 * KIB));
+        }
+        stay.push(play.backup(["source", "--series", "s", "--force"]));
+    }
+    stay
+}
+
+/// The rewrite of a newest snapshot, a slow worker that is killed, and a fast one.
+#[test]
+fn a_rewrite_is_shared_with_a_worker_that_may_die() {
+    let play = Play::with_repository();
+    let snapshots = to_rewrite(&play);
+    let expected = restored(&play, &snapshots, "before");
+    assert_eq!(expected.len(), 80 + 40 + 16);
+    let copied = Command::new("cp").arg("-r").args([play.path("repository"), play.path("copy")]).status();
+    assert!(copied.expect("cp runs").success());
+
+    let start = |line: &[&str]| play.spawn(&mut play.command(line));
+    let mut killed = Killed(vec![start(&["fleet", "work", "--limit-download", "10KiB"])]);
+    let rewrite = ["optimize", "--task", "defragment", "--max-unused", "0", "--json"];
+    let shared = start(&[&rewrite[..], &SHARING[..]].concat());
+    // Several tasks, so that one is left for the second worker.
+    until(&play, "/range/copy/0/1");
+    until(&play, "/claim/");
+    signal(&killed.0[0], "-KILL");
+    signal(&shared, "-STOP");
+    killed.0.push(start(&["fleet", "work"]));
+    until(&play, "/done/copy/");
+    signal(&shared, "-CONT");
+    let ran = ended(shared).ok();
+    let shared = summary(&ran);
+    let of = &shared["shared"];
+    assert!(
+        of["bytes_copied_by_workers"].as_u64() > Some(0) && of["worker_was_wrong"] == false,
+        "{shared} {}",
+        ran.stderr
+    );
+    assert_eq!(restored(&play, &snapshots, "after"), expected);
+    play.larder(["check", "--read-data"]).ok();
+
+    // The same by one process, on a copy from before.
+    let alone = summary(&play.larder([&["--repo", "copy"], &rewrite[..], &["--accept-state"]].concat()).ok());
+    let rewritten =
+        |summary: &Value| ["snapshots", "bytes", "shared_bytes"].map(|key| summary["defragmented"][key].clone());
+    assert!(alone["defragmented"]["bytes"].as_u64() > Some(9_000_000), "{alone}");
+    assert_eq!(rewritten(&shared), rewritten(&alone), "{}", ran.stderr);
+}
+
 /// A worker that NATS wakes, and whose server dies while it copies. Another worker is stopped with a claim, and goes on when the
 /// pass is over.
 #[test]
