@@ -2,7 +2,7 @@
 # Builds `larder` as one static file, which runs on any Linux of this machine's architecture, also
 # in an empty container. Prints the path of the file as its last line.
 #
-#   dist/static.sh [PROFILE]      PROFILE is release unless named (the gate uses dev)
+#   dist/static.sh [PROFILE]      PROFILE is release unless named (tests use dev)
 #
 # The program then knows owners of /etc/passwd and /etc/group only: glibc loads directory services
 # (LDAP, SSSD) from shared libraries, which a static program cannot use.
@@ -15,8 +15,7 @@ folder=${CARGO_TARGET_DIR:-$PWD/target}/$target/$profile
 [ "$profile" != dev ] || folder=${folder%/dev}/debug
 
 # A target by name keeps the flags away from build scripts, which have to load shared libraries.
-# getrandom must use the system call: it looks `getrandom` up in the shared libc otherwise, finds
-# none in a static program, and then needs /dev/urandom.
+# Flags of the environment replace those of .cargo/config.toml, so these are here again.
 RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" \
     cargo build --quiet --locked --package larder --profile "$profile" --target "$target"
 

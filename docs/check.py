@@ -298,7 +298,8 @@ def foreign(manifest, *kinds):
 def against_manifests():
     """Differences of docs/dependencies.md from the manifests."""
     crates = sorted(ROOT.glob("crates/*/Cargo.toml"))
-    apart = [ROOT / "crates/testkit/Cargo.toml", *ROOT.glob("bench/*/Cargo.toml"), ROOT / "fuzz/Cargo.toml"]
+    only_tests = [ROOT / "crates" / name / "Cargo.toml" for name in ("testkit", "fuzz-targets")]
+    apart = [*only_tests, *ROOT.glob("bench/*/Cargo.toml"), ROOT / "fuzz/Cargo.toml"]
     kinds = ["dependencies", "build-dependencies"]
     linked = {name for path in crates if path not in apart for name in foreign(path, *kinds)}
     others = {name for path in [*crates, *apart] for name in foreign(path, *kinds, "dev-dependencies")} - linked

@@ -7,7 +7,7 @@
 # - The image has the digests that it names, and runs under runc.
 # - The tarball's program is whole, and its checksums and its signature hold.
 # Without root there is neither a bare root nor runc; that is said. So are a mirror that does not answer, and a missing runc.
-static=$(CARGO_PROFILE_DEV_OPT_LEVEL=0 "$(dirname "$0")/../dist/static.sh" dev | tail -n 1)
+source "$(dirname "$0")/static_program.sh"
 source "$(dirname "$0")/common.sh"
 # The bare root takes a minute to make, so it is kept.
 kept=${LARDER_CI_CACHE:-$HOME/.cache/larder-ci}

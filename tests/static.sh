@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The static program in an empty container: no libraries, no /dev, no certificates.
 #
-#   tests/static.sh [PROFILE]
-# Unoptimised: it is built for this script alone. Other builds are not.
-static=$(CARGO_PROFILE_DEV_OPT_LEVEL=0 "$(dirname "$0")/../dist/static.sh" "${1:-dev}" | tail -n 1)
+#   tests/static.sh [PROGRAM]     PROGRAM is what dist/static.sh built, unless the program of the profile dev is meant
+static=${1:-}
+[ "$static" ] || source "$(dirname "$0")/static_program.sh"
 source "$(dirname "$0")/common.sh"
 source "$(dirname "$0")/servers.sh"
 empty=$work/empty

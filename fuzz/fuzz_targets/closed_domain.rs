@@ -2,10 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::checks;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    checks::closed_domain(bytes);
-    checks::closed_domain_fields(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::objects::closed_domain(bytes));

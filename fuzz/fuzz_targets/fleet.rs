@@ -2,11 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::checks;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    checks::fleet(bytes);
-    checks::fleet_fields(bytes);
-    checks::fleet_records(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::objects::fleet(bytes));

@@ -2,11 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::{checks, split};
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    checks::index_manifest(bytes);
-    let (head, body) = split(bytes);
-    checks::index_manifest_parts(head, body);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::assembled::index_manifest(bytes));

@@ -2,11 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::{checks, split};
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    checks::manifest(bytes);
-    let (summary, body) = split(bytes);
-    checks::manifest_parts(summary, body);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::assembled::manifest(bytes));

@@ -2,7 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::nbd_sessions;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| nbd_sessions::client(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::nbd::client(bytes));

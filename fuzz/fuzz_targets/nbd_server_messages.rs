@@ -2,7 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::nbd_checks;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| nbd_checks::server_messages(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::nbd::server_messages(bytes));

@@ -2,7 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::checks;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| checks::paper_key(text));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::text::paper_key(bytes));

@@ -2,16 +2,4 @@
 
 #![no_main]
 
-use std::path::Path;
-use std::sync::Arc;
-
-use larder_profile::document;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
-    let file: Arc<Path> = Arc::from(Path::new("inventory.toml"));
-    match document::parse(&file, text) {
-        Ok(table) => drop(format!("{table:?}")),
-        Err(error) => assert!(!error.to_string().is_empty()),
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::text::toml_document(bytes));

@@ -2,7 +2,4 @@
 
 #![no_main]
 
-use larder_fuzz::checks;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| checks::wrap(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::objects::wrap(bytes));

@@ -1,7 +1,8 @@
 //! Batches of disk images: what is saved, what is shared, what is named when it fails, and what is refused.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -345,18 +346,30 @@ fn workers_of_several_hosts_finish_a_batch() {
     play.larder(["fleet", "retry", "abc"]).code(1).says("no batch");
 }
 
+/// Objects below a folder of which some may be deleted while it is read.
+fn objects_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => objects_below(&entry.path(), found),
+            _ => found.push(entry.path()),
+        }
+    }
+}
+
 /// Waits until objects of a batch have this in their names.
 pub(crate) fn until(play: &Play, text: &str) {
     let folder = play.path("repository/fleet");
+    let mut found = Vec::new();
     // On a busy machine, processes need seconds to begin.
-    for _ in 0..6000 {
-        let found = Command::new("find").arg(&folder).output().expect("find runs");
-        if String::from_utf8_lossy(&found.stdout).contains(text) {
+    for _ in 0..12_000 {
+        found.clear();
+        objects_below(&folder, &mut found);
+        if found.iter().any(|path| path.to_string_lossy().contains(text)) {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("no {text}");
+    panic!("no {text}: {found:?}");
 }
 
 pub(crate) fn signal(worker: &Child, signal: &str) {

@@ -15,10 +15,10 @@ use crate::support::{Play, Ran, schema};
 /// Series of which older snapshots need a part of a container that no newest one needs.
 const SERIES: u64 = 6;
 
-/// Slow enough that all of it is given away before much is done. A worker that is busy for less than the timeout must not be taken
-/// for dead, also on a busy machine.
+/// Slow enough that a test sees what is given away before the pass did all of it: of two tasks of 1 MiB, the second one begins after
+/// ten seconds. A worker that is busy for less than the timeout must not be taken for dead, also on a busy machine.
 const SHARING: [&str; 8] =
-    ["--workers", "2", "--claim-timeout", "30s", "--batch-size", "1", "--limit-download", "500KiB"];
+    ["--workers", "2", "--claim-timeout", "30s", "--batch-size", "1", "--limit-download", "100KiB"];
 
 /// Ids of the snapshots that stay.
 fn repository(play: &Play) -> Vec<String> {
