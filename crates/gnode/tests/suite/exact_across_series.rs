@@ -194,3 +194,42 @@ fn a_limit_leaves_duplicates_and_says_so() {
     }
     assert!(scene.contents() == contents);
 }
+
+/// Disks of one template, all of which are stored before the first pass. Each has pages of its own at places of its own.
+///
+/// Chunks in common lie in containers of their own. With a share `p` of its own chunks, a disk needs `1 - p` of these, so its newest
+/// version holds up to `1 / (1 - p)`: the price of storing each chunk once.
+#[test]
+fn many_disks_of_one_template_are_stored_about_once() {
+    const DISKS: u64 = 8;
+    for one_in in [12, 40] {
+        let scene = Scene::new();
+        for disk in 0..DISKS {
+            let (mut bytes, mut rng) = (data::random(1, PAGES * PAGE), data::Rng::new(disk));
+            for page in (0..PAGES).filter(|_| rng.one_in(one_in)).collect::<Vec<_>>() {
+                bytes[page * PAGE..(page + 1) * PAGE].copy_from_slice(&data::random((disk << 32) + page as u64, PAGE));
+            }
+            scene.stores(&format!("disk{disk}"), &bytes);
+        }
+        let contents = scene.contents();
+        let one = (PAGES * PAGE) as u64;
+        let mut copied = 0;
+        for pass in 1.. {
+            let report = round(&scene, &[], None);
+            copied += report.defragmented.bytes + report.pass.reclaimed.copied_bytes.0;
+            let (stored, exact) = scene.stored_and_exact();
+            if stored * 1000 <= exact * 1010 {
+                break;
+            }
+            assert!(pass < 3, "{stored} stored, {exact} exact, {copied} copied");
+        }
+        assert!(copied <= one * DISKS, "{copied}");
+        assert_eq!(round(&scene, &[], None).defragmented.bytes, 0);
+        let (_, exact) = scene.stored_and_exact();
+        assert!(exact < one * DISKS / 2, "{exact} of {one}");
+        let own = (exact - one) as f64 / (one * DISKS) as f64;
+        let (most, amplifications) = (f64::max(1.2, 1.0 / (1.0 - own)), scene.amplifications());
+        assert!(amplifications.values().all(|held| *held <= most), "{own}: {amplifications:?}");
+        assert!(scene.contents() == contents);
+    }
+}

@@ -1,11 +1,12 @@
 //! Versions rewritten: the same content over other containers, as later generations of their manifests.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use crate::support::scene::Scene;
 use crate::support::*;
 use bytes::Bytes;
 use larder_format::compress::{Compression, Compressor, Decompressor};
@@ -19,6 +20,7 @@ use larder_rewrite::check::ReadData;
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, Unreadable};
 use larder_store::catalog::Version;
 use larder_store::chunk_reader::ChunkReader;
+use larder_testkit::{Fault, OpKind, Times, When};
 
 /// A folder whose versions change in places, so that later versions use little of early containers.
 fn write(folder: &Path, version: u64) {
@@ -227,6 +229,26 @@ fn frames_of_which_everything_is_wanted_are_copied_as_they_are() {
     assert!(copier.whole_bytes() > 0);
     copier.finish().unwrap();
     assert_eq!(read_all(&context, &copies), read_all(&context, &chunks));
+}
+
+/// The store answers the request for the last container when copies of the first ones arrive. That never happens in a process that
+/// reads everything before it writes.
+#[test]
+fn copies_are_uploaded_while_later_chunks_are_read() {
+    let mut scene = Scene::of(&[("file", &pseudo_random(20_000_000, 1))]);
+    // All is one batch.
+    scene.context.memory = 256 << 20;
+    let context = &scene.context;
+    let newest = versions(context).pop().unwrap();
+    let all: BTreeSet<ContainerId> = sparse(context, &newest, 101).into_iter().collect();
+    let chunks: Vec<ChunkRef> = all.iter().flat_map(|container| chunks_of(context, *container)).collect();
+    let (last, job) = (names::container(*all.last().unwrap()), JobId([6; 16]));
+    let copies = names::containers_of(ContainerKind::Data, job).leak();
+    scene.faults.add(When::kind(OpKind::Get).path(&last), Fault::Until(copies, 1), Times::Always);
+    let mut copier = ChunkCopier::new(context, job, Compression::DEFAULT).unwrap();
+    let copies = copier.copy(&chunks).unwrap();
+    copier.finish().unwrap();
+    assert_eq!(read_all(context, &copies), read_all(context, &chunks));
 }
 
 /// What readers find at these places.

@@ -11,7 +11,7 @@ use larder_format::{ChunkRef, names};
 use larder_reader::is_missing;
 use larder_store::RepositoryError;
 
-use super::reading::{Contents, Frame, Wanted};
+use super::reading::{Frame, Part, Wanted};
 use super::{ChunkCopier, RewriteError};
 
 /// Neighbouring chunks that fit into this number of bytes together. A chunk that exceeds it is
@@ -38,29 +38,39 @@ impl ChunkCopier {
     /// Copies chunks into new data containers, in the given order, and returns their new places.
     ///
     /// Each is checked against its fingerprint first. Reads every container once for each batch of
-    /// chunks that memory holds.
+    /// chunks that memory holds. An error leaves the chunks before it copied.
     pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
-        for named in batches(chunks, self.batch_bytes(), |chunk| chunk) {
+        for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
             self.stop_if_asked()?;
-            let mut batch = named.to_vec();
-            self.place(&mut batch)?;
-            let contents = loop {
-                match self.read_batch(&batch, Wanted::Frames) {
+            let before = copies.len();
+            while let Some(named @ [_, ..]) = batch.get(copies.len() - before..) {
+                // From the place in their record: an earlier place may be outdated.
+                let mut rest = named.to_vec();
+                self.place(&mut rest)?;
+                match self.copy_placed(&rest, &mut copies) {
                     // A pass may have moved it.
                     Err(RewriteError::Repository(error))
-                        if is_missing(&error) && self.chunks.moved().learn(missing_of(&error))? =>
-                    {
-                        // From the place in their record: an earlier place may be outdated.
-                        batch.copy_from_slice(named);
-                        self.place(&mut batch)?;
-                    }
-                    contents => break contents?,
+                        if is_missing(&error) && self.chunks.moved().learn(missing_of(&error))? => {}
+                    ended => ended?,
                 }
-            };
-            self.write(&batch, contents, &mut copies)?;
+            }
         }
         Ok(copies)
+    }
+
+    /// Copies chunks from where they are.
+    fn copy_placed(&mut self, chunks: &[ChunkRef], copies: &mut Vec<ChunkRef>) -> Result<(), RewriteError> {
+        self.reader().in_order(chunks, Wanted::Frames, |place, part| {
+            match part {
+                Part::Frame(Frame { chunks: count, compressed }) => {
+                    self.whole_bytes += u64::from(compressed.raw_len);
+                    copies.extend(self.data.push_frame(&chunks[place..place + count], compressed)?);
+                }
+                Part::Chunk(bytes) => copies.push(self.data.push(chunks[place].fingerprint, bytes)?),
+            }
+            Ok(())
+        })
     }
 
     /// The same, into containers of their own.
@@ -71,30 +81,6 @@ impl ChunkCopier {
         std::mem::swap(&mut self.data, &mut common);
         self.common = Some(common);
         copies
-    }
-
-    /// Appends the chunks to the open containers.
-    fn write(
-        &mut self,
-        batch: &[ChunkRef],
-        mut contents: Contents,
-        copies: &mut Vec<ChunkRef>,
-    ) -> Result<(), RewriteError> {
-        let mut place = 0;
-        while let Some(chunk) = batch.get(place) {
-            match contents.frame(place) {
-                Some(Frame { chunks, compressed }) => {
-                    self.whole_bytes += u64::from(compressed.raw_len);
-                    copies.extend(self.data.push_frame(&batch[place..place + chunks], compressed)?);
-                    place += chunks;
-                }
-                None => {
-                    copies.push(self.data.push(chunk.fingerprint, contents.chunk(place, chunk))?);
-                    place += 1;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Names chunks from now on as this version of the layout `lifecycle` and those like it do.

@@ -8,7 +8,7 @@ use larder_format::ids::ContainerId;
 use larder_writer::{ContainerTotals, WRITERS_MAX};
 
 use super::copying::batches;
-use super::reading::Wanted;
+use super::reading::{Part, Wanted};
 use super::{ChunkCopier, RewriteError};
 
 /// Where a chunk is copied to.
@@ -30,16 +30,17 @@ impl ChunkCopier {
         for batch in batches(chunks, self.batch_bytes(), |(chunk, _)| chunk) {
             self.stop_if_asked()?;
             let references: Vec<ChunkRef> = batch.iter().map(|(chunk, _)| *chunk).collect();
-            let contents = self.read_batch(&references, Wanted::Bytes)?;
-            for (place, (chunk, writer)) in batch.iter().enumerate() {
+            self.reader().in_order(&references, Wanted::Bytes, |place, part| {
+                let (Part::Chunk(bytes), (chunk, writer)) = (part, &batch[place]) else { return Ok(()) };
                 while self.writers.len() <= writer.number.min(WRITERS_MAX - 1) {
                     self.writers.push(self.data.beside());
                 }
                 let last = self.writers.len() - 1;
                 let packer = &mut self.writers[writer.number.min(last)];
                 packer.settle(writer.is_settled);
-                copies.push(packer.push(chunk.fingerprint, contents.chunk(place, chunk))?);
-            }
+                copies.push(packer.push(chunk.fingerprint, bytes)?);
+                Ok(())
+            })?;
         }
         Ok(copies)
     }

@@ -2,7 +2,7 @@
 //! Requests are made here, few at once. All threads open frames and compare chunks, some frames of
 //! one container at a time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ use larder_chunking::{Fingerprint, Fingerprinter};
 use larder_format::container::{CompressedFrame, FRAME_TARGET, FrameLocation};
 use larder_format::ids::ContainerId;
 use larder_format::{ChunkRef, DecodeError, names};
+use larder_job::JobContext;
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
-use larder_writer::Worker;
+use larder_writer::{PoolHandle, Worker};
 
 use super::{ChunkCopier, RewriteError};
 
@@ -41,58 +42,67 @@ pub(super) enum Wanted {
     Frames,
 }
 
-/// Chunks that were read and verified.
+/// A part of a batch that was read and verified.
 #[derive(Debug)]
-pub(super) struct Contents {
-    pieces: Vec<Vec<u8>>,
-    /// By place in the batch: the piece, and the place in it.
-    starts: Vec<(usize, usize)>,
-    /// By the place of their first chunk. Its chunks are not in the pieces.
-    frames: BTreeMap<usize, Frame>,
+pub(super) enum Part<'a> {
+    /// The bytes of a chunk.
+    Chunk(&'a [u8]),
+    /// A frame whose chunks are all requested, one after the other.
+    Frame(Frame),
 }
 
-/// A frame whose chunks are all requested, one after the other.
+/// A frame that is copied as it is.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) chunks: usize,
     pub(super) compressed: CompressedFrame,
 }
 
-impl Contents {
-    /// The bytes of the chunk at this place in the batch.
-    pub(super) fn chunk(&self, place: usize, chunk: &ChunkRef) -> &[u8] {
-        let (piece, start) = self.starts[place];
-        &self.pieces[piece][start..][..chunk.size as usize]
-    }
-
-    /// The frame that begins with the chunk at this place, if it is to be copied as it is. It is
-    /// given once.
-    pub(super) fn frame(&mut self, place: usize) -> Option<Frame> {
-        self.frames.remove(&place)
-    }
-
-    fn take(&mut self, opened: Opened) {
-        for (place, start) in opened.starts {
-            self.starts[place] = (self.pieces.len(), start);
-        }
-        self.pieces.push(opened.bytes);
-        self.frames.extend(opened.frames);
-    }
+/// Reads batches of chunks.
+pub(super) struct Reader {
+    context: JobContext,
+    fingerprinter: Arc<Fingerprinter>,
+    threads: PoolHandle,
 }
 
 impl ChunkCopier {
+    pub(super) fn reader(&self) -> Reader {
+        let (context, threads) = (self.context.clone(), self.threads.clone());
+        Reader { context, fingerprinter: self.fingerprinter.clone(), threads }
+    }
+}
+
+impl Reader {
+    /// Reads these chunks, and computes their fingerprints again. Each part is given with the place
+    /// of its first chunk, in the order of the batch, as soon as all before it were given. So
+    /// copies are uploaded while later chunks are read.
+    pub(super) fn in_order(
+        &self,
+        batch: &[ChunkRef],
+        wanted: Wanted,
+        mut each: impl FnMut(usize, Part<'_>) -> Result<(), RewriteError>,
+    ) -> Result<(), RewriteError> {
+        let mut waiting = Waiting::new(batch.len());
+        self.read(batch, wanted, |opened| {
+            waiting.take(opened);
+            waiting.give(batch, &mut each)
+        })
+    }
+
     /// Reads these chunks, and computes their fingerprints again.
-    pub(super) fn read_batch(&self, batch: &[ChunkRef], wanted: Wanted) -> Result<Contents, RewriteError> {
-        let mut by_container: BTreeMap<ContainerId, Vec<usize>> = BTreeMap::new();
-        for (place, chunk) in batch.iter().enumerate() {
-            by_container.entry(chunk.container).or_default().push(place);
-        }
-        for places in by_container.values_mut() {
-            places.sort_unstable_by_key(|place| (batch[*place].offset, *place));
-        }
-        let mut contents = Contents { pieces: Vec::new(), starts: vec![(0, 0); batch.len()], frames: BTreeMap::new() };
+    pub(super) fn verify(&self, batch: &[ChunkRef]) -> Result<(), RewriteError> {
+        self.read(batch, Wanted::Nothing, |_| Ok(()))
+    }
+
+    fn read(
+        &self,
+        batch: &[ChunkRef],
+        wanted: Wanted,
+        mut take: impl FnMut(Opened) -> Result<(), RewriteError>,
+    ) -> Result<(), RewriteError> {
+        let containers = by_container(batch);
         let repository = &self.context.repository;
-        let reads = by_container.iter().map(|(id, places)| {
+        let reads = containers.iter().map(|(id, places)| {
             let ranges: Vec<Range<u32>> = places.iter().map(|place| range_of(&batch[*place])).collect();
             async move { repository.read_container_frames(*id, &ranges).await }
         });
@@ -102,7 +112,7 @@ impl ChunkCopier {
             Some(piece) => Ok(Some(piece.recv().map_err(|_| RewriteError::WorkerDied)??)),
             None => Ok::<_, RewriteError>(None),
         };
-        for places in by_container.values() {
+        for (_, places) in &containers {
             let Some(container) = self.context.executor.block_on(reads.next()) else { break };
             let container = Arc::new(container?);
             let mut places = places.as_slice();
@@ -111,14 +121,14 @@ impl ChunkCopier {
                 if opening.len() > self.threads.threads() * PIECES_AHEAD
                     && let Some(opened) = opened(&mut opening)?
                 {
-                    contents.take(opened);
+                    take(opened)?;
                 }
             }
         }
         while let Some(opened) = opened(&mut opening)? {
-            contents.take(opened);
+            take(opened)?;
         }
-        Ok(contents)
+        Ok(())
     }
 
     /// Lets a thread open it.
@@ -128,6 +138,81 @@ impl ChunkCopier {
         // The receiver is gone when another piece was damaged.
         self.threads.normal(move |worker| drop(sender.send(piece.open(worker, &repository, &fingerprinter))));
         receiver
+    }
+}
+
+/// The containers of a batch, in the order of their first chunks in it. With each, places of chunks
+/// in the batch, in the order of the container.
+fn by_container(batch: &[ChunkRef]) -> Vec<(ContainerId, Vec<usize>)> {
+    let mut numbers = HashMap::new();
+    let mut containers: Vec<(ContainerId, Vec<usize>)> = Vec::new();
+    for (place, chunk) in batch.iter().enumerate() {
+        let number = *numbers.entry(chunk.container).or_insert_with(|| {
+            containers.push((chunk.container, Vec::new()));
+            containers.len() - 1
+        });
+        containers[number].1.push(place);
+    }
+    for (_, places) in &mut containers {
+        places.sort_unstable_by_key(|place| (batch[*place].offset, *place));
+    }
+    containers
+}
+
+/// Chunks that were read, and wait for those before them.
+struct Waiting {
+    pieces: Vec<WaitingPiece>,
+    /// By place in the batch: the piece, and the place in it.
+    starts: Vec<Option<(usize, usize)>>,
+    /// By the place of their first chunk. Their chunks are not in the pieces.
+    frames: BTreeMap<usize, Frame>,
+    /// The place of the first chunk that was not given.
+    next: usize,
+}
+
+struct WaitingPiece {
+    bytes: Vec<u8>,
+    /// Chunks in it that were not given.
+    left: usize,
+}
+
+impl Waiting {
+    fn new(chunks: usize) -> Self {
+        Self { pieces: Vec::new(), starts: vec![None; chunks], frames: BTreeMap::new(), next: 0 }
+    }
+
+    fn take(&mut self, opened: Opened) {
+        for (place, start) in &opened.starts {
+            self.starts[*place] = Some((self.pieces.len(), *start));
+        }
+        self.pieces.push(WaitingPiece { bytes: opened.bytes, left: opened.starts.len() });
+        self.frames.extend(opened.frames);
+    }
+
+    /// Gives all parts that wait for none before them.
+    fn give(
+        &mut self,
+        batch: &[ChunkRef],
+        each: &mut impl FnMut(usize, Part<'_>) -> Result<(), RewriteError>,
+    ) -> Result<(), RewriteError> {
+        while let Some(chunk) = batch.get(self.next) {
+            let place = self.next;
+            if let Some(frame) = self.frames.remove(&place) {
+                self.next += frame.chunks;
+                each(place, Part::Frame(frame))?;
+            } else if let Some((number, start)) = self.starts[place] {
+                let piece = &mut self.pieces[number];
+                self.next += 1;
+                each(place, Part::Chunk(&piece.bytes[start..][..chunk.size as usize]))?;
+                piece.left -= 1;
+                if piece.left == 0 {
+                    piece.bytes = Vec::new();
+                }
+            } else {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

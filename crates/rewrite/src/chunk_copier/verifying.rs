@@ -8,7 +8,6 @@ use larder_format::names;
 use larder_store::RepositoryError;
 
 use super::copying::batches;
-use super::reading::Wanted;
 use super::{ChunkCopier, RewriteError};
 
 /// Why a container cannot be read.
@@ -47,8 +46,8 @@ impl ChunkCopier {
 
     /// `None`: they can be read.
     fn why_unreadable(&self, chunks: &[ChunkRef]) -> Result<Option<Unreadable>, RewriteError> {
-        match self.read_batch(chunks, Wanted::Nothing) {
-            Ok(_) => Ok(None),
+        match self.reader().verify(chunks) {
+            Ok(()) => Ok(None),
             Err(RewriteError::Repository(error)) if error.is_cold() => Ok(Some(Unreadable::Cold)),
             Err(RewriteError::Repository(error)) if error.is_damage() => {
                 tracing::warn!(%error, "a copy cannot be read, so no other is retired for it");
