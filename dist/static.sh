@@ -15,9 +15,9 @@ folder=${CARGO_TARGET_DIR:-$PWD/target}/$target/$profile
 [ "$profile" != dev ] || folder=${folder%/dev}/debug
 
 # A target by name keeps the flags away from build scripts, which have to load shared libraries.
-# Flags of the environment replace those of .cargo/config.toml, so these are here again.
-RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" \
-    cargo build --quiet --locked --package larder --profile "$profile" --target "$target"
+# Cargo adds them to those of .cargo/config.toml. Flags of the environment would replace both.
+env -u RUSTFLAGS cargo build --quiet --locked --package larder --profile "$profile" --target "$target" \
+    --config "target.$target.rustflags = ['-C', 'target-feature=+crt-static']"
 
 file=$folder/larder
 # A static program has no interpreter to load libraries with.

@@ -52,3 +52,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("volume_record", objects::volume_record),
     ("wrap", objects::wrap),
 ];
+
+/// Gives input to the target of this name.
+///
+/// # Panics
+/// The target finds something, or there is none of this name.
+pub fn run(name: &str, bytes: &[u8]) {
+    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a target");
+    target(bytes);
+}

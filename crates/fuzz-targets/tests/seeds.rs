@@ -11,6 +11,14 @@ use larder_testkit::data::Rng;
 /// Damaged variants of each seed.
 const VARIANTS: u64 = 400;
 
+/// What each program has, below its description.
+const PROGRAM: &str = r#"
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_fuzz_targets::run(env!("CARGO_BIN_NAME"), bytes));
+"#;
+
 fn fuzz() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
@@ -69,6 +77,14 @@ fn each_target_has_a_program_and_seeds() {
     let known: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(known, names("fuzz_targets"));
     assert_eq!(known, names("seeds"));
+    // The gate does not compile the programs.
+    let manifest = fs::read_to_string(fuzz().join("Cargo.toml")).expect("a manifest");
+    for name in &known {
+        let program = fs::read_to_string(fuzz().join(format!("fuzz_targets/{name}.rs"))).expect("a program");
+        assert!(program.starts_with("//! ") && program.ends_with(PROGRAM), "{name}");
+        let bin = format!("[[bin]]\nname = \"{name}\"\npath = \"fuzz_targets/{name}.rs\"\n");
+        assert!(manifest.contains(&bin), "{name}");
+    }
 }
 
 #[test]

@@ -470,6 +470,7 @@ fn retire_with(
                 marks_alone = true;
                 note_cold(work, (&mut selection, &mut eligibility), &mut reclaimed)?;
                 reclaimed.cold.containers = reclaimed.cold.containers.max(1);
+                writing.begin_again()?;
                 reclaimed.next_number = writing.next_number();
                 copier = Some(writing);
                 continue;
@@ -485,6 +486,7 @@ fn retire_with(
             Ended::Unreadable(container) => {
                 reclaimed.unreadable.push(container);
                 unreadable.insert(container);
+                writing.begin_again()?;
                 reclaimed.next_number = writing.next_number();
                 copier = Some(writing);
                 continue;

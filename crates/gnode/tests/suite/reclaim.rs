@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::support::*;
@@ -266,6 +266,39 @@ impl Scene {
         let context = self.context();
         let others = versions(&context).into_iter().filter(|version| version.id() != without);
         others.map(|version| (version.id(), contents_of(&context, &version))).collect()
+    }
+}
+
+/// A container that cannot be read ends an attempt after some chunks were copied. The next one copies them again, into another container:
+/// two copies in one container would stay for ever.
+#[test]
+fn chunks_that_are_copied_again_are_in_no_container_twice() {
+    for damaged in 0..2 {
+        let scene = Scene::new();
+        let mut first = Vec::new();
+        for number in 0..2 {
+            let series = format!("s{number}");
+            let (dead, kept) = (("dead", 10 + number, 90_000), ("kept", 20 + number, 60_000));
+            first.push(scene.alone(&series, &[dead, kept]));
+            scene.fill(&series, &[kept]);
+            scene.backup(&scene.context(), &series).unwrap();
+            scene.alone(&series, &[("new", 30 + number, 20_000)]);
+        }
+        let victim = *scene.data_of(first[damaged]).first().unwrap();
+        scene.optimize(Exact::Never);
+        first.into_iter().for_each(|id| scene.forget(id));
+        scene.runtime.block_on(scene.memory.change(&names::container(victim), |bytes| bytes[110_000] ^= 1));
+        let report = scene.optimize(Exact::Always);
+        let reclaimed = &report.reclaimed;
+        assert_eq!(reclaimed.unreadable, [victim]);
+        assert!(reclaimed.copied_chunks > 5 && reclaimed.whole_bytes <= reclaimed.copied_bytes, "{report:?}");
+        let repository = scene.repository(scene.memory.store());
+        for container in scene.runtime.block_on(repository.list_containers()).unwrap() {
+            let table = scene.runtime.block_on(repository.read_container_index(container.id)).unwrap();
+            let chunks: BTreeSet<_> = table.chunk_refs().map(|chunk| chunk.fingerprint.0).collect();
+            assert_eq!(chunks.len(), table.chunk_refs().count(), "{damaged} {}", container.id);
+        }
+        scene.index_agrees("after the pass");
     }
 }
 

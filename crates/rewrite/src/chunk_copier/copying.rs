@@ -10,6 +10,7 @@ use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, names};
 use larder_reader::is_missing;
 use larder_store::RepositoryError;
+use larder_writer::Packer;
 
 use super::reading::{Frame, Part, Wanted};
 use super::{ChunkCopier, RewriteError};
@@ -38,8 +39,27 @@ impl ChunkCopier {
     /// Copies chunks into new data containers, in the given order, and returns their new places.
     ///
     /// Each is checked against its fingerprint first. Reads every container once for each batch of
-    /// chunks that memory holds. An error leaves the chunks before it copied.
+    /// chunks that memory holds. Chunks before an error are copied, and their container is closed.
     pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RewriteError> {
+        let before = self.whole_bytes;
+        let copies = self.copy_all(chunks);
+        // The caller may copy the same chunks again.
+        if let Err(RewriteError::Repository(_)) = &copies {
+            self.whole_bytes = before;
+            self.data.close()?;
+        }
+        copies
+    }
+
+    /// Closes the open containers, before all is copied once more. Two copies of a chunk in one
+    /// container would stay for ever.
+    pub fn begin_again(&mut self) -> Result<(), RewriteError> {
+        self.whole_bytes = 0;
+        self.data.close()?;
+        Ok(self.common.iter_mut().try_for_each(Packer::close)?)
+    }
+
+    fn copy_all(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
         for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
             self.stop_if_asked()?;

@@ -31,7 +31,8 @@ impl ChunkCopier {
             self.stop_if_asked()?;
             let references: Vec<ChunkRef> = batch.iter().map(|(chunk, _)| *chunk).collect();
             self.reader().in_order(&references, Wanted::Bytes, |place, part| {
-                let (Part::Chunk(bytes), (chunk, writer)) = (part, &batch[place]) else { return Ok(()) };
+                let Part::Chunk(bytes) = part else { unreachable!("only chunks are wanted") };
+                let (chunk, writer) = &batch[place];
                 while self.writers.len() <= writer.number.min(WRITERS_MAX - 1) {
                     self.writers.push(self.data.beside());
                 }

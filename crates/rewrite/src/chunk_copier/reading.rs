@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use futures::StreamExt;
 use larder_chunking::{Fingerprint, Fingerprinter};
 use larder_format::container::{CompressedFrame, FRAME_TARGET, FrameLocation};
 use larder_format::ids::ContainerId;
@@ -101,19 +100,27 @@ impl Reader {
         mut take: impl FnMut(Opened) -> Result<(), RewriteError>,
     ) -> Result<(), RewriteError> {
         let containers = by_container(batch);
-        let repository = &self.context.repository;
-        let reads = containers.iter().map(|(id, places)| {
+        // Requests go on by themselves, also while this thread waits for uploads: these may need
+        // the connection that a request holds.
+        let request = |(id, places): &(ContainerId, Vec<usize>)| {
+            let (repository, id) = (self.context.repository.clone(), *id);
             let ranges: Vec<Range<u32>> = places.iter().map(|place| range_of(&batch[*place])).collect();
-            async move { repository.read_container_frames(*id, &ranges).await }
-        });
-        let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+            self.context.executor.spawn(async move { repository.read_container_frames(id, &ranges).await })
+        };
+        let (mut rest, mut reads) = (containers.iter(), VecDeque::new());
         let mut opening = VecDeque::new();
         let opened = |opening: &mut VecDeque<Receiver<_>>| match opening.pop_front() {
             Some(piece) => Ok(Some(piece.recv().map_err(|_| RewriteError::WorkerDied)??)),
             None => Ok::<_, RewriteError>(None),
         };
         for (_, places) in &containers {
-            let Some(container) = self.context.executor.block_on(reads.next()) else { break };
+            while reads.len() < CONCURRENT_READS
+                && let Some(next) = rest.next()
+            {
+                reads.push_back(request(next));
+            }
+            let Some(mut read) = reads.pop_front() else { break };
+            let container = self.context.executor.block_on(read.finished()).ok_or(RewriteError::WorkerDied)?;
             let container = Arc::new(container?);
             let mut places = places.as_slice();
             while !places.is_empty() {
