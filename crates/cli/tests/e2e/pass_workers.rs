@@ -16,9 +16,9 @@ use crate::support::{Play, Ran, schema};
 const SERIES: u64 = 6;
 
 /// Slow enough that a test sees what is given away before the pass did all of it: of two tasks of 1 MiB, the second one begins after
-/// ten seconds. A worker that is busy for less than the timeout must not be taken for dead, also on a busy machine.
+/// five seconds. A worker that is busy for less than the timeout must not be taken for dead, also on a busy machine.
 const SHARING: [&str; 8] =
-    ["--workers", "2", "--claim-timeout", "30s", "--batch-size", "1", "--limit-download", "100KiB"];
+    ["--workers", "2", "--claim-timeout", "30s", "--batch-size", "1", "--limit-download", "200KiB"];
 
 /// Ids of the snapshots that stay.
 fn repository(play: &Play) -> Vec<String> {
@@ -93,6 +93,8 @@ fn a_pass_is_shared_with_a_worker_that_may_die() {
     let pass = ["optimize", "--task", "exact", "--json"];
     let shared = start(&[&pass[..], &SHARING[..]].concat());
     until(&play, "/claim/");
+    // So some are left for the second worker.
+    until(&play, "/range/mark/0/3");
     signal(&killed.0[0], "-KILL");
     // Or it would do everything before the second worker has begun.
     signal(&shared, "-STOP");
@@ -211,6 +213,7 @@ fn workers_of_a_pass_may_lose_nats_and_may_be_late() {
     schema::check("fleet_shared", &status);
     assert_eq!((&status["of"], &status["open"]), (&Value::from("pass"), &Value::from(true)), "{status}");
     assert!(play.larder(["fleet", "status"]).ok().text().starts_with("pass "));
+    until(&play, "/range/mark/0/3");
     signal(&killed.0[0], "-STOP");
     signal(&pass, "-STOP");
     killed.0.push(start(&["fleet", "work", "--json", "--queue", &server.address()]));
