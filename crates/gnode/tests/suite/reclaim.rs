@@ -278,8 +278,9 @@ impl Scene {
 /// two copies in one container would stay for ever.
 #[test]
 fn chunks_that_are_copied_again_are_in_no_container_twice() {
-    for damaged in 0..2 {
-        let (scene, first) = partly_dead(2);
+    // One of them is the first that is read.
+    for damaged in 0..3 {
+        let (scene, first) = partly_dead(3);
         let victim = *scene.data_of(first[damaged]).first().unwrap();
         scene.optimize(Exact::Never);
         first.into_iter().for_each(|id| scene.forget(id));
