@@ -39,6 +39,7 @@ mod mfdedup_pitfalls;
 mod mirroring;
 mod one_lie;
 mod one_memory;
+mod other_workers;
 mod pass_workers;
 mod pass_workers_marks;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]

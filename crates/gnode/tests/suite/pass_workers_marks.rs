@@ -25,7 +25,8 @@ use larder_reader::MetaChunks;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
 use crate::fleet::is_clean;
-use crate::pass_workers::{Part, beside_of, due, facts, fleet_objects, is_claimed, result_head, run_of, sharing};
+use crate::other_workers::{due, fleet_objects, is_claimed, result_head};
+use crate::pass_workers::{Part, beside_of, facts, run_of, sharing};
 use crate::reclaim_at_once::{is_exact, scene};
 use crate::support::*;
 

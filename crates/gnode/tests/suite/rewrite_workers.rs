@@ -16,9 +16,8 @@ use larder_reader::VersionReader;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When, data};
 
 use crate::generations::{options, pass_after};
-use crate::pass_workers::{
-    Helped, LIES, Other, decide, deciding, due, fleet_objects, helper, is_claimed, sharing, sharing_in,
-};
+use crate::other_workers::{LIES, Other, decide, deciding, due, fleet_objects, is_claimed};
+use crate::pass_workers::{Helped, helper, sharing, sharing_in};
 use crate::support::*;
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
