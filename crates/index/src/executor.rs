@@ -147,6 +147,15 @@ impl Executor {
         matches!(self.0, Kind::Stepped(_) | Kind::InTurns(_))
     }
 
+    /// Has a future done beside, and waits for its result. A request that only its reader polls keeps
+    /// its turn at the store while the reader does something else, which may need that turn.
+    pub fn beside<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = T> + use<T, F> {
+        self.spawn(future).join()
+    }
+
     /// Has a future done beside.
     pub fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
         match &self.0 {
@@ -191,7 +200,11 @@ impl<T> Task<T> {
         match &mut self.0 {
             TaskKind::Spawned(task) => match task.await {
                 Ok(done) => done,
-                Err(error) => resume_unwind(error.into_panic()),
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => resume_unwind(panic),
+                    // The runtime ends.
+                    Err(_) => std::future::pending().await,
+                },
             },
             TaskKind::InTurns { done, .. } => match done.await {
                 Ok(done) => done,
@@ -250,11 +263,17 @@ impl Stepped {
     }
 
     fn go_on_beside(&self, context: &mut Context<'_>) {
-        let mut tasks = std::mem::take(&mut *self.beside.lock());
-        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
-        let mut beside = self.beside.lock();
-        tasks.append(&mut beside);
-        *beside = tasks;
+        let mut polled = Vec::new();
+        loop {
+            let mut tasks = std::mem::take(&mut *self.beside.lock());
+            if tasks.is_empty() {
+                break;
+            }
+            tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+            polled.append(&mut tasks);
+            // Those that began meanwhile are next, or nothing would wake them.
+        }
+        *self.beside.lock() = polled;
     }
 
     /// Lets the task go on, until it is this thread's turn again.

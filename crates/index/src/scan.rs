@@ -62,9 +62,9 @@ impl RunScan {
         };
         let runs: Vec<RunRef> = runs.iter().filter_map(clip).collect();
         let (sender, receiver) = mpsc::channel(1);
-        let repository = io.repository.clone();
+        let beside = io.clone();
         let fetching = io.executor.spawn(async move {
-            let mut spans = spans(repository, runs, readahead);
+            let mut spans = spans(beside, runs, readahead);
             while let Some(span) = spans.next().await {
                 if sender.send(span).await.is_err() {
                     break;
@@ -142,16 +142,16 @@ impl BlockSource for Spans {
 
 type Fetch = BoxFuture<'static, Result<Span, IndexError>>;
 
-fn spans(
-    repository: Repository,
-    runs: Vec<RunRef>,
-    readahead: Readahead,
-) -> BoxStream<'static, Result<Span, IndexError>> {
-    let opening = repository.clone();
+/// The spans of these runs, in order. Requests go on while nobody takes a span: a merge has many
+/// scans, and its own uploads would wait for their turns.
+fn spans(io: IndexIo, runs: Vec<RunRef>, readahead: Readahead) -> BoxStream<'static, Result<Span, IndexError>> {
+    let opening = io.clone();
     let open = move |run: RunRef| {
-        let repository = opening.clone();
-        async move { open_run(&repository, &run, false).await.map(|(index, _)| (run, Arc::new(index))) }
+        let repository = opening.repository.clone();
+        let opened = async move { open_run(&repository, &run, false).await.map(|(index, _)| (run, Arc::new(index))) };
+        opening.executor.beside(opened)
     };
+    let IndexIo { repository, executor } = io;
     let fetches = move |opened: Result<(RunRef, Arc<RunIndex>), IndexError>| {
         let fetches: Vec<Fetch> = match opened {
             Ok((run, index)) => cut(&index, &run, readahead.span)
@@ -162,7 +162,8 @@ fn spans(
         };
         stream::iter(fetches)
     };
-    stream::iter(runs).map(open).buffered(2).flat_map(fetches).buffered(readahead.requests).boxed()
+    let fetched = move |fetch: Fetch| executor.beside(fetch);
+    stream::iter(runs).map(open).buffered(2).flat_map(fetches).map(fetched).buffered(readahead.requests).boxed()
 }
 
 async fn fetch(

@@ -27,12 +27,15 @@ mod list;
 mod read;
 
 use std::collections::HashSet;
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use larder_format::names;
 use parking_lot::Mutex;
 use rustix::fs::FileType;
+use tokio::task::JoinSet;
 
 use self::connection::{Connection, Pool};
 use self::failure::Failure;
@@ -120,15 +123,20 @@ impl Sftp {
 #[async_trait]
 impl Layer for Sftp {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        let (op, name) = (call.request.op(), &*call.name);
-        let connection = self.pool.connection().await.map_err(|failure| failure.of(op, name))?;
-        let busy = connection.busy();
-        let answer = match self.answer(call, &connection).await {
-            Err(failure) if failure.is_not_found() => Err(self.found_missing(&connection, name, failure).await),
-            answer => answer,
-        };
-        busy.done();
-        answer.map_err(|failure| failure.of(op, name))
+        // A task that is stopped when this is dropped. A request that only its caller polls could
+        // keep pieces and handles of a connection while the caller waits for another request.
+        let mut task = JoinSet::new();
+        let (sftp, call) = (self.clone(), call.clone());
+        task.spawn(async move { sftp.request(&call).await });
+        match task.join_next().await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime ends.
+                Err(_) => pending().await,
+            },
+            None => pending().await,
+        }
     }
 
     fn list(&self, folder: &str, after: Option<&str>) -> Listing {
@@ -141,6 +149,18 @@ impl Layer for Sftp {
 }
 
 impl Sftp {
+    async fn request(&self, call: &Call) -> Result<Reply, StoreError> {
+        let (op, name) = (call.request.op(), &*call.name);
+        let connection = self.pool.connection().await.map_err(|failure| failure.of(op, name))?;
+        let busy = connection.busy();
+        let answer = match self.answer(call, &connection).await {
+            Err(failure) if failure.is_not_found() => Err(self.found_missing(&connection, name, failure).await),
+            answer => answer,
+        };
+        busy.done();
+        answer.map_err(|failure| failure.of(op, name))
+    }
+
     /// What the file system says after a write of `bytes` that failed without a reason.
     async fn disk_problem(&self, connection: &Connection, bytes: u64) -> Option<StoreErrorKind> {
         /// The flag of a file system that is mounted read-only.

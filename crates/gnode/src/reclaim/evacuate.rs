@@ -106,9 +106,10 @@ pub(super) fn evacuate(
         follows: Vec::new(),
         evacuated: Evacuated::default(),
     };
-    let repository = &work.context.repository;
-    let reads = selection.containers.iter().map(|(number, candidate)| async move {
-        (*number, *candidate, repository.read_container_index(candidate.id).await)
+    let reads = selection.containers.iter().map(|(number, candidate)| {
+        let (repository, number, candidate) = (work.context.repository.clone(), *number, *candidate);
+        // They go on while chunks are copied.
+        pass.io.executor.beside(async move { (number, candidate, repository.read_container_index(candidate.id).await) })
     });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
     let is_stopped = || work.context.cancel.is_cancelled();

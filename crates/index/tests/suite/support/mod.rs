@@ -175,10 +175,14 @@ impl Engine {
 
     /// The same with a cache on disk, as an L-node has it.
     pub fn beside(memory: &Memory, cache: Option<CacheOptions>) -> Self {
+        Self::through(memory, &StoreOptions { cache, ..StoreOptions::default() })
+    }
+
+    /// The same with these limits of the store.
+    pub fn through(memory: &Memory, options: &StoreOptions) -> Self {
         let runtime = runtime();
         let (inner, faults) = FaultStore::new(memory.store());
-        let options = StoreOptions { cache, ..StoreOptions::default() };
-        let store = Store::from_object_store(inner, "", &options).expect("opens");
+        let store = Store::from_object_store(inner, "", options).expect("opens");
         let opened =
             runtime.block_on(Repository::open(store, PASSWORD, Arc::new(larder_testkit::entropy()))).expect("opens");
         let cached = opened.store().with_cache_of(RepositoryId([7; 16]));
