@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
 
     fn run(mut self, left: &mut u64) -> Result<Option<WhyUnproved>, PassError> {
         let allowed = *left;
-        let walked = self.streams(left).and_then(|()| self.table());
+        let walked = self.learn().and_then(|()| self.streams(left)).and_then(|()| self.table());
         match walked {
             Ok(()) => Ok(None),
             Err(Stop::NoContents) => Ok(Some(WhyUnproved::NeedsContents)),
@@ -227,6 +227,15 @@ impl<'a> Walk<'a> {
             }
             Err(Stop::Failed(error)) => Err(error),
         }
+    }
+
+    /// Reads once where the chunks of retired containers are: for each chunk it would be a look at
+    /// the index.
+    fn learn(&self) -> Result<(), Stop> {
+        if !self.known.forwards.is_empty() {
+            self.located.moved().learn(self.known.forwards.keys().copied())?;
+        }
+        Ok(())
     }
 
     fn streams(&mut self, left: &mut u64) -> Result<(), Stop> {
@@ -270,31 +279,33 @@ impl<'a> Walk<'a> {
         let Some((beside, place)) = beside else { return Ok(()) };
         let may_be_same = records.iter().any(|record| self.held.contains_key(&record.chunk.container));
         let truth = if may_be_same { beside.records(place, left)? } else { None };
+        let mut others = Vec::new();
         for (number, record) in records.iter().enumerate() {
             let same = truth.as_ref().and_then(|truth| truth.get(number));
             if same.is_none_or(|same| same.chunk != record.chunk) {
                 spend(left, &record.chunk)?;
-                self.read(&record.chunk)?;
+                others.push(record.chunk);
             }
         }
-        Ok(())
+        self.read(others)
     }
 
-    /// Reads a chunk where its record says, or where it was moved to. Readers compare fingerprints.
+    /// Reads chunks where their records say, or where they were moved to. Readers compare
+    /// fingerprints.
     ///
     /// An object under the name of a retired container proves nothing, because passes delete it.
     /// Nor does another copy that the index knows, because it may go.
-    fn read(&self, chunk: &ChunkRef) -> Result<(), Stop> {
-        let mut place = [*chunk];
-        if self.known.forwards.contains_key(&chunk.container) {
-            self.located.moved().learn([chunk.container])?;
-            self.located.locate_all(&mut place)?;
-        }
-        let [place] = place;
-        if !self.staying.contains(&place.container) {
+    fn read(&self, chunks: Vec<ChunkRef>) -> Result<(), Stop> {
+        let (mut moved, mut places): (Vec<_>, Vec<_>) =
+            chunks.into_iter().partition(|chunk| self.known.forwards.contains_key(&chunk.container));
+        self.located.locate_all(&mut moved)?;
+        places.append(&mut moved);
+        if places.iter().any(|place| !self.staying.contains(&place.container)) {
             return Err(Stop::Refuted("a chunk is in none of the containers that stay for it".to_owned()));
         }
-        self.named.read(&place)?;
+        for place in &places {
+            self.named.read(place)?;
+        }
         Ok(())
     }
 
