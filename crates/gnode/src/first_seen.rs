@@ -8,7 +8,8 @@
 //!
 //! An operator may state any time, but the clock of its machine may be wrong. A signed version says
 //! when its backup ended. If the store got it more than a day after that, its clock was behind, and
-//! its time is confirmed by nothing.
+//! its time is confirmed by nothing. Nor is a time that policies would judge by and that is more
+//! than a day after the store had the version, or after the present: the clock was ahead.
 //!
 //! Somebody may copy the whole repository, and then all its objects are young. The index is copied
 //! with them, and its rows have the times that earlier passes saw. So the earliest one counts.
@@ -45,13 +46,27 @@ fn was_behind(ended_ms: u64, seen_ms: impl IntoIterator<Item = u64>) -> bool {
     earliest(seen_ms).is_some_and(|first_ms| ended_ms.saturating_add(CLAIM_MAX_MS) < first_ms)
 }
 
+/// Whether the clock of a version's machine was ahead. `counted_ms` is the time that policies judge
+/// by. Among `seen_ms` is the present, which also tells where the store has that machine's clock.
+fn was_ahead(counted_ms: u64, seen_ms: impl IntoIterator<Item = u64>) -> bool {
+    earliest(seen_ms).is_some_and(|first_ms| first_ms.saturating_add(CLAIM_MAX_MS) < counted_ms)
+}
+
 /// Those of these versions that claim a time which neither a signature nor the store confirms, or
-/// which were made by a clock that was behind. The index is only read if the times of the store
-/// do not tell.
-pub async fn unconfirmed(repository: &Repository, versions: &[Version]) -> Result<HashSet<Pin>, RepositoryError> {
-    // The index knows earlier times only, which can but confirm a signed version.
+/// which were made by a clock that was wrong. The index is only read if the times of the store do
+/// not tell. `now_ms`: the time, milliseconds since the epoch.
+pub async fn unconfirmed(
+    repository: &Repository,
+    versions: &[Version],
+    now_ms: u64,
+) -> Result<HashSet<Pin>, RepositoryError> {
+    // The index knows earlier times only. Of a signed version they confirm that the clock was not
+    // behind. They would show a clock that was ahead after a copy too, whose objects are young.
     let is_in_doubt = |version: &&Version| match version.summary.is_signed {
-        true => was_behind(version.summary.ended_ms, [version.made_ms]),
+        true => {
+            was_behind(version.summary.ended_ms, [version.made_ms])
+                || was_ahead(version.rank().0, [version.made_ms, now_ms])
+        }
         false => true,
     };
     let in_doubt: Vec<&Version> = versions.iter().filter(is_in_doubt).collect();
@@ -65,9 +80,12 @@ pub async fn unconfirmed(repository: &Repository, versions: &[Version]) -> Resul
         let (counted_ms, _) = version.rank();
         let Summary { is_signed, time_ms, ended_ms, .. } = version.summary;
         match is_signed {
-            true => was_behind(ended_ms, seen_ms),
+            true => was_behind(ended_ms, seen_ms.clone()) || was_ahead(counted_ms, seen_ms.chain([now_ms])),
             // Its maker chose the id as well, and policies judge by the earlier one of the two.
-            false => [time_ms, counted_ms].into_iter().any(|time_ms| !is_confirmed(time_ms, seen_ms.clone())),
+            false => {
+                [time_ms, counted_ms].into_iter().any(|time_ms| !is_confirmed(time_ms, seen_ms.clone()))
+                    || was_ahead(counted_ms, [now_ms])
+            }
         }
     };
     Ok(in_doubt.into_iter().filter(is_unconfirmed).map(|version| OwnedVersion::from(version).version).collect())
@@ -120,10 +138,19 @@ mod tests {
         assert!(was_behind(NOON, [later]) && was_behind(0, [NOON]) && was_behind(NOON, [later, later + day]));
         // A copied bucket is young, and the index tells when the version came.
         assert!(!was_behind(NOON, [NOON + 30 * day, NOON]));
-        // A clock that was ahead is no matter: a time of the future counts as that of the id.
         for seen_ms in [NOON, NOON + day, NOON - 400 * day, 0] {
             assert!(!was_behind(NOON, [seen_ms]), "{seen_ms}");
         }
         assert!(!was_behind(NOON, []) && !was_behind(u64::MAX, [NOON]));
+    }
+
+    #[test]
+    fn a_clock_was_ahead_if_its_time_is_a_day_after_the_first_time_or_the_present() {
+        let (day, later) = (CLAIM_MAX_MS, NOON + CLAIM_MAX_MS + 1);
+        assert!(was_ahead(later, [NOON]) && was_ahead(later, [later, NOON]) && was_ahead(u64::MAX, [0, NOON]));
+        for seen_ms in [NOON - day, NOON, NOON + 400 * day, 0] {
+            assert!(!was_ahead(NOON, [seen_ms]), "{seen_ms}");
+        }
+        assert!(!was_ahead(NOON, []) && !was_ahead(0, [NOON]));
     }
 }

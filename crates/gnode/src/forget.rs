@@ -99,7 +99,7 @@ pub async fn decide(
     mut versions: Vec<Version>,
     pinned: &BTreeMap<Pin, PinLine>,
 ) -> Result<Vec<JudgedGroup>, RepositoryError> {
-    let unconfirmed = unconfirmed(repository, &versions).await?;
+    let unconfirmed = unconfirmed(repository, &versions, question.now_ms).await?;
     loop {
         let judged = decide_on(repository, question, versions.clone(), pinned, &unconfirmed).await?;
         let goes = |group: &&JudgedGroup| group.versions.iter().any(|judged| !judged.is_kept());

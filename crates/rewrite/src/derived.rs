@@ -5,7 +5,8 @@
 //! (`docs/concurrency.md`). The new version shares containers with it and copies none. It is of the
 //! same domain and layout. Its id states that it began just after the other one. So the newest
 //! version of a series, on which the next backup builds, stays the newest. A version counts as no
-//! newer than its id says, so one with a later stated time gets an id of that time.
+//! newer than its id says, so one with a later stated time gets an id of that time. So does one of
+//! the future with any stated time.
 
 use larder_format::compress::Compression;
 use larder_format::content::ContentRoots;
@@ -68,7 +69,13 @@ pub(crate) struct DeriveOptions<'a> {
 /// The time in the id of a version that is made now of one with the time `old_ms` in its id.
 fn time_of_id(old_ms: u64, stated_ms: Option<u64>, now_ms: u64) -> u64 {
     // The future counts for nothing.
-    stated_ms.map_or(0, |stated_ms| stated_ms.min(now_ms)).max(old_ms.saturating_add(1))
+    let stated_ms = stated_ms.map(|stated_ms| stated_ms.min(now_ms));
+    match stated_ms {
+        // The clock was ahead. Policies and later backups would take it for the newest version
+        // until that time has come.
+        Some(stated_ms) if old_ms > now_ms => stated_ms,
+        stated_ms => stated_ms.unwrap_or(0).max(old_ms.saturating_add(1)),
+    }
 }
 
 /// Makes a version from `version`.
@@ -202,7 +209,9 @@ mod tests {
         assert_eq!(time_of_id(50, Some(20), 1000), 51);
         assert_eq!(time_of_id(50, Some(700), 1000), 700);
         assert_eq!(time_of_id(50, Some(5000), 1000), 1000);
-        // The old one is of the future.
-        assert_eq!(time_of_id(2000, Some(1500), 1000), 2001);
+        // The old one is of the future: a stated time corrects it.
+        assert_eq!(time_of_id(2000, Some(1500), 1000), 1000);
+        assert_eq!(time_of_id(2000, Some(700), 1000), 700);
+        assert_eq!(time_of_id(2000, None, 1000), 2001);
     }
 }

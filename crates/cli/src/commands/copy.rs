@@ -57,7 +57,7 @@ pub(super) fn run(app: &App, args: &CopyArgs) -> Result<Exit, Failure> {
             .advise("a plain copy is brought up to date with rsync, rclone or the tools of the storage"));
     }
     let (versions, _) = Versions::load_tagged(&other, &from, &args.filter)?;
-    let unconfirmed = app.block_on(unconfirmed(&from, &versions.admitted))?;
+    let unconfirmed = app.block_on(unconfirmed(&from, &versions.admitted, SystemClock.now_ms()))?;
     let (found, named) = chosen(&other, args, &versions, &unconfirmed)?;
     // A profile may copy from a repository before the first backup into it.
     if versions.has_none() {

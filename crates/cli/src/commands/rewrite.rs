@@ -119,7 +119,10 @@ impl Rewriting<'_> {
         let others = versions.all();
         // The new version is signed, and so its time counts for policies.
         let unconfirmed = match self.args.new_time {
-            None => self.app.block_on(unconfirmed(&self.context.repository, found))?,
+            None => {
+                let now_ms = self.context.clock.now_ms();
+                self.app.block_on(unconfirmed(&self.context.repository, found, now_ms))?
+            }
             Some(_) => HashSet::new(),
         };
         for version in sorted {
