@@ -1,5 +1,6 @@
 //! `repair`: the real binary proves an index, notices when it is wrong, and rebuilds it; puts lost contents back and saves what is left.
 
+use crate::support::second::restored;
 use crate::support::{Play, damage, schema};
 use larder_testkit::data;
 
@@ -124,4 +125,54 @@ fn lost_contents_are_put_back_and_what_is_left_is_saved() {
     assert!(whole.iter().filter(|(name, _)| *name != lost).all(|object| now.contains(object)));
     play.larder(["repair"]).code(2);
     play.larder(["repair", "--from", "nowhere"]).code(1).says("nowhere");
+}
+
+/// A pass moved some chunks of a snapshot to a container that its recipe does not name. Both containers are damaged then.
+#[test]
+fn contents_that_a_pass_moved_are_put_back_and_saved_too() {
+    let play = Play::with_repository();
+    let backup = |change: &dyn Fn()| {
+        change();
+        play.backup(["source", "--series", "s"])
+    };
+    let remove = |name: &str| std::fs::remove_file(play.path(name)).expect("removed");
+    let (keep, more) = (data::random(1, 1_500_000), data::random(3, 1_500_000));
+    let first = backup(&|| {
+        play.write("source/keep", &keep);
+        play.write("source/gone", data::random(2, 1_500_000));
+    });
+    let id = backup(&|| {
+        remove("source/gone");
+        play.write("source/more", &more);
+    });
+    backup(&|| {
+        remove("source/keep");
+        remove("source/more");
+        play.write("source/new", "new");
+    });
+    play.larder(["optimize", "--min-age", "0"]).ok();
+    play.larder(["forget", &first]).ok();
+    play.larder(["optimize", "--task", "exact", "--min-age", "0"]).ok();
+    let large: Vec<String> = damage::sizes(&play.repository(), "data/")
+        .into_iter()
+        .filter_map(|(name, size)| (size > 1_000_000).then_some(name))
+        .collect();
+    // The snapshot's own one, and that of the pass.
+    assert!(large.len() == 2 && large.iter().filter(|name| name.contains(&id)).count() == 1, "{large:?}");
+    large.iter().for_each(|name| damage::flip(&play.repository(), name, 700_000));
+    let damaged = |args: &[&str]| play.larder([&["check", "--read-data"], args].concat()).code;
+    assert_eq!(damaged(&[&id]), 13);
+
+    let saved = play.larder(["repair", "snapshots", "--read-data", "--json"]).ok().messages("summary").remove(0);
+    let saved = saved["snapshots"][0]["saved_as"].as_str().expect("it is saved").to_owned();
+    assert_eq!((damaged(&[&saved]), damaged(&[&id])), (0, 13));
+    for name in ["keep", "more"] {
+        play.write(format!("pool/{name}"), if name == "keep" { &keep } else { &more });
+    }
+    let healed = play.larder(["repair", "--from", "pool", "--read-data", "--json"]).ok().messages("summary").remove(0);
+    assert!(healed["chunks_found"].as_u64() >= Some(2) && healed["chunks_found"] == healed["chunks_lost"], "{healed}");
+    assert_eq!(damaged(&[]), 0);
+    play.larder(["restore", &id, "--target", "out"]).ok();
+    let restored = |name: &str| std::fs::read(restored(&play, "out").join(name)).expect("read");
+    assert!(restored("keep") == keep && restored("more") == more);
 }

@@ -7,7 +7,7 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::Pin;
 use larder_format::names;
 use larder_job::JobContext;
-use larder_reader::{ReadLease, ReadManifest, VersionsAhead, look, pin_of};
+use larder_reader::{MetaChunks, ReadLease, ReadManifest, VersionsAhead, look, pin_of};
 use larder_store::catalog::{DamagedVersion, Version};
 use larder_store::forget_marks::FaultyObject;
 use larder_store::manifests::ManifestWindow;
@@ -25,6 +25,9 @@ pub(crate) struct Examined {
     pub(crate) bad: BTreeMap<ContainerId, BadContainer>,
     /// Versions whose manifests could be read.
     pub(crate) readable: Vec<Version>,
+    /// What it learned of chunks that were moved. A reader that never met a missing container
+    /// would take a recipe at its word, and miss a damaged container that it does not name.
+    pub(crate) chunks: MetaChunks,
 }
 
 /// Checks the repository. Damage is a finding, not an error; errors prevent the check itself.
@@ -227,7 +230,7 @@ fn run(
         why: bad.why.clone(),
         affected: affected.remove(id).unwrap_or_default(),
     }));
-    Ok(Examined { report, bad, readable })
+    Ok(Examined { report, bad, readable, chunks: structure.chunks.emptied(context) })
 }
 
 /// Unreadable objects beside the versions: no data is lost with them, but they were created by

@@ -35,7 +35,7 @@ use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 use larder_writer::{Cutting, Destination, Packer, Pool, StopUploads, Uploads};
 
-use super::sharing::PutBack;
+use super::sharing::{PutBack, newest_manifest};
 use super::{RepairError, SHARED_ID};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
 use crate::chunk_copier::{ChunkCopier, Placing, RewriteError};
@@ -114,7 +114,7 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone(), estimate: false };
-    let Examined { report, bad, readable } = examine(context, &wanted)?;
+    let Examined { report, bad, readable, chunks: known } = examine(context, &wanted)?;
     let shared = context.executor.block_on(context.repository.catalog())?.shared_ids();
     let mut suffering: BTreeMap<JobId, String> = BTreeMap::new();
     for version in report.damages.iter().flat_map(|damage| &damage.affected) {
@@ -123,7 +123,8 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let in_metadata = report.damages.iter().filter(|damage| damage.object.starts_with(names::META));
     let without_metadata: BTreeSet<_> =
         in_metadata.flat_map(|damage| &damage.affected).map(|version| version.id).collect();
-    let mut healing = Healing { context, options, bad: &bad, chunks: HashMap::new(), put_back: PutBack::default() };
+    let put_back = PutBack::default();
+    let mut healing = Healing { context, options, bad: &bad, known, chunks: HashMap::new(), put_back };
     let mut versions = Vec::new();
     let mut healable = Vec::new();
     // The newest first, because it has chunks in the fewest containers.
@@ -188,6 +189,8 @@ struct Healing<'a> {
     context: &'a JobContext,
     options: &'a HealOptions,
     bad: &'a BTreeMap<ContainerId, BadContainer>,
+    /// The present places of chunks.
+    known: MetaChunks,
     /// Lost chunks, and the places of those that were found.
     chunks: HashMap<Fingerprint, Option<ChunkRef>>,
     put_back: PutBack,
@@ -203,7 +206,7 @@ impl Healing<'_> {
         let Some(manifest) = self.context.executor.block_on(look(&self.context.repository, version))? else {
             return Ok(Wanting::Forgotten);
         };
-        let reader = VersionReader::new(self.context, manifest);
+        let reader = VersionReader::knowing(self.context, manifest, &self.known);
         let mut wanted = Vec::new();
         let read =
             each_in_bad(&reader, self.bad, |chunk| wanted.extend(self.is_lost(chunk).then_some(chunk.fingerprint)));
@@ -271,14 +274,8 @@ impl Healing<'_> {
             healed.outcome = HealOutcome::Overtaken;
             return Ok(());
         };
-        let reader = VersionReader::new(self.context, manifest);
-        let (mut lost, mut owners) = (BTreeSet::new(), BTreeSet::new());
-        each_in_bad(&reader, self.bad, |chunk| {
-            if self.is_lost(chunk) {
-                lost.insert(chunk.fingerprint.0);
-            }
-            self.put_back.owner(version, &chunk.fingerprint, &mut owners);
-        })?;
+        let mut owners = BTreeSet::new();
+        let lost = self.lost_of(manifest, |chunk| self.put_back.owner(version, &chunk.fingerprint, &mut owners))?;
         let is_found = |fingerprint: &&[u8; 32]| matches!(self.chunks.get(&Fingerprint(**fingerprint)), Some(Some(_)));
         (healed.lost, healed.found) = (lost.len() as u64, lost.iter().filter(is_found).count() as u64);
         if healed.found == 0 {
@@ -304,6 +301,38 @@ impl Healing<'_> {
             Err(RepairError::Repository(error)) if error.is_damage() => HealOutcome::Beyond(error.to_string()),
             Err(error) => return Err(error),
         };
+        if healed.outcome == HealOutcome::Healed {
+            self.look_again(version, healed)?;
+        }
+        Ok(())
+    }
+
+    /// The chunks that a version lost. `show` sees all in damaged containers.
+    fn lost_of(
+        &self,
+        manifest: Manifest,
+        mut show: impl FnMut(&ChunkRef),
+    ) -> Result<BTreeSet<[u8; 32]>, RepositoryError> {
+        let reader = VersionReader::knowing(self.context, manifest, &self.known);
+        let mut lost = BTreeSet::new();
+        each_in_bad(&reader, self.bad, |chunk| {
+            if self.is_lost(chunk) {
+                lost.insert(chunk.fingerprint.0);
+            }
+            show(chunk);
+        })?;
+        Ok(lost)
+    }
+
+    /// Nobody must delete the source because of a wrong count: what the healed version still lacks
+    /// was not put back.
+    fn look_again(&self, version: &Version, healed: &mut HealedVersion) -> Result<(), RepairError> {
+        let Some(manifest) = self.context.executor.block_on(newest_manifest(self.context, version))? else {
+            healed.outcome = HealOutcome::Overtaken;
+            return Ok(());
+        };
+        let left = self.lost_of(manifest, |_| {})?.len() as u64;
+        healed.found = healed.found.min(healed.lost.saturating_sub(left));
         Ok(())
     }
 
@@ -337,7 +366,7 @@ impl Healing<'_> {
 
     /// The places of a version's chunks.
     fn places(&self, manifest: &Manifest) -> Result<Places, RepositoryError> {
-        let chunks = MetaChunks::new(self.context).for_reading(manifest);
+        let chunks = self.known.for_reading(manifest);
         let mut suffering = HashSet::new();
         for id in manifest.containers.iter().map(|usage| usage.container) {
             if id.kind == ContainerKind::Data && chunks.lie_in([id].into_iter(), |id| self.bad.contains_key(id))? {

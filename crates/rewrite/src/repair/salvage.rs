@@ -107,11 +107,11 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone(), estimate: false };
-    let Examined { report, bad, readable } = examine(context, &wanted)?;
+    let examined = examine(context, &wanted)?;
     let (catalog, _) = context.executor.block_on(context.repository.tagged_catalog())?;
     let (shared, all) = (catalog.shared_ids(), catalog.versions);
     let mut affected: BTreeMap<JobId, String> = BTreeMap::new();
-    for version in report.damages.iter().flat_map(|damage| &damage.affected) {
+    for version in examined.report.damages.iter().flat_map(|damage| &damage.affected) {
         affected.entry(version.id).or_insert_with(|| version.series.clone());
     }
     let mut versions = Vec::new();
@@ -120,7 +120,7 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
             return Err(RepairError::Interrupted);
         }
         let mut losses = Losses::default();
-        let outcome = match readable.iter().find(|version| version.id() == id) {
+        let outcome = match examined.readable.iter().find(|version| version.id() == id) {
             None => {
                 SalvageOutcome::Unreadable("its manifest cannot be read, and nothing else says what it held".into())
             }
@@ -128,12 +128,12 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
             Some(_) if shared.contains(&id) => SalvageOutcome::Unreadable(SHARED_ID.into()),
             Some(version) => match saved_before(context, &all, id) {
                 Some(saved) => SalvageOutcome::SavedBefore(saved),
-                None => save(context, version, &bad, options, &mut losses)?,
+                None => save(context, version, &examined, options, &mut losses)?,
             },
         };
         versions.push(SalvagedVersion { id, series, outcome, losses });
     }
-    Ok(SalvageReport { check: report, versions })
+    Ok(SalvageReport { check: examined.report, versions })
 }
 
 /// The damaged versions that may be forgotten because their rest is saved.
@@ -195,7 +195,7 @@ fn tag_of(id: JobId) -> String {
 fn save(
     context: &JobContext,
     version: &Version,
-    bad: &BTreeMap<ContainerId, BadContainer>,
+    examined: &Examined,
     options: &SalvageOptions,
     losses: &mut Losses,
 ) -> Result<SalvageOutcome, RepairError> {
@@ -209,7 +209,7 @@ fn save(
     if options.dry_run {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin]);
         let outcome = match context.executor.block_on(look(repository, version)) {
-            Ok(Some(manifest)) => rewrite(context, version.id(), manifest, bad, Destination::Nowhere, losses)
+            Ok(Some(manifest)) => rewrite(context, version.id(), manifest, examined, Destination::Nowhere, losses)
                 .map(|rewritten| rewritten.map_or_else(|outcome| outcome, |_| SalvageOutcome::Planned)),
             Ok(None) => Ok(SalvageOutcome::Forgotten),
             Err(error) => Err(error.into()),
@@ -219,7 +219,7 @@ fn save(
     }
     let line = context.executor.block_on(repository.pin_line(pin_of(version)))?;
     let tags = line.tags().map(<[String]>::to_vec);
-    let mut saving = Salvaging { context, bad, losses, tags };
+    let mut saving = Salvaging { context, examined, losses, tags };
     let series = &version.summary.series;
     let (program, compression) = (options.program.as_str(), options.compression);
     let how = DeriveOptions { series, program, time_ms: None, compression };
@@ -233,7 +233,7 @@ fn save(
 /// A version that is being saved.
 struct Salvaging<'a> {
     context: &'a JobContext,
-    bad: &'a BTreeMap<ContainerId, BadContainer>,
+    examined: &'a Examined,
     losses: &'a mut Losses,
     /// The tags that it got later, if any.
     tags: Option<Vec<String>>,
@@ -248,7 +248,7 @@ impl Derivation for Salvaging<'_> {
         old: &Manifest,
         destination: Destination,
     ) -> Result<Result<Rewritten, SalvageOutcome>, RepairError> {
-        rewrite(self.context, job, old.clone(), self.bad, destination, self.losses)
+        rewrite(self.context, job, old.clone(), self.examined, destination, self.losses)
     }
 
     fn describe(&self, old: &Summary, new: Summary) -> Result<Summary, SalvageOutcome> {
@@ -267,11 +267,12 @@ fn rewrite(
     context: &JobContext,
     job: JobId,
     old: Manifest,
-    bad: &BTreeMap<ContainerId, BadContainer>,
+    examined: &Examined,
     destination: Destination,
     losses: &mut Losses,
 ) -> Result<Result<Rewritten, SalvageOutcome>, RepairError> {
-    let reader = VersionReader::new(context, old);
+    let Examined { bad, chunks, .. } = examined;
+    let reader = VersionReader::knowing(context, old, chunks);
     let mut ranges = Vec::new();
     bad_ranges(&reader, bad, &mut ranges)?;
     let is_whole = |record: &ChunkRecord| bad.get(&record.chunk.container).is_none_or(|bad| !bad.covers(&record.chunk));

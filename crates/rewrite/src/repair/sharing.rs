@@ -78,7 +78,11 @@ impl PutBack {
     }
 }
 
-async fn newest_manifest(context: &JobContext, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
+/// The manifest of a version's newest generation; `None`: it was forgotten, or cannot be read.
+pub(super) async fn newest_manifest(
+    context: &JobContext,
+    version: &Version,
+) -> Result<Option<Manifest>, RepositoryError> {
     let repository = &context.repository;
     if !repository.is_retained(pin_of(version)).await? {
         return Ok(None);
