@@ -98,10 +98,18 @@ fn is_same(found: &Entry, known: &Entry, rules: Rules, has_other_clock: impl FnO
     };
     !rules.force
         && same_kind
+        && !is_of_no_file(known)
         && found.mtime == known.mtime
         && (rules.ignore_ctime || found.ctime == known.ctime)
         && (rules.ignore_inode || found.inode == known.inode)
         && is_settled(if rules.ignore_ctime { found.mtime } else { found.ctime }, rules, has_other_clock)
+}
+
+/// Whether the entry is of no file that was read: a repair saved what was left of it, and gave it
+/// no time and no inode. A real file may have the time of the epoch.
+fn is_of_no_file(known: &Entry) -> bool {
+    let never = Timestamp { seconds: 0, nanos: 0 };
+    known.mtime == never && known.ctime == never && known.inode == 0
 }
 
 /// Whether every later change, since the base read the file, must have given it another time.
@@ -154,6 +162,15 @@ mod tests {
         assert!(is_same(&touched, &known, Rules { ignore_ctime: true, ..rules }));
         assert!(!is_same(&entry(5, 50), &known, Rules { force: true, ..rules }));
         assert!(!is_same(&Entry { kind: EntryKind::Directory, ..entry(5, 50) }, &known, rules));
+    }
+
+    #[test]
+    fn a_file_that_a_repair_gave_no_time_is_read_again() {
+        let never = Timestamp { seconds: 0, nanos: 0 };
+        let found = Entry { ctime: Timestamp { seconds: 9, nanos: 9 }, ..at(5, never) };
+        let rules = Rules { base_started_ms: 1_000_000, ignore_ctime: true, ignore_inode: true, ..Rules::default() };
+        assert!(is_same(&found, &at(5, never), rules));
+        assert!(!is_same(&found, &Entry { inode: 0, ..at(5, never) }, rules));
     }
 
     #[test]
