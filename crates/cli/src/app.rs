@@ -19,8 +19,8 @@ use larder_store::jobs::RENEW_EVERY;
 use larder_store::prices::Prices;
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{
-    CacheOptions, Environment, Location, OpenHints, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions,
-    TlsOptions, Unlisted,
+    CacheOptions, Environment, Location, OpenHints, Repository, RepositoryError, SftpLocation, Store, StoreErrorKind,
+    StoreOptions, TlsOptions, Unlisted,
 };
 use parking_lot::Mutex;
 
@@ -356,6 +356,7 @@ impl App {
             error.kind,
             StoreErrorKind::NoConnection | StoreErrorKind::NoBucket | StoreErrorKind::Foreign
         ));
+        let is_of_sftp = matches!(&error, RepositoryError::Store(error) if error.is_of_sftp());
         let failure = Failure::from(error);
         let Ok(location) = environment::location(&self.global) else { return failure };
         match failure.exit {
@@ -366,8 +367,21 @@ impl App {
             },
             Exit::Unreachable if is_place => failure
                 .while_doing(&format!("cannot open the repository at {location}"))
-                .advise("check -r/--repo, the network, and the credentials and what they may do"),
+                .advise(self.advice_on_place(&location, is_of_sftp)),
+            Exit::Unreachable if is_of_sftp => failure.advise(self.advice_on_place(&location, true)),
             _ => failure,
+        }
+    }
+
+    /// Advice about a location that does not answer.
+    fn advice_on_place(&self, location: &Location, is_of_sftp: bool) -> String {
+        let option = self.repository_option();
+        match location {
+            Location::Sftp(_) if is_of_sftp && self.global.storage.sftp().command.is_some() => {
+                format!("check {option}, and run the command of sftp.command by hand")
+            }
+            Location::Sftp(place) if is_of_sftp => format!("check {option}, and try `{}` by hand", by_hand(place)),
+            _ => format!("check {option}, the network, and the credentials and what they may do"),
         }
     }
 
@@ -437,6 +451,18 @@ pub(crate) fn config_words(problem: &RepositoryError) -> String {
         RepositoryError::NotARepository { .. } => "config is missing".to_owned(),
         RepositoryError::ConfigUnusable { reason } => reason.clone(),
         problem => chain(problem),
+    }
+}
+
+/// A command that connects to an SFTP server as this program does.
+fn by_hand(place: &SftpLocation) -> String {
+    let host = match &place.user {
+        Some(user) => format!("{user}@{}", place.host),
+        None => place.host.clone(),
+    };
+    match place.port {
+        Some(port) => format!("ssh -p {port} {host}"),
+        None => format!("ssh {host}"),
     }
 }
 

@@ -18,6 +18,8 @@ use larder_format::ErrorKind;
 use rustix::io::Errno;
 
 use crate::error_kind::StoreErrorKind;
+use crate::local::NoFolder;
+use crate::sftp::Said;
 
 /// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +56,7 @@ impl fmt::Display for StoreOp {
 
 /// A request to the store that failed: operation, object and reason.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {op} {name}: {kind}{}", Why(.kind, .source.as_deref()))]
+#[error("{}", Told(.op, .name, .kind, .source.as_deref()))]
 pub struct StoreError {
     /// The operation.
     pub op: StoreOp,
@@ -66,14 +68,23 @@ pub struct StoreError {
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// Why an object is unreadable: commands print this line and continue.
-struct Why<'a>(&'a StoreErrorKind, Option<&'a (dyn Error + Send + Sync)>);
+/// Prints an error: what was to be done, and what prevented it. If the kind says little, its source
+/// is a part of it.
+struct Told<'a>(&'a StoreOp, &'a str, &'a StoreErrorKind, Option<&'a (dyn Error + Send + Sync + 'static)>);
 
-impl fmt::Display for Why<'_> {
+impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self(StoreErrorKind::Unreadable, Some(source)) => write!(f, ": {source}"),
-            _ => Ok(()),
+        let &Self(op, name, kind, source) = self;
+        match (kind, source) {
+            // The reason is the place, not one object.
+            (StoreErrorKind::ReadOnly, Some(place)) if place.is::<ReadOnlyPlace>() => {
+                write!(f, "{place}: cannot {op} {name}")
+            }
+            (StoreErrorKind::Other, Some(source)) if NoFolder::is_in(source) => write!(f, "{source}"),
+            (StoreErrorKind::Other, Some(source)) => write!(f, "cannot {op} {name}: {source}"),
+            // Commands print this line and continue.
+            (StoreErrorKind::Unreadable, Some(source)) => write!(f, "cannot {op} {name}: {kind}: {source}"),
+            _ => write!(f, "cannot {op} {name}: {kind}"),
         }
     }
 }
@@ -88,6 +99,17 @@ impl StoreError {
     pub(crate) fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// The same failure of a repository at this location. It is named where it is the reason.
+    pub(crate) fn at(self, location: &str) -> Self {
+        match self.kind {
+            StoreErrorKind::ReadOnly => {
+                let place = ReadOnlyPlace { location: location.to_owned(), source: self.source };
+                Self { source: Some(Box::new(place)), ..self }
+            }
+            _ => self,
+        }
     }
 
     /// How a caller can react to it.
@@ -116,6 +138,16 @@ impl StoreError {
     /// The words of the server, if a server refused.
     pub fn server_failure(&self) -> Option<&ServerFailure> {
         self.source.as_deref().and_then(|source| source.downcast_ref())
+    }
+
+    /// Whether there can be no folder at the repository's place.
+    pub fn is_no_folder(&self) -> bool {
+        self.source.as_deref().is_some_and(NoFolder::is_in)
+    }
+
+    /// Whether this is about the connection to an SFTP server, or in such a server's words.
+    pub fn is_of_sftp(&self) -> bool {
+        self.source.as_deref().is_some_and(|source| source.is::<Said>())
     }
 
     /// Whether the server refused because the clock of this machine is wrong.
@@ -215,6 +247,15 @@ impl fmt::Display for Tail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.1.is_empty() { Ok(()) } else { write!(f, "{}{}", self.0, self.1) }
     }
+}
+
+/// A repository on a file system that is mounted read-only.
+#[derive(Debug, thiserror::Error)]
+#[error("the repository {location} is read-only")]
+struct ReadOnlyPlace {
+    location: String,
+    /// The words of the server or the operating system, if any.
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 /// A symbolic link below the repository's folder.

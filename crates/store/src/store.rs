@@ -292,7 +292,7 @@ impl Store {
             return Err(StoreError::new(StoreOp::Create, name, StoreErrorKind::Invalid).because(InvalidName));
         }
         let call = Call { stays_warm: true, ..Call::new(name, Request::Create(bytes)) };
-        match self.top.call(&call).await? {
+        match self.top.call(&call).await.map_err(|error| error.at(&self.shown))? {
             Reply::Created(created) => Ok(created),
             Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
         }
@@ -535,7 +535,7 @@ impl Store {
         if !name::is_valid(name) {
             return Err(StoreError::new(request.op(), name, StoreErrorKind::Invalid).because(InvalidName));
         }
-        self.top.call(&Call::new(name, request)).await
+        self.top.call(&Call::new(name, request)).await.map_err(|error| error.at(&self.shown))
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod thaw;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_format::manifest::Manifest;
@@ -11,7 +13,7 @@ use larder_job::{JobContext, NoProgress};
 use larder_lnode::restore::Selection;
 use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore_reading};
 use larder_reader::Reading;
-use larder_source::target::{FullDirectories, Omit, Overwrite, OwnerMode, Target, TargetOptions};
+use larder_source::target::{FullDirectories, Omit, Overwrite, OwnerMode, Target, TargetError, TargetOptions};
 use larder_source::{PathMatcher, PathText, Verdict};
 use larder_store::catalog::Version;
 use larder_store::{Location, StoreStats};
@@ -87,6 +89,9 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
             Failure::new(Exit::Failed, message)
                 .advise("`larder ls` or `larder find` shows what it has; paths begin with /")
         }
+        Stopped::Restore(RestoreError::Target(TargetError::Io { action, path, source })) => {
+            TargetError::Io { action, path: in_full(&args.target, &path), source }.into()
+        }
         Stopped::Restore(error) => error.into(),
     });
     let report = result?;
@@ -145,6 +150,12 @@ impl Restore<'_> {
         let context = JobContext { progress: Arc::new(NoProgress), ..self.context.clone() };
         restore_reading(&context, self.reading, self.manifest.clone(), target, &options)
     }
+}
+
+/// The whole path of something below the target.
+fn in_full(target: &Path, path: &[u8]) -> Vec<u8> {
+    let target = std::path::absolute(target).unwrap_or_else(|_| target.to_owned());
+    target.join(OsStr::from_bytes(path)).into_os_string().into_vec()
 }
 
 /// Why a restore ended early.

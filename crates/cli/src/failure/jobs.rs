@@ -16,6 +16,7 @@ use larder_reader::{LeaseLost, RandomError, ReadError};
 use larder_rewrite::check::CheckError;
 use larder_rewrite::chunk_copier::RewriteError;
 use larder_rewrite::repair::RepairError;
+use larder_source::CommandError;
 use larder_source::target::TargetError;
 use larder_tree::TreeError;
 
@@ -220,6 +221,9 @@ impl From<ImportError> for Failure {
             ImportError::Compression { .. } => {
                 Self::of(kind, &error).advise("decompress it in a pipe: `xz -dc FILE | larder import tar -`")
             }
+            ImportError::Program { name: "borg", kind: ErrorKind::NoRepository, .. } => {
+                Self::of(kind, &error).advise("check the location, which is that of the Borg repository")
+            }
             ImportError::NoProgram { name: "borg", .. } => {
                 Self::of(kind, &error).advise("install the package borgbackup")
             }
@@ -264,6 +268,10 @@ impl From<BackupError> for Failure {
                 Self::of(kind, &error).advise("leave --parent out, or name a snapshot of the same series")
             }
             BackupError::NeedsMemory { .. } => Self::of(kind, &error).advise("leave --total-memory out"),
+            // The input is the command, and it is named already.
+            BackupError::Input { source, .. } if source.get_ref().is_some_and(|source| source.is::<CommandError>()) => {
+                Self::of(kind, &source).advise("no snapshot was made")
+            }
             BackupError::Input { .. } => Self::of(kind, &error).advise("no snapshot was made"),
             error => Self::of(kind, &error),
         }

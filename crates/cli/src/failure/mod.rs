@@ -85,8 +85,8 @@ mod tests {
         let inner = std::io::Error::other("disk\non fire");
         let source: Option<Box<dyn Error + Send + Sync>> = Some(Box::new(inner));
         let error = StoreError { op: StoreOp::Read, name: "x".to_owned(), kind: StoreErrorKind::Other, source };
-        assert_eq!(chain(&error), "cannot read x: it failed: disk on fire");
+        assert_eq!(chain(&error), "cannot read x: disk on fire");
         let wrapped = BackupError::from(RepositoryError::from(error));
-        assert_eq!(chain(&wrapped), "cannot read x: it failed: disk on fire");
+        assert_eq!(chain(&wrapped), "cannot read x: disk on fire");
     }
 }

@@ -84,6 +84,9 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
         StoreErrorKind::Invalid if error.op == StoreOp::Create && is_unsupported => {
             "this store cannot create an object only if its name is free (If-None-Match: *): use another"
         }
+        StoreErrorKind::NoConnection if error.is_of_sftp() => {
+            "nothing was changed; check the host in -r/--repo, and try `ssh HOST` by hand"
+        }
         StoreErrorKind::NoConnection => "nothing was changed; check -r/--repo, the variables it names, and proxies",
         StoreErrorKind::NoBucket => "create the bucket first, or check its name and region",
         StoreErrorKind::NotFound if reads_object => {
@@ -96,7 +99,10 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
         }
         StoreErrorKind::PermissionDenied => "check the credentials and what they may do (or the owner of the folder)",
         StoreErrorKind::Full => "what was committed is intact; make room and run the command again: it continues",
-        StoreErrorKind::ReadOnly => "snapshots, ls, find, diff, restore and check work on it all the same",
+        StoreErrorKind::ReadOnly => {
+            "nothing was changed there: make it writable first; snapshots, ls, find, diff, restore and check \
+             work on it as it is"
+        }
         StoreErrorKind::Throttled | StoreErrorKind::Unreachable | StoreErrorKind::Interrupted => {
             "what was committed is intact; run the command again: it continues"
         }
@@ -109,6 +115,7 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
         StoreErrorKind::Damaged | StoreErrorKind::TooLarge | StoreErrorKind::Unreadable => {
             "`larder check` names every snapshot and file that needs it"
         }
+        _ if error.is_no_folder() => "nothing was changed; choose a place where folders can be created",
         _ if error.op == StoreOp::Open && !names_variable(error) => return credentials_of(&error.name),
         _ => return None,
     };

@@ -14,6 +14,7 @@
 //! name out of sight.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -273,15 +274,33 @@ fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
 
 /// A folder cannot be made although the one above it exists.
 #[derive(Debug, thiserror::Error)]
-#[error("the folder {} cannot be created", .0.display())]
-struct NoFolder(PathBuf);
+#[error("cannot create the folder {} for the repository: {why}", .path.display())]
+pub(crate) struct NoFolder {
+    path: PathBuf,
+    why: io::Error,
+}
+
+impl NoFolder {
+    /// Whether this is the reason of an error.
+    pub(crate) fn is_in(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+        let mut next = error.downcast_ref::<io::Error>();
+        while let Some(error) = next {
+            let inner = error.get_ref();
+            if inner.is_some_and(|inner| inner.is::<Self>()) {
+                return true;
+            }
+            next = inner.and_then(|inner| inner.downcast_ref::<io::Error>());
+        }
+        false
+    }
+}
 
 /// Tells the removal of the folder above, which passes, from a place where there can be no folder:
 /// in /proc, or behind a broken link. All are `ENOENT`.
 fn refused(error: io::Error, above: &OwnedFd, path: &Path) -> io::Error {
     match is_removed(above) {
         Ok(false) if error.kind() == io::ErrorKind::NotFound => {
-            io::Error::new(io::ErrorKind::NotFound, NoFolder(path.to_owned()))
+            io::Error::new(io::ErrorKind::NotFound, NoFolder { path: path.to_owned(), why: error })
         }
         _ => error,
     }
@@ -340,8 +359,10 @@ mod tests {
         for place in [Path::new("/proc/larder"), &link] {
             for path in [place.to_owned(), place.join("repo")] {
                 let creator = Creator::new(Arc::new(Root::new(&path)), Arc::default());
-                let error = creator.create("keys/0", b"").expect_err("refused").to_string();
-                assert!(error.contains(&format!("the folder {} cannot be created", place.display())), "{error}");
+                let error = creator.create("keys/0", b"").expect_err("refused");
+                assert!(NoFolder::is_in(&error), "{error:?}");
+                let words = format!("cannot create the folder {} for the repository: No such", place.display());
+                assert!(error.to_string().contains(&words), "{error}");
             }
         }
     }

@@ -68,10 +68,10 @@ pub(super) struct Pool {
     command: Connecting,
     host: String,
     slots: Vec<tokio::sync::Mutex<Option<Arc<Connection>>>>,
-    /// Whether a connection has ever come about. Until then only one is tried: SSH may ask for a
+    /// Whether there was ever a connection. Until then only one is tried: SSH may ask for a
     /// password.
     has_connected: AtomicBool,
-    /// When a further connection was tried last and did not come about.
+    /// When a further connection was tried last and could not be opened.
     refused: Mutex<Option<Instant>>,
     /// Whether old staging files were looked for.
     pub(super) has_swept: AtomicBool,
@@ -175,8 +175,8 @@ impl Pool {
             Ok(version) => version.extensions,
             Err(error) => {
                 heard.wait(LAST_WORDS).await;
-                let code = process.0.try_wait().ok().flatten().and_then(|status| status.code());
-                return Err(Failure::no_connection(&self.host, is_first, code, &error, &heard.said()));
+                let ended = process.0.try_wait().ok().flatten();
+                return Err(Failure::no_connection(&self.host, is_first, ended, &error, &heard.said()));
             }
         };
         let limits = match extensions.contains_key("limits@openssh.com") {

@@ -1,6 +1,7 @@
 //! Failures of SFTP requests, sorted as those of a local folder are.
 
 use std::io;
+use std::process::ExitStatus;
 
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{Status, StatusCode};
@@ -27,7 +28,7 @@ pub(super) enum Failure {
 /// Words for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Said(String);
+pub(crate) struct Said(String);
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
@@ -55,6 +56,11 @@ fn words(status: &Status) -> String {
     }
 }
 
+/// Whether the library gave no answer because the stream has ended, which it only says in words.
+fn has_no_answer(error: &SftpError) -> bool {
+    matches!(error, SftpError::UnexpectedBehavior(words) if words == "sender dropped")
+}
+
 impl From<InItsPlace> for Failure {
     fn from(found: InItsPlace) -> Self {
         Self::Refused(found.into())
@@ -67,9 +73,15 @@ impl Failure {
         Self::Connection(StoreErrorKind::Invalid, Said(format!("cannot run {command}: {error}")))
     }
 
-    /// No session came about. `code` is the exit code of the command that connects, and `said` are
-    /// its last words. After a session that came about, all reasons may pass.
-    pub(super) fn no_connection(host: &str, is_first: bool, code: Option<i32>, error: &SftpError, said: &str) -> Self {
+    /// No session could be opened. `ended` is how the command that connects ended, if it has, and
+    /// `said` are its last words. After an earlier session, all reasons may pass.
+    pub(super) fn no_connection(
+        host: &str,
+        is_first: bool,
+        ended: Option<ExitStatus>,
+        error: &SftpError,
+        said: &str,
+    ) -> Self {
         let ends_with = |words: &str| said.rsplit("; ").next().is_some_and(|last| last.contains(words));
         let kind = match () {
             () if !is_first => StoreErrorKind::Unreachable,
@@ -80,11 +92,16 @@ impl Failure {
             () if ends_with("Host key verification failed") || ends_with("subsystem request failed") => {
                 StoreErrorKind::Invalid
             }
-            () if code == Some(127) => StoreErrorKind::Invalid,
+            () if ended.and_then(|status| status.code()) == Some(127) => StoreErrorKind::Invalid,
             () => StoreErrorKind::Unreachable,
         };
-        let why = if said.is_empty() { error.to_string() } else { said.to_owned() };
-        Self::Connection(kind, Said(format!("no SFTP session with {host} came about: {why}")))
+        let why = match (said, ended) {
+            ("", Some(status)) => format!("the command that connects ended ({status}) before it spoke SFTP"),
+            ("", None) if has_no_answer(error) => "the command that connects closed its output".to_owned(),
+            ("", None) => error.to_string(),
+            (said, _) => said.to_owned(),
+        };
+        Self::Connection(kind, Said(format!("no SFTP session with {host} could be opened: {why}")))
     }
 
     /// A handle that the library cannot keep.
@@ -118,7 +135,11 @@ impl Failure {
 
     /// The connection is lost.
     pub(super) fn lost(host: &str, error: &SftpError, said: &str) -> Self {
-        let words = if said.is_empty() { error.to_string() } else { said.to_owned() };
+        let words = match said {
+            "" if has_no_answer(error) => "it was closed".to_owned(),
+            "" => error.to_string(),
+            said => said.to_owned(),
+        };
         Self::Connection(StoreErrorKind::Unreachable, Said(format!("the connection to {host} is lost: {words}")))
     }
 
@@ -162,5 +183,31 @@ impl Failure {
             Self::Connection(kind, said) => StoreError::new(op, name, kind).because(said),
             Self::Store(error) => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    fn told(failure: Failure) -> String {
+        let Failure::Connection(_, Said(words)) = failure else { panic!("it is about the connection") };
+        words
+    }
+
+    /// Guards against: words of the library in messages.
+    #[test]
+    fn a_stream_that_ends_is_told_in_plain_words() {
+        let error = SftpError::UnexpectedBehavior("sender dropped".to_owned());
+        let none = |ended, said| told(Failure::no_connection("nas", true, ended, &error, said));
+        assert_eq!(
+            none(Some(ExitStatus::from_raw(1 << 8)), ""),
+            "no SFTP session with nas could be opened: \
+             the command that connects ended (exit status: 1) before it spoke SFTP"
+        );
+        assert!(none(None, "").ends_with("the command that connects closed its output"));
+        assert!(none(Some(ExitStatus::from_raw(255 << 8)), "ssh: no").ends_with("opened: ssh: no"));
+        assert_eq!(told(Failure::lost("nas", &error, "")), "the connection to nas is lost: it was closed");
     }
 }

@@ -1,5 +1,7 @@
 //! `larder import restic`.
 
+use larder_format::ErrorKind;
+use larder_import::ImportError;
 use larder_import::original::Original;
 use larder_import::restic::{ResticRepository, ResticSnapshot};
 use larder_import::series::expand;
@@ -63,11 +65,23 @@ fn open(app: &App, args: &ImportResticArgs) -> Result<ResticRepository, Failure>
     // The variables that the configuration has for the other repository do not reach this one.
     let configured = Configured { variables, ..Configured::default() };
     let other = app.step(args.storage.global(app.global.clone()), configured, app.out.clone());
-    let store = other.store_at(&Location::from_os(&args.repository)?)?;
+    let location = Location::from_os(&args.repository)?;
+    let store = other.store_at(&location)?;
     let password = PasswordSource::of_restic(args).get_of_restic()?;
     let password = std::str::from_utf8(&password).map_err(|_| Failure::usage("the password is not UTF-8"))?;
-    ResticRepository::open(store, app.runtime().handle().into(), password)
-        .map_err(|error| Failure::from(error).while_doing("the restic repository"))
+    ResticRepository::open(store, app.runtime().handle().into(), password).map_err(|error| not_opened(error, &location))
+}
+
+fn not_opened(error: ImportError, location: &Location) -> Failure {
+    match error {
+        ImportError::Foreign { kind: ErrorKind::NoRepository, .. } => {
+            Failure::new(ErrorKind::NoRepository, format!("there is no restic repository at {location}"))
+                .advise("check the location, which is that of the restic repository; nothing was imported")
+        }
+        // It names the repository.
+        ImportError::Foreign { kind: ErrorKind::BadKey, .. } => error.into(),
+        error => Failure::from(error).while_doing(&format!("the restic repository at {location}")),
+    }
 }
 
 fn is_named(snapshot: &ResticSnapshot, id: &str) -> bool {
