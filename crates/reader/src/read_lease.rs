@@ -164,8 +164,13 @@ impl ReadLease {
             Ok(keeper) => Some(keeper),
             Err(error) => {
                 tracing::warn!(%error, "reading without a lease");
+                // A mount that is read-only is one for all clients, and the error says so.
+                let why = match &error {
+                    RepositoryError::Store(store) if store.kind == StoreErrorKind::ReadOnly => error.to_string(),
+                    _ => format!("the repository is read-only for this client ({error})"),
+                };
                 context.progress.note(&format!(
-                    "the repository is read-only for this client ({error}): no lease was created, so a concurrent prune may remove data while this runs"
+                    "{why}: no lease was created, so a concurrent pass may remove data while this runs"
                 ));
                 None
             }

@@ -309,7 +309,7 @@ impl Resumed {
             // Continuing after a failure would lose names: such a listing must not count as
             // complete.
             let error = StoreError::new(StoreOp::List, &self.folder, StoreErrorKind::Invalid);
-            return Some(Err(error.because("the store lists names out of order")));
+            return Some(Err(error.because("the storage lists names out of order")));
         }
         self.after = Some(listed.name.clone());
         Some(Ok(listed))

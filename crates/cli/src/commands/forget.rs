@@ -256,7 +256,7 @@ impl Selection {
         let count = unconfirmed.count() as u64;
         if count > 0 {
             app.out.warn(&format!(
-                "the store does not confirm the claimed time of {}; such a snapshot counts for no rule, and \
+                "the storage does not confirm the claimed time of {}; such a snapshot counts for no rule, and \
                  `larder forget ID` forgets it",
                 sizes::count(count, "snapshot")
             ));

@@ -82,7 +82,7 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
             "the clock of this machine is wrong: set it and run the command again"
         }
         StoreErrorKind::Invalid if error.op == StoreOp::Create && is_unsupported => {
-            "this store cannot create an object only if its name is free (If-None-Match: *): use another"
+            "this storage cannot create an object only if its name is free (If-None-Match: *): use another"
         }
         StoreErrorKind::NoConnection if error.is_of_sftp() => {
             "nothing was changed; check the host in -r/--repo, and try `ssh HOST` by hand"
@@ -107,9 +107,11 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
             "what was committed is intact; run the command again: it continues"
         }
         StoreErrorKind::Cold => "`larder restore --thaw` asks for what a snapshot needs, and restores it",
-        StoreErrorKind::Foreign => "nothing was concluded from it; `larder validate-store` says what this store lacks",
+        StoreErrorKind::Foreign => {
+            "nothing was concluded from it; `larder validate-store` says what this storage lacks"
+        }
         StoreErrorKind::Unconditional => {
-            "nothing was uploaded; use a store, or a version of it, that refuses a second object of the same name \
+            "nothing was uploaded; use a storage, or a version of it, that refuses a second object of the same name \
              (`If-None-Match: *`). `larder validate-store` says more"
         }
         StoreErrorKind::Damaged | StoreErrorKind::TooLarge | StoreErrorKind::Unreadable => {

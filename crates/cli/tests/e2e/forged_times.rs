@@ -12,7 +12,7 @@ use crate::support::{Play, Ran, damage, run, schema};
 const TODAY: u64 = 1_711_108_800;
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
-const REASON: &str = "claims a time that the store does not confirm";
+const REASON: &str = "claims a time that the storage does not confirm";
 
 /// A repository of an operator, and a machine with a key that may only back up.
 struct Scene {

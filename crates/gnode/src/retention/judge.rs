@@ -103,7 +103,7 @@ impl fmt::Display for Reason {
             Self::Size(_) => f.write_str("within size"),
             Self::Pinned => f.write_str("pinned"),
             Self::LastComplete => f.write_str("last complete snapshot"),
-            Self::Unconfirmed => f.write_str("claims a time that the store does not confirm"),
+            Self::Unconfirmed => f.write_str("claims a time that the storage does not confirm"),
         }
     }
 }

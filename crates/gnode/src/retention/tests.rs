@@ -329,7 +329,7 @@ fn an_unconfirmed_time_keeps_its_version_and_displaces_nothing() {
     table.tags.insert(forged[0], vec!["foo".to_owned()]);
     let tagged = Policy { tags: vec![vec!["foo".to_owned()]], ..empty() };
     let text: Vec<_> = table.judged(&tagged)[4].iter().map(ToString::to_string).collect();
-    assert_eq!(text, ["has tags [foo]", "claims a time that the store does not confirm"]);
+    assert_eq!(text, ["has tags [foo]", "claims a time that the storage does not confirm"]);
 }
 
 /// The result of one counting rule, computed differently. It is the newest of each period, up to

@@ -524,7 +524,7 @@ mod tests {
             "data/j/1",
             answer("503 Service Unavailable: <Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"),
         );
-        assert_eq!(error.to_string(), "cannot create data/j/1: the store is busy");
+        assert_eq!(error.to_string(), "cannot create data/j/1: the storage is busy");
         let said = error.source().map(ToString::to_string);
         assert_eq!(said.as_deref(), Some("the server answered 503 SlowDown: Reduce your rate."));
     }

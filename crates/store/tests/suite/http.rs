@@ -109,7 +109,7 @@ async fn a_hanging_server_is_left_after_the_attempts_time() {
     let store = open(&server, &StoreOptions { attempt_timeout: Duration::from_millis(50), ..once() });
     let error = store.size("x").await.expect_err("no answer");
     assert_eq!(error.kind, StoreErrorKind::Unreachable);
-    assert_eq!(error.to_string(), "cannot look up x: the store gave no usable answer");
+    assert_eq!(error.to_string(), "cannot look up x: the storage gave no usable answer");
     let reason = error.source().map(ToString::to_string);
     assert_eq!(reason.as_deref(), Some("no answer within 50ms"));
 }
