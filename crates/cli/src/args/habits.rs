@@ -19,7 +19,10 @@ pub(crate) fn ignored(cli: &Cli, is_restic: bool) -> Vec<String> {
         Command::Unlock(args) => named(&[(args.remove_all, "--remove-all")]),
         Command::Restore(args) => named(&[(args.verify && args.dry_run, "--verify with --dry-run")]),
         Command::Check(args) => named(&[(args.with_cache, "--with-cache")]),
-        Command::Stats(args) => named(&[(args.mode.is_some() && !is_restic, "--mode")]),
+        Command::Stats(args) => {
+            let mode = "--mode (of restic's modes, Logical is restore-size, and Stored is raw-data)";
+            named(&[(args.mode.is_some() && !is_restic, mode)])
+        }
         Command::Forget(args) => {
             let of_pass = if args.prune { Vec::new() } else { args.pass.given() };
             of_pass.into_iter().map(|name| format!("{name} without --prune")).chain(args.pass.ignored.given()).collect()
@@ -84,6 +87,8 @@ mod tests {
         assert_eq!(of("check --with-cache --no-extra-verify"), "--no-extra-verify --with-cache");
         assert_eq!(of("unlock --remove-all --http-user-agent x"), "--http-user-agent --remove-all");
         assert_eq!(of("find x --human-readable"), "--human-readable without --long");
+        assert!(of("stats --mode raw-data").starts_with("--mode (of restic's modes, Logical"));
+        assert!(Cli::try_parse_from(["larder", "stats", "--mode", "foo"]).is_err());
         assert_eq!(of("snapshots --stuck-request-timeout 5m"), "--stuck-request-timeout");
         assert_eq!(of("prune --repack-small --repack-cacheable-only"), "--repack-small --repack-cacheable-only");
         assert_eq!(of("forget --keep-last 1 --prune --repack-uncompressed"), "--repack-uncompressed");

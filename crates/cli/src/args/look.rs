@@ -254,7 +254,12 @@ pub(crate) struct StatsArgs {
     pub(crate) by: Option<StatsBy>,
 
     /// For programs that start restic: what is counted in restic mode
-    #[arg(long, value_name = "MODE", hide = true)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        hide = true,
+        value_parser = ["restore-size", "files-by-contents", "blobs-per-file", "raw-data"]
+    )]
     pub(crate) mode: Option<String>,
 
     /// Which snapshots
