@@ -7,7 +7,8 @@ use std::time::Duration;
 /// # Errors
 /// The text is no duration, or it is zero.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    parse_limit(text).ok().filter(|duration| !duration.is_zero()).ok_or_else(|| not_a_duration(text))
+    let duration = parse_limit(text)?;
+    if duration.is_zero() { Err("a duration must be more than 0 here".to_owned()) } else { Ok(duration) }
 }
 
 /// The same, but zero is allowed.
@@ -55,6 +56,7 @@ mod tests {
         for bad in ["", "0", "5x", "-1", "99999999999999999999d"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
+        assert_eq!(parse_duration("0m"), Err("a duration must be more than 0 here".to_owned()));
         assert_eq!(parse_limit("0s"), Ok(Duration::ZERO));
         assert!(parse_limit("0x").is_err() && parse_limit("s").is_err());
     }

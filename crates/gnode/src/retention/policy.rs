@@ -75,17 +75,23 @@ pub struct Period {
 
 /// Text that is no length of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a period such as 2y5m7d3h (years, months, days, hours)")]
-pub struct ParsePeriodError {
-    /// The text.
-    pub text: String,
+pub enum ParsePeriodError {
+    /// It has another form.
+    #[error("{text:?} is not a period such as 2y5m7d3h (years, months, days, hours)")]
+    Form {
+        /// The text.
+        text: String,
+    },
+    /// It has no length.
+    #[error("a period must be more than 0")]
+    Zero,
 }
 
 impl FromStr for Period {
     type Err = ParsePeriodError;
 
     fn from_str(text: &str) -> Result<Self, ParsePeriodError> {
-        let wrong = || ParsePeriodError { text: text.to_owned() };
+        let wrong = || ParsePeriodError::Form { text: text.to_owned() };
         let mut period = Self::default();
         let mut rest = text;
         while !rest.is_empty() {
@@ -101,7 +107,11 @@ impl FromStr for Period {
             *field = field.checked_add(number).ok_or_else(wrong)?;
             rest = &rest[end + 1..];
         }
-        if period == Self::default() { Err(wrong()) } else { Ok(period) }
+        match period {
+            _ if text.is_empty() => Err(wrong()),
+            period if period == Self::default() => Err(ParsePeriodError::Zero),
+            period => Ok(period),
+        }
     }
 }
 
