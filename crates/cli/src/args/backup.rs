@@ -105,13 +105,13 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Snapshot metadata")]
     pub(crate) tag: Vec<String>,
 
-    /// Record this host name instead of the name of this machine
+    /// Record this host name instead of the name of this machine [env: LARDER_HOST]
     #[arg(
         short = 'H',
         long,
         value_name = "NAME",
         env = "LARDER_HOST",
-        hide_env_values = true,
+        hide_env = true,
         help_heading = "Snapshot metadata"
     )]
     pub(crate) host: Option<String>,

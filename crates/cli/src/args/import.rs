@@ -73,8 +73,8 @@ pub(crate) struct ImportTarArgs {
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) series: Option<String>,
 
-    /// Record this host instead of the present one
-    #[arg(short = 'H', long, value_name = "HOST", env = "LARDER_HOST")]
+    /// Record this host instead of the present one [env: LARDER_HOST]
+    #[arg(short = 'H', long, value_name = "HOST", env = "LARDER_HOST", hide_env = true)]
     pub(crate) host: Option<String>,
 
     /// Tags to record, separated by commas; may be given several times

@@ -41,8 +41,8 @@ pub(crate) struct VolumeBackupArgs {
     #[arg(long, value_name = "TAG[,TAG…]")]
     pub(crate) tag: Vec<String>,
 
-    /// Record this host name instead of the name of this machine
-    #[arg(short = 'H', long, value_name = "NAME", env = "LARDER_HOST", hide_env_values = true)]
+    /// Record this host name instead of the name of this machine [env: LARDER_HOST]
+    #[arg(short = 'H', long, value_name = "NAME", env = "LARDER_HOST", hide_env = true)]
     pub(crate) host: Option<String>,
 
     /// Read the whole volume, also where it did not change since the last backup

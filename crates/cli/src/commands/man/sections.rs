@@ -37,6 +37,12 @@ const OF_SOURCES: &[(&str, &str)] = &[
     ("LARDER_FROM_PASSWORD", "Its password, if nothing else names one"),
 ];
 
+/// Variables of some verbs, whose pages have them too.
+const OF_SOME: &[(&str, &str)] = &[
+    ("LARDER_HOST", "Host name that new snapshots get, without --host"),
+    ("LARDER_MIN_AGE", "Age of objects that passes may delete, without --min-age"),
+];
+
 /// Variables of other programs and libraries.
 const FOREIGN: &[(&str, &str)] = &[
     ("AWS_*, AZURE_*, GOOGLE_*", "Credentials and endpoints of clouds"),
@@ -119,7 +125,7 @@ fn environment(page: &Page, roff: &mut Roff) {
         }
     }
     if page.path.is_empty() {
-        FOREIGN.iter().for_each(|foreign| variable(roff, foreign));
+        OF_SOME.iter().chain(FOREIGN).for_each(|other| variable(roff, other));
     }
 }
 
