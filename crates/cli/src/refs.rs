@@ -19,7 +19,7 @@ use crate::args::FilterArgs;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
-use crate::output::{absolute, safe};
+use crate::output::{absolute, cut, safe};
 use crate::restic;
 use crate::sizes;
 
@@ -74,6 +74,31 @@ const REFUSED_NAMED: usize = 5;
 /// Tags of one `--tag`.
 pub(crate) fn split_tags(tags: &str) -> Vec<String> {
     tags.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect()
+}
+
+/// Characters of a tag that are shown in messages and tables.
+pub(crate) const TAG_SHOWN: usize = 60;
+
+/// Bytes of a tag at most.
+const TAG_MAX: usize = 256;
+
+/// Tags to record, of all options that name some.
+pub(crate) fn new_tags(lists: &[String]) -> Result<Vec<String>, Failure> {
+    let tags: Vec<String> = lists.iter().flat_map(|tags| split_tags(tags)).collect();
+    for tag in &tags {
+        let shown = || cut(&safe(tag), TAG_SHOWN);
+        if tag.len() > TAG_MAX {
+            return Err(Failure::usage(format!(
+                "a tag has at most {TAG_MAX} bytes, and {} has {}",
+                shown(),
+                tag.len()
+            )));
+        }
+        if tag.chars().any(char::is_control) {
+            return Err(Failure::usage(format!("a tag has no control characters, and {} has some", shown())));
+        }
+    }
+    Ok(tags)
 }
 
 /// The versions of a repository, for finding named ones.
@@ -403,6 +428,12 @@ mod tests {
     fn tags_are_separated_by_commas() {
         assert_eq!(split_tags("a, b,,c "), ["a", "b", "c"]);
         assert!(split_tags("").is_empty());
+        let new = |tags: &str| new_tags(&[tags.to_owned()]);
+        assert_eq!(new(&format!("a,{}", "x".repeat(TAG_MAX))).map(|tags| tags.len()), Ok(2));
+        let failure = new(&"x".repeat(TAG_MAX + 1)).expect_err("too long");
+        assert!(failure.message.ends_with("xxx… has 257"), "{}", failure.message);
+        let failure = new("a\u{1b}[2J").expect_err("it would move the cursor");
+        assert_eq!(failure.message, "a tag has no control characters, and a\\x1b[2J has some");
     }
 
     #[test]

@@ -37,6 +37,7 @@ use crate::{allocator, sizes, time};
 
 pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     input::check(args)?;
+    refs::new_tags(&args.tag)?;
     let host = args.host.clone().unwrap_or_else(environment::host);
     // The repository is opened first, so that a wrong password fails before a dump of a database.
     let opened = app.open()?;
@@ -111,7 +112,7 @@ fn options(
     let options = BackupOptions {
         host,
         user: environment::user(),
-        tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
+        tags: refs::new_tags(&args.tag)?,
         paths,
         time_ms: args.time,
         program: format!("larder {}", env!("CARGO_PKG_VERSION")),
@@ -300,7 +301,8 @@ impl Performed {
         out.info(format!("Files:  {files_new:>9} new, {files_changed:>9} changed, {files_unmodified:>9} unmodified"))?;
         out.info(format!("Dirs:   {dirs_new:>9} new, {dirs_changed:>9} changed, {dirs_unmodified:>9} unmodified"))?;
         if *others > 0 {
-            out.info(format!("Others: {others:>9} links, devices, FIFOs"))?;
+            let kinds = if *others == 1 { "link, device or FIFO" } else { "links, devices, FIFOs" };
+            out.info(format!("Others: {others:>9} {kinds}"))?;
         }
         let (added, stored) = (sizes::show(statistics.added_bytes), sizes::show(statistics.stored_bytes));
         out.info(match self.options.dry_run {

@@ -53,6 +53,7 @@ pub(super) fn run(app: &App, args: &FleetArgs) -> Result<Exit, Failure> {
 
 fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
     let patience = several::patience(&args.patience)?;
+    let tags = refs::new_tags(&args.tag)?;
     let listed = inventory::read(&args.inventory)
         .map_err(|error| Failure::usage(error.to_string()).advise("`larder help fleet run` has the form"))?;
     let mut images = Images::of(app, &args.reading, args.verify_every, &listed)?;
@@ -71,7 +72,6 @@ fn batch(app: &App, args: &FleetRunArgs) -> Result<Exit, Failure> {
              image's last snapshot, are found",
         );
     }
-    let tags = args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect();
     let options = options(app, tags, args.verify_every, args.force, args.partitions)?;
     let nats = several::connect(app, repository, &args.queue, &args.nats)?;
     open_many_files();

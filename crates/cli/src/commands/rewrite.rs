@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::output::{Meter, MeterKind, safe, summary};
 use crate::patterns::Patterns;
-use crate::refs::{Versions, shown, split_tags};
+use crate::refs::{Versions, new_tags, shown};
 use crate::{sizes, time};
 
 /// When the contents of files that were left out are gone.
@@ -56,7 +56,7 @@ pub(super) fn run(app: &App, args: &RewriteArgs) -> Result<Exit, Failure> {
         host: args.new_host.clone(),
         time_ms: args.new_time,
         series: args.new_series.clone(),
-        add_tags: args.new_tag.iter().flat_map(|tags| split_tags(tags)).collect(),
+        add_tags: new_tags(&args.new_tag)?,
         dry_run: args.dry_run,
         program: format!("larder {}", env!("CARGO_PKG_VERSION")),
         compression: app.compression(),

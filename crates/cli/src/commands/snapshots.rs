@@ -15,10 +15,10 @@ use crate::args::{GroupBy, SnapshotsArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::foreign_verbs;
-use crate::output::{Align, Table, absolute, names_host, safe, summary};
+use crate::output::{Align, Table, absolute, cut, names_host, safe, summary};
 
 use super::reclaimable::Free;
-use crate::refs::Versions;
+use crate::refs::{TAG_SHOWN, Versions};
 use crate::{sizes, time};
 
 pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
@@ -213,7 +213,7 @@ fn print_table(app: &App, versions: &[Version], known: &Known, is_compact: bool)
             time::show(summary.time_ms),
             safe(&summary.host),
             safe(&summary.domain_name),
-            safe(&summary.tags.join(",")),
+            cut(&safe(&summary.tags.join(",")), TAG_SHOWN),
             safe(&summary.series),
             sizes::show(statistics.logical_bytes),
             sizes::show(statistics.added_bytes),

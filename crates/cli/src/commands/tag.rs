@@ -13,14 +13,15 @@ use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::safe;
-use crate::refs::{Versions, split_tags};
+use crate::refs::{Versions, new_tags, split_tags};
 use crate::sizes;
 
 pub(super) fn run(app: &App, args: &TagArgs) -> Result<Exit, Failure> {
-    let all = |lists: &[String]| lists.iter().flat_map(|tags| split_tags(tags)).collect::<Vec<_>>();
+    let removed = args.remove.iter().flat_map(|tags| split_tags(tags)).collect();
     let change = match args.set.is_empty() {
-        false => TagChange::Set(all(&args.set)),
-        true => TagChange::AddRemove { add: all(&args.add), remove: all(&args.remove) },
+        false => TagChange::Set(new_tags(&args.set)?),
+        // What another program recorded can be removed.
+        true => TagChange::AddRemove { add: new_tags(&args.add)?, remove: removed },
     };
     if change == (TagChange::AddRemove { add: Vec::new(), remove: Vec::new() }) {
         return Err(Failure::usage("no tag was given").advise("--set '' removes all tags"));

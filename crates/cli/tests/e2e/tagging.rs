@@ -95,7 +95,10 @@ fn what_makes_no_sense_tags_nothing() {
     play.larder(["tag", "--set", "a", "--add", "b"]).code(2);
     play.larder(["tag", "--set", "a", "--host", "other"]).code(1).says("no snapshot fits --host other");
     play.larder(["tag", "--add", "a", &ids[0], "nothing"]).code(1);
-    play.larder(["tag", "--add", &"x".repeat(20_000), &ids[0]]).code(1).says("too long");
+    play.larder(["tag", "--add", &"x".repeat(257), &ids[0]]).code(2).says("at most 256 bytes");
+    play.larder(["tag", "--set", "a\tb", &ids[0]]).code(2).says("control characters");
+    let many: Vec<String> = (0..80).map(|number| format!("{number:0>250}")).collect();
+    play.larder(["tag", "--add", &many.join(","), &ids[0]]).code(1).says("too long");
     assert_eq!(play.objects().len(), before);
 }
 

@@ -11,9 +11,10 @@ use crate::app::App;
 use crate::args::ImportBorgArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::refs::split_tags;
+use crate::refs::{new_tags, split_tags};
 
 pub(super) fn run(app: &App, args: &ImportBorgArgs) -> Result<Exit, Failure> {
+    new_tags(&args.tag)?;
     let pattern = args.series_pattern.as_deref().map(Pattern::new).transpose().map_err(Failure::usage)?;
     // A template that cannot be filled in fails before anything is read.
     let sample = BorgArchive {

@@ -17,9 +17,10 @@ use crate::commands::backup::expect_series_name;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::refs::split_tags;
+use crate::refs::new_tags;
 
 pub(super) fn run(app: &App, args: &ImportTarArgs) -> Result<Exit, Failure> {
+    let tags = new_tags(&args.tag)?;
     let path = Path::new(&args.file);
     let is_stdin = path == Path::new("-");
     let failed = |error: std::io::Error| {
@@ -50,7 +51,7 @@ pub(super) fn run(app: &App, args: &ImportTarArgs) -> Result<Exit, Failure> {
             time_ms,
             host,
             user: environment::user(),
-            tags: args.tag.iter().flat_map(|tags| split_tags(tags)).collect(),
+            tags,
             paths: archive.paths(),
         };
         let wanted = Wanted { name: path.display().to_string(), original, series };

@@ -43,6 +43,7 @@ const PREFIX: &str = "backup-";
 const BLOCK: u64 = larder_format::volume_map::BLOCK_LEN as u64;
 
 pub(super) fn run(app: &App, args: &VolumeBackupArgs) -> Result<Exit, Failure> {
+    let tags = refs::new_tags(&args.tag)?;
     let (folder, name) = split(&args.volume)?;
     let shown = recorded_path(&folder, &name)?;
     let host = args.host.clone().unwrap_or_else(environment::host);
@@ -83,7 +84,7 @@ pub(super) fn run(app: &App, args: &VolumeBackupArgs) -> Result<Exit, Failure> {
         let options = BackupOptions {
             host,
             user: environment::user(),
-            tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
+            tags,
             paths: vec![shown],
             program: format!("larder {}", env!("CARGO_PKG_VERSION")),
             compression: app.compression(),
