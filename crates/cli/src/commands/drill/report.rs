@@ -15,6 +15,9 @@ use crate::{sizes, time};
 /// Findings of a snapshot that are shown.
 const FINDINGS_SHOWN: usize = 20;
 
+/// Seconds of a restore of everything below which no person is told of them.
+const SECONDS_MIN: f64 = 10.0;
+
 /// A snapshot as reports name it.
 #[derive(Debug, Clone)]
 pub(super) struct Named {
@@ -224,7 +227,7 @@ impl Drilled {
             self.snapshot.id.short(),
             safe(&self.snapshot.series)
         ))?;
-        if let Some((low, high)) = report.seconds_for_all() {
+        if let Some((low, high)) = report.seconds_for_all().filter(|(_, high)| *high >= SECONDS_MIN) {
             out.info(format!("  everything would take {}", time::show_span(low, high)))?;
         }
         if report.is_limited {

@@ -8,6 +8,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::sizes;
 
+/// Duplicates of the newest snapshots, in bytes, below which no person is told of them.
+const LEFT_MIN: u64 = 64 << 10;
+
 pub(super) fn json(report: &DefragmentReport, prices: Option<&Prices>) -> Value {
     json!({
         "snapshots": report.versions,
@@ -84,9 +87,9 @@ pub(super) fn print(
     for decision in &report.decisions {
         out.info(explained(decision))?;
     }
-    if report.left_duplicate_bytes > 0 {
+    if report.left_duplicate_bytes >= LEFT_MIN {
         let left = sizes::show(report.left_duplicate_bytes);
-        out.info(format!("the newest snapshots still have about {left} in common that is stored more than once"))?;
+        out.info(format!("the newest snapshots still share about {left} that is stored more than once"))?;
     }
     if report.is_empty() {
         return Ok(());
