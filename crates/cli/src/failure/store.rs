@@ -100,8 +100,7 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
         StoreErrorKind::PermissionDenied => "check the credentials and what they may do (or the owner of the folder)",
         StoreErrorKind::Full => "what was committed is intact; make room and run the command again: it continues",
         StoreErrorKind::ReadOnly => {
-            "nothing was changed there: make it writable first; snapshots, ls, find, diff, restore and check \
-             work on it as it is"
+            "make it writable to change it; snapshots, ls, find, diff, restore and check work on it as it is"
         }
         StoreErrorKind::Throttled | StoreErrorKind::Unreachable | StoreErrorKind::Interrupted => {
             "what was committed is intact; run the command again: it continues"

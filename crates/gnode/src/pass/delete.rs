@@ -85,12 +85,15 @@ fn is_of_one(kind: StoreErrorKind) -> bool {
     matches!(kind, Unreadable | Invalid | PermissionDenied)
 }
 
-/// An error and its causes in one line.
+/// An error and its causes in one line. Causes that the text before them repeats are left out.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        text = format!("{text}: {cause}");
+        let why = cause.to_string();
+        if !text.contains(&why) {
+            text = format!("{text}: {why}");
+        }
         next = cause.source();
     }
     text
