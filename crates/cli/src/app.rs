@@ -357,9 +357,11 @@ impl App {
             StoreErrorKind::NoConnection | StoreErrorKind::NoBucket | StoreErrorKind::Foreign
         ));
         let is_of_sftp = matches!(&error, RepositoryError::Store(error) if error.is_of_sftp());
+        let is_of_other_program = matches!(&error, RepositoryError::OtherConfig { .. });
         let failure = Failure::from(error);
         let Ok(location) = environment::location(&self.global) else { return failure };
         match failure.exit {
+            Exit::NoRepository if is_of_other_program => failure,
             Exit::NoRepository if self.global.is_source => failure.advise("check --from-repo"),
             Exit::NoRepository => match self.like_a_name(&location) {
                 Some(names) => failure.advise(format!("it is no name in the configuration, which has {names}")),

@@ -23,6 +23,7 @@ use larder_format::keys::{Keys, MasterKey};
 use larder_format::names;
 
 use crate::key_object::read_key;
+use crate::other_program::or_of_other_program;
 use crate::repository::{CONCURRENT_READS, Entropy, Repository, RepositoryError};
 use crate::{Store, StoreError, StoreErrorKind};
 
@@ -78,11 +79,12 @@ async fn found_config(
     if candidates(store, None).await?.found.iter().any(|candidate| candidate.copy.is_some()) {
         return Ok(FoundConfig::default());
     }
-    match (error, first_object(store).await?) {
-        (RepositoryError::NotARepository { location }, Some(name)) => {
-            Err(RepositoryError::ConfigMissing { location, name })
-        }
-        (error, _) => Err(error),
+    match error {
+        RepositoryError::NotARepository { location } => Err(match first_object(store).await? {
+            Some(name) => RepositoryError::ConfigMissing { location, name },
+            None => RepositoryError::NotARepository { location },
+        }),
+        error => Err(or_of_other_program(store, error).await),
     }
 }
 

@@ -13,6 +13,7 @@ use larder_format::{DecodeError, ErrorKind, names};
 
 use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
 use crate::key_object::{read_key, unwrap_off_thread};
+use crate::other_program::or_of_other_program;
 use crate::repository::{Entropy, Repository, RepositoryError, random};
 use crate::{Store, StoreError, StoreErrorKind, StoreOp};
 
@@ -300,6 +301,6 @@ pub async fn open_with_paper(
     };
     match config {
         Some((config, bytes)) => Ok(Repository::new(store, keys, config, bytes, entropy).in_place_of_config(problem)),
-        None => Err(problem.into()),
+        None => Err(or_of_other_program(&store, problem).await.into()),
     }
 }

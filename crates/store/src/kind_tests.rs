@@ -88,6 +88,8 @@ fn every_error_has_its_kind() {
     let entry = || PinEntry { state: PinState::Pinned, time_ms: 0, host: text(), reason: text(), tags: None };
     assert_kinds!(Error {
         Error::NotARepository { .. } => Error::NotARepository { location: text() }, ErrorKind::NoRepository;
+        Error::OtherConfig { .. } =>
+            Error::OtherConfig { location: text(), program: None }, ErrorKind::NoRepository;
         Error::AlreadyARepository { .. } => Error::AlreadyARepository { location: text() }, ErrorKind::Precondition;
         Error::ConfigMissing { .. } => Error::ConfigMissing { location: text(), name: text() }, ErrorKind::Damaged;
         Error::ConfigUnusable { .. } => Error::ConfigUnusable { reason: text() }, ErrorKind::Damaged;

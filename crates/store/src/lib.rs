@@ -53,6 +53,7 @@ pub mod newest_versions;
 mod open;
 mod opening;
 mod options;
+mod other_program;
 mod own_generations;
 pub mod pins;
 pub mod presence;
@@ -85,6 +86,7 @@ pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem, Sft
 pub use open::{Environment, Post, names_variable, post};
 pub use opening::OpenHints;
 pub use options::{CacheOptions, S3Options, SftpOptions, StoreOptions, TlsOptions};
+pub use other_program::OtherProgram;
 pub use repository::{Repository, RepositoryError};
 pub use store::Store;
 pub use unlisted::Unlisted;

@@ -20,6 +20,7 @@ use crate::config::{
 };
 use crate::key_object::{read_key, unwrap_off_thread};
 use crate::keyring::KEYS_TRIED_MAX;
+use crate::other_program::or_of_other_program;
 use crate::repository::{Entropy, Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
 
@@ -252,7 +253,10 @@ impl Repository {
             config => config,
         };
         let Some((key, object)) = objects.into_iter().find(|(_, object)| object.is_some()) else {
-            let named = config?.claimed_repository();
+            let named = match config {
+                Ok(config) => config.claimed_repository(),
+                Err(error) => return Err(or_of_other_program(&store, error).await),
+            };
             let is_foreign = keys.iter().all(|key| key.repository != named);
             return Err(if is_foreign { RepositoryError::ForeignKeyFile } else { RepositoryError::KeyRemoved });
         };

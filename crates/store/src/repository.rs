@@ -12,6 +12,7 @@ use larder_format::keys::Keys;
 use larder_format::roles::Roles;
 use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 
+use crate::other_program::OtherProgram;
 use crate::own_generations::OwnGenerations;
 use crate::read_manifests::ReadManifests;
 use crate::rules::Rule;
@@ -29,6 +30,14 @@ pub enum RepositoryError {
     NotARepository {
         /// Where it was looked for.
         location: String,
+    },
+    /// The object `config` is of another program, and nothing at this place is of Larder.
+    #[error("{location} is not a Larder repository: its config is of {}", OtherProgram::name_of(*program))]
+    OtherConfig {
+        /// Where.
+        location: String,
+        /// The program, if it is a known one.
+        program: Option<OtherProgram>,
     },
     /// `init` at a place that already has one.
     #[error("there is already a Larder repository at {location}")]
@@ -156,7 +165,7 @@ impl RepositoryError {
     /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotARepository { .. } => ErrorKind::NoRepository,
+            Self::NotARepository { .. } | Self::OtherConfig { .. } => ErrorKind::NoRepository,
             Self::AlreadyARepository { .. } | Self::CannotRemoveKey { .. } => ErrorKind::Precondition,
             Self::ConfigMissing { .. } | Self::ConfigUnusable { .. } => ErrorKind::Damaged,
             Self::WrongPassword { .. }

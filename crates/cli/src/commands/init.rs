@@ -47,6 +47,10 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
                 .advise("nothing was changed; `larder repair config` restores it"));
             }
         },
+        // Another program may have made it, which a second look tells.
+        Err(error @ RepositoryError::Damaged { .. }) => {
+            return Err(app.block_on(find_config(&store)).err().unwrap_or(error).into());
+        }
         Err(error) => return Err(error.into()),
     }
     let password = PasswordSource::of(&app.global).get_new()?;

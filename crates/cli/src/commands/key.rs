@@ -8,11 +8,12 @@ use larder_format::closed_domain::ClosedDomain;
 use larder_format::ids::KeyId;
 use larder_format::key_file::{MachineKey, Unlock};
 use larder_format::roles::Roles;
+use larder_format::{ErrorKind, names};
 use larder_job::{Clock, SystemClock};
 use larder_secret::SecretBytes;
-use larder_store::keyring::{KeyList, UnreadableKey, open_with_paper};
+use larder_store::keyring::{ImportError, KeyList, UnreadableKey, open_with_paper};
 use larder_store::repository::SystemEntropy;
-use larder_store::{Location, Repository};
+use larder_store::{Location, Repository, RepositoryError};
 use serde_json::json;
 use zeroize::Zeroizing;
 
@@ -294,7 +295,8 @@ fn paper_sheet(repository: &Repository, location: &Location, lines: &[String]) -
 fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
     let store = app.store()?;
     let paper = read_paper(app, paper)?;
-    let repository = app.block_on(open_with_paper(store, text_of(&paper)?, Arc::new(SystemEntropy)))?;
+    let opened = app.block_on(open_with_paper(store, text_of(&paper)?, Arc::new(SystemEntropy)));
+    let repository = opened.map_err(not_opened)?;
     let password = PasswordSource::of_new(&new.password).get_new()?;
     let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
     if app.block_on(repository.restore_config())? {
@@ -302,6 +304,23 @@ fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> 
     }
     let id = app.block_on(repository.add_key(Unlock::Password(&password), fields))?;
     done(app, "key_added", id, &format!("key {id} added: the new password opens the repository"))
+}
+
+/// The paper key opens nothing. Advice for other commands is to use it.
+fn not_opened(error: ImportError) -> Failure {
+    let is_of_config = match &error {
+        ImportError::Repository(RepositoryError::OtherConfig { program, .. }) => program.is_none(),
+        ImportError::Repository(error @ RepositoryError::Damaged { name, .. }) => {
+            name == names::CONFIG && error.kind() == ErrorKind::Damaged
+        }
+        ImportError::Repository(RepositoryError::ConfigUnusable { .. }) => true,
+        _ => false,
+    };
+    let failure = Failure::from(error);
+    match is_of_config {
+        true => failure.advise("no key and no snapshot replaces config; check -r/--repo, or put it back from a copy"),
+        false => failure,
+    }
 }
 
 /// Reads the six lines and skips the explanations around them.

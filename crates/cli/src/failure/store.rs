@@ -6,7 +6,7 @@ use larder_store::jobs::CommitError;
 use larder_store::keyring::ImportError;
 use larder_store::pins::PinError;
 use larder_store::settings::SettingsError;
-use larder_store::{LocationError, RepositoryError, StoreError, StoreErrorKind, StoreOp, names_variable};
+use larder_store::{LocationError, OtherProgram, RepositoryError, StoreError, StoreErrorKind, StoreOp, names_variable};
 
 use super::Failure;
 use crate::text::safe;
@@ -16,6 +16,9 @@ impl From<RepositoryError> for Failure {
         let advice = match &error {
             RepositoryError::NotARepository { .. } => {
                 Some("check -r/--repo, or make a repository there with `larder init`")
+            }
+            RepositoryError::OtherConfig { location, program } => {
+                return Self::of(error.kind(), &error).advise(advice_on_other_config(location, *program));
             }
             RepositoryError::AlreadyARepository { .. } => Some("nothing was changed; it can be used as it is"),
             RepositoryError::ConfigMissing { .. } => {
@@ -44,6 +47,19 @@ impl From<RepositoryError> for Failure {
         match advice {
             Some(advice) => failure.advise(advice),
             None => failure,
+        }
+    }
+}
+
+fn advice_on_other_config(location: &str, program: Option<OtherProgram>) -> String {
+    let location = safe(location);
+    match program {
+        Some(OtherProgram::Restic) => format!("`larder import restic {location}` imports it into a Larder repository"),
+        Some(OtherProgram::Borg) => format!("`larder import borg {location}` imports it into a Larder repository"),
+        // The first bytes of a damaged configuration may be anything.
+        None => {
+            "check -r/--repo; if it was a Larder repository, `larder key import` with the paper key rebuilds its config"
+                .to_owned()
         }
     }
 }
@@ -245,6 +261,10 @@ mod tests {
     fn repository_errors_end_with_the_code_that_says_what_to_do() {
         let exit = |error: RepositoryError| Failure::from(error).exit;
         assert_eq!(exit(RepositoryError::NotARepository { location: String::new() }), Exit::NoRepository);
+        let other = |program| RepositoryError::OtherConfig { location: "/b".to_owned(), program };
+        assert_eq!(exit(other(None)), Exit::NoRepository);
+        let advice = Failure::from(other(Some(OtherProgram::Borg))).advice;
+        assert!(advice.is_some_and(|advice| advice.starts_with("`larder import borg /b`")));
         assert_eq!(exit(RepositoryError::WrongPassword { keys: 1, unreadable: 1, untried: 1 }), Exit::WrongKey);
         let damaged = |source| RepositoryError::Damaged { name: "config".to_owned(), source };
         assert_eq!(exit(damaged(DecodeError::Truncated { what: "x" })), Exit::Damage);

@@ -46,6 +46,34 @@ fn missing_credentials_are_said_once() {
 }
 
 #[test]
+fn a_repository_of_another_program_is_10_and_not_damaged() {
+    let play = Play::new();
+    play.write("borg/config", "[repository]\nversion = 1\n");
+    play.write("borg/data/0/0", "BORG_SEG");
+    play.write("restic/config", b"\x2c\x68\x90\x01 sealed");
+    play.write(format!("restic/keys/{}", "0a".repeat(32)), "{}");
+    play.write("unknown/config", "[core]\n");
+    let at = |place: &str, verb: &[&str]| {
+        let location = play.path(place).display().to_string();
+        play.larder(verb.iter().copied().chain(["-r", location.as_str()])).in_two_lines()
+    };
+    at("borg", &["snapshots"]).code(10).says("its config is of Borg").says("larder import borg /");
+    at("restic", &["snapshots"]).code(10).says("its config is of restic");
+    at("unknown", &["check"]).code(10).says("is not a Larder repository").says("larder key import");
+    // A configuration of Larder that is damaged behind its first bytes.
+    play.write("damaged/config", b"LCFG\x02\0\0\0 something");
+    at("damaged", &["snapshots"]).code(13).says("config is damaged");
+    // The command does not advise itself.
+    let whole = Play::with_repository();
+    whole.larder(["key", "export", "--output", "paper"]).ok();
+    let paper = whole.path("paper").display().to_string();
+    for (place, code) in [("unknown", 10), ("damaged", 13)] {
+        let ran = at(place, &["key", "import", &paper]).code(code).says("check -r/--repo");
+        assert!(!ran.stderr.contains("key import"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn a_second_init_changes_nothing() {
     let play = Play::with_repository();
     let before = play.objects();

@@ -9,7 +9,7 @@ use larder_format::key_file::{KdfCost, KeyFields, StretchError, Unlock, stretch_
 use larder_format::names;
 use larder_store::config::find_config;
 use larder_store::keyring::{ImportError, open_with_paper};
-use larder_store::{Repository, RepositoryError, Store, StoreOptions};
+use larder_store::{OtherProgram, Repository, RepositoryError, Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Memory, OpKind, Times, When};
 
 use crate::planted::manifest;
@@ -56,6 +56,44 @@ async fn whatever_becomes_of_config_the_password_opens() {
         assert_eq!(memory.get(names::CONFIG).await.as_ref(), Some(&genuine));
         assert!(!open(&memory, PASSWORD).await.expect("opens").restore_config().await.expect("nothing to do"));
     }
+}
+
+/// Nothing at such a place is damaged. A damaged configuration is told by the objects beside it.
+#[tokio::test(start_paused = true)]
+async fn the_config_of_another_program_is_no_damage() {
+    let restic_key = format!("keys/{}", "ab".repeat(32));
+    let restic: &[(&str, &[u8])] = &[("config", b"\x2ch\x90x"), (&restic_key, b"{}")];
+    let borg: &[(&str, &[u8])] = &[("config", b"[repository]\nversion = 1\n"), ("data/0/0", b"BORG_SEG")];
+    let unknown: &[(&str, &[u8])] = &[("config", b"<?xml version"), ("keys/other", b"x")];
+    let expected = [(restic, Some(OtherProgram::Restic)), (borg, Some(OtherProgram::Borg)), (unknown, None)];
+    let paper = repository(store_of(&Memory::new())).await.paper_key().expect("a full key").join("\n");
+    for (objects, wanted) in expected {
+        let memory = Memory::new();
+        for (name, bytes) in objects {
+            memory.put(name, bytes.to_vec()).await;
+        }
+        let is_expected = |error: Option<RepositoryError>| match error {
+            Some(RepositoryError::OtherConfig { program, .. }) => program == wanted,
+            _ => false,
+        };
+        assert!(is_expected(find_config(&store_of(&memory)).await.err()), "{wanted:?}");
+        let imported = open_with_paper(store_of(&memory), &paper, Arc::new(larder_testkit::entropy())).await;
+        let error = match imported.err() {
+            Some(ImportError::Repository(error)) => Some(error),
+            _ => None,
+        };
+        assert!(is_expected(error), "{wanted:?}");
+    }
+    // The right beginning with wrong bytes after it, or objects of Larder beside it.
+    let memory = Memory::new();
+    let whole = repository(store_of(&memory)).await;
+    let genuine = memory.get(names::CONFIG).await.expect("there");
+    memory.remove(&names::key(whole.key_of(PASSWORD).await.expect("reads").expect("opens"))).await;
+    memory.put(names::CONFIG, genuine[..20].to_vec()).await;
+    assert!(matches!(find_config(&store_of(&memory)).await, Err(RepositoryError::Damaged { .. })));
+    whole.commit(whole.keys().series_key("host:/home"), &manifest(1)).await.expect("commits");
+    memory.put(names::CONFIG, "something else".to_owned()).await;
+    assert!(matches!(find_config(&store_of(&memory)).await, Err(RepositoryError::Damaged { .. })));
 }
 
 #[tokio::test(start_paused = true)]
