@@ -327,10 +327,7 @@ impl Versions {
 
     fn not_found(&self, text: &str, error: RefError) -> Failure {
         let wanted = text.to_ascii_lowercase();
-        let fits = |damaged: &&DamagedVersion| {
-            let id = damaged.id.to_string();
-            !wanted.is_empty() && (id.starts_with(&wanted) || id.ends_with(&wanted))
-        };
+        let fits = |damaged: &&DamagedVersion| !wanted.is_empty() && damaged.id.fits(&wanted);
         match self.damaged.iter().find(fits) {
             Some(damaged) if matches!(error, RefError::NotFound { .. }) => {
                 let message = format!("snapshot {} cannot be read: {}", damaged.id.short(), chain(&damaged.error));

@@ -344,7 +344,7 @@ pub fn read_plan(context: &JobContext, batch: JobId) -> Result<Option<FleetPlan>
     Err(FleetError::NotForUs { batch, why })
 }
 
-/// The batches that left anything and that are meant by an id, its beginning, or its short form.
+/// The batches that left anything and that are meant by a part of an id.
 ///
 /// # Errors
 /// The store does not answer.
@@ -354,9 +354,9 @@ pub fn find(context: &JobContext, id: &str) -> Result<Vec<JobId>, FleetError> {
     Ok(all.filter(|batch| is_meant(*batch, id)).collect())
 }
 
-/// Whether a text means a batch: its id, the beginning of it, or its short form.
+/// Whether a text means a batch: a part of its id, as [`JobId::fits`] has it.
 pub fn is_meant(batch: JobId, text: &str) -> bool {
-    batch.to_string().starts_with(text) || batch.short() == text
+    batch.fits(text)
 }
 
 /// Ends a batch: nothing of it is done any more. Versions that exist remain. Returns the number of

@@ -141,11 +141,27 @@ impl Default for DomainId {
     }
 }
 
+/// Least digits of the beginning of a short id ([`JobId::fits`]).
+pub const SHORT_MIN: usize = 4;
+
 impl JobId {
     /// The id's first 8 hex digits would repeat within a minute, so people are shown the random
     /// tail's last 8 instead.
     pub fn short(&self) -> String {
         data_encoding::HEXLOWER.encode(&self.0[12..])
+    }
+
+    /// Whether `text`, in lower case, is the beginning or the end of the id, or the beginning of
+    /// its short form. That one needs [`SHORT_MIN`] digits, because texts that are shorter fit too
+    /// many ids.
+    pub fn fits(&self, text: &str) -> bool {
+        let id = self.to_string();
+        id.starts_with(text) || id.ends_with(text) || (text.len() >= SHORT_MIN && self.short().starts_with(text))
+    }
+
+    /// Whether `text`, in lower case, is the whole id or its whole short form.
+    pub fn is_exactly(&self, text: &str) -> bool {
+        self.to_string() == text || self.short() == text
     }
 
     /// Builds a version-7 UUID from a time and random bytes; both are the caller's, nothing here

@@ -141,7 +141,7 @@ pub(crate) enum Reference {
         /// How many versions are newer.
         back: usize,
     },
-    /// The beginning or the end of an id, in lower case.
+    /// What an id has to fit ([`JobId::fits`]), in lower case.
     Id(String),
 }
 
@@ -158,12 +158,6 @@ impl Reference {
         }
         let wanted = text.to_ascii_lowercase();
         (!wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(Self::Id(wanted))
-    }
-
-    /// Whether `text` is the beginning or the end of an id.
-    pub(crate) fn names(text: &str, id: JobId) -> bool {
-        let id = id.to_string();
-        id.starts_with(text) || id.ends_with(text)
     }
 }
 
@@ -259,20 +253,22 @@ impl Catalog {
         self
     }
 
-    /// Finds the version that `text` names: `latest`, `latest~2` (the second before it), or the
-    /// beginning or the end of an id. Ids begin with their time and end at random, so both ends are
-    /// handy.
+    /// Finds the version that `text` names: `latest`, `latest~2` (the second before it), or a part
+    /// of an id: its beginning, its end, or the beginning of its short form. A whole id or a whole
+    /// short form means only that version.
     pub fn find(&self, text: &str) -> Result<&Version, RefError> {
         let not_found = || RefError::NotFound { text: text.to_owned() };
         let wanted = match Reference::parse(text).ok_or_else(not_found)? {
             Reference::Latest { back } => return self.versions.iter().rev().nth(back).ok_or_else(not_found),
             Reference::Id(wanted) => wanted,
         };
-        let mut found = self.versions.iter().filter(|version| Reference::names(&wanted, version.id()));
-        let first = found.next().ok_or_else(not_found)?;
-        match found.count() {
-            0 => Ok(first),
-            more => Err(RefError::Ambiguous { text: text.to_owned(), count: more + 1 }),
+        let fitting: Vec<&Version> = self.versions.iter().filter(|version| version.id().fits(&wanted)).collect();
+        let exact: Vec<&Version> = fitting.iter().copied().filter(|version| version.id().is_exactly(&wanted)).collect();
+        let found = if exact.is_empty() { fitting } else { exact };
+        match found[..] {
+            [] => Err(not_found()),
+            [only] => Ok(only),
+            _ => Err(RefError::Ambiguous { text: text.to_owned(), count: found.len() }),
         }
     }
 }
@@ -446,6 +442,42 @@ mod tests {
         for nothing in ["latest~3", "latest~x", "latestx", "", "zz", "77"] {
             assert_eq!(id(nothing), Err(RefError::NotFound { text: nothing.to_owned() }), "{nothing}");
         }
+    }
+
+    /// Tables show the end of an id, and people type its first digits.
+    #[test]
+    fn the_beginning_of_a_displayed_id_names_its_version() {
+        let of = |host: &str, short: [u8; 4], first: u8| {
+            let mut id = [first; 16];
+            id[12..].copy_from_slice(&short);
+            let mut version = version(1, 0, host, &[]);
+            version.summary.id = JobId(id);
+            version
+        };
+        let versions = vec![
+            of("a", [0x0d, 0x75, 0x24, 0x5b], 1),
+            of("b", [0x0d, 0x75, 0x99, 0x99], 2),
+            // Its id ends, and another one begins, as a short form that is exact.
+            of("c", [0x12, 0x34, 0x56, 0x78], 3),
+            Version {
+                summary: Summary { id: JobId([0x12; 16]), ..version(1, 0, "d", &[]).summary },
+                ..version(1, 0, "d", &[])
+            },
+            of("e", [0x99; 4], 0x12),
+        ];
+        let catalog = Catalog { versions, ..Catalog::default() };
+        let host = |text: &str| catalog.find(text).map(|version| version.summary.host.clone());
+        let ambiguous = |text: &str, count| Err(RefError::Ambiguous { text: text.to_owned(), count });
+        assert_eq!(host("0d7524"), Ok("a".to_owned()));
+        assert_eq!(host("0D759"), Ok("b".to_owned()));
+        assert_eq!(host("0d75"), ambiguous("0d75", 2));
+        assert_eq!(host("0d7"), Err(RefError::NotFound { text: "0d7".to_owned() }), "too short for a displayed id");
+        assert_eq!(host("7524"), Err(RefError::NotFound { text: "7524".to_owned() }), "its middle");
+        assert_eq!(host("12345678"), Ok("c".to_owned()));
+        assert_eq!(host("1234"), Ok("c".to_owned()));
+        // The short form of one, and the beginning of another.
+        assert_eq!(host("12121212"), Ok("d".to_owned()));
+        assert_eq!(host("121212"), ambiguous("121212", 2));
     }
 
     #[test]

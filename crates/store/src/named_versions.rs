@@ -60,7 +60,7 @@ impl Repository {
                 Reference::Latest { back } => newest = newest.max(back.saturating_add(1)),
                 Reference::Id(text) => {
                     let unread = std::mem::take(&mut search.unread).into_iter();
-                    let (named, unread) = unread.partition(|one| Reference::names(&text, one.job));
+                    let (named, unread) = unread.partition(|one| one.job.fits(&text));
                     search.unread = unread;
                     search.read(named).await?;
                 }

@@ -23,8 +23,8 @@ use super::{FilterArgs, Global};
 /// snapshots of several writers.
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// Snapshots of the other repository (latest, latest~2, or an id prefix) [default: all that the
-    /// filters admit]
+    /// Snapshots of the other repository (latest, latest~2, or an id or its beginning) [default:
+    /// all that the filters admit]
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 

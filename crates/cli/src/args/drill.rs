@@ -17,8 +17,8 @@ use crate::sizes;
 /// the end. After kill -9, a folder larder-drill-… stays, and can be deleted.
 #[derive(Debug, Args)]
 pub(crate) struct DrillArgs {
-    /// Snapshot (latest, latest~2, or an id prefix); may be repeated [default: the newest of each
-    /// series]
+    /// Snapshot (latest, latest~2, or an id or its beginning); may be repeated [default: the newest
+    /// of each series]
     #[arg(long, value_name = "SNAPSHOT", conflicts_with = "all")]
     pub(crate) snapshot: Vec<String>,
 

@@ -14,7 +14,7 @@ use crate::sizes;
 /// of `larder optimize` frees their space, or --prune now. Pinned snapshots are never forgotten.
 #[derive(Debug, Args)]
 pub(crate) struct ForgetArgs {
-    /// Forget only these snapshots (latest, latest~2, or an id prefix)
+    /// Forget only these snapshots (latest, latest~2, or an id or its beginning)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
@@ -160,7 +160,7 @@ pub(super) fn parse_group_by(text: &str) -> Result<GroupBy, String> {
 /// No policy forgets a pinned snapshot. `larder snapshots` shows which snapshots are pinned.
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// Snapshots (latest, latest~2, or an id prefix)
+    /// Snapshots (latest, latest~2, or an id or its beginning)
     #[arg(value_name = "SNAPSHOT", required = true)]
     pub(crate) ids: Vec<String>,
 
@@ -178,7 +178,7 @@ pub(crate) struct PinArgs {
 /// Policies and `larder forget` can forget these snapshots again.
 #[derive(Debug, Args)]
 pub(crate) struct UnpinArgs {
-    /// Snapshots (latest, latest~2, or an id prefix)
+    /// Snapshots (latest, latest~2, or an id or its beginning)
     #[arg(value_name = "SNAPSHOT", required = true)]
     pub(crate) ids: Vec<String>,
 
@@ -194,7 +194,8 @@ pub(crate) struct UnpinArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct TagArgs {
-    /// Snapshots (latest, latest~2, or an id prefix) [default: all that the filters admit]
+    /// Snapshots (latest, latest~2, or an id or its beginning) [default: all that the filters
+    /// admit]
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 

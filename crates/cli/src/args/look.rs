@@ -46,7 +46,7 @@ impl FilterArgs {
 /// narrow terminal shows fewer columns.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotsArgs {
-    /// Snapshots (latest, latest~2, or an id prefix)
+    /// Snapshots (latest, latest~2, or an id or its beginning)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
@@ -97,7 +97,7 @@ pub(crate) enum GroupBy {
 /// folder; --recursive lists everything below it.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Snapshot (latest, latest~2, or an id prefix), and a path in it
+    /// Snapshot (latest, latest~2, or an id or its beginning), and a path in it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: OsString,
 
@@ -162,7 +162,7 @@ pub(crate) struct FindArgs {
     #[arg(value_name = "PATTERN", required_unless_present_any = ["blob", "pack", "tree"])]
     pub(crate) patterns: Vec<OsString>,
 
-    /// Search only these snapshots (latest, latest~2, or an id prefix)
+    /// Search only these snapshots (latest, latest~2, or an id or its beginning)
     #[arg(short = 's', long = "snapshot", value_name = "SNAPSHOT")]
     pub(crate) snapshots: Vec<String>,
 
@@ -245,7 +245,7 @@ pub(crate) struct DiffArgs {
 /// snapshots.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Snapshots (latest, latest~2, or an id prefix)
+    /// Snapshots (latest, latest~2, or an id or its beginning)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
@@ -286,7 +286,7 @@ pub(crate) enum StatsBy {
 /// archive.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// Snapshot (latest, latest~2, or an id prefix), and a path in it
+    /// Snapshot (latest, latest~2, or an id or its beginning), and a path in it
     #[arg(value_name = "SNAPSHOT:PATH")]
     pub(crate) snapshot: OsString,
 
@@ -327,7 +327,7 @@ pub(crate) enum DumpFormat {
 /// verifies all content.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Check only these snapshots (latest, latest~2, or an id prefix)
+    /// Check only these snapshots (latest, latest~2, or an id or its beginning)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 

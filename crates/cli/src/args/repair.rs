@@ -90,7 +90,7 @@ pub(crate) struct RepairDataArgs {
 /// `repair snapshots`.
 #[derive(Debug, Args)]
 pub(crate) struct RepairSnapshotsArgs {
-    /// Snapshots (latest, latest~2, or an id prefix)
+    /// Snapshots (latest, latest~2, or an id or its beginning)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 

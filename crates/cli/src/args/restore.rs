@@ -14,7 +14,8 @@ use crate::time;
 /// Run an interrupted restore again to continue it: complete files are not written twice.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// Snapshot (latest, latest~2, or an id prefix); SNAPSHOT:/PATH restores the contents of PATH
+    /// Snapshot (latest, latest~2, or an id or its beginning); SNAPSHOT:/PATH restores the contents
+    /// of PATH
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: OsString,
 

@@ -19,7 +19,8 @@ use crate::time;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct RewriteArgs {
-    /// Snapshots (latest, latest~2, or an id prefix) [default: all that the filters admit]
+    /// Snapshots (latest, latest~2, or an id or its beginning) [default: all that the filters
+    /// admit]
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 

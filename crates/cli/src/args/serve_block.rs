@@ -10,8 +10,8 @@ use super::{FetchArgs, FilterArgs, ListenArgs, StorePasswordArgs};
 /// Serve a file or disk image of a snapshot as a block device.
 #[derive(Debug, Args)]
 pub(crate) struct ServeBlockArgs {
-    /// Snapshot (latest, latest~2, or an id prefix), and a file in it; without a path, the only
-    /// file
+    /// Snapshot (latest, latest~2, or an id or its beginning), and a file in it; without a path,
+    /// the only file
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: OsString,
 

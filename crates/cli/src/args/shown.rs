@@ -12,7 +12,7 @@ use crate::time;
 /// Which snapshots are shown, and where.
 #[derive(Debug, Args)]
 pub(crate) struct ShownArgs {
-    /// Show only this snapshot (latest, latest~2, or an id prefix), or a folder in it
+    /// Show only this snapshot (latest, latest~2, or an id or its beginning), or a folder in it
     #[arg(long, value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: Option<OsString>,
 

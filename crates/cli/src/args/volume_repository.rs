@@ -57,8 +57,8 @@ pub(crate) struct VolumeBackupArgs {
 /// A volume whose first content is a file of a snapshot.
 #[derive(Debug, Args)]
 pub(crate) struct FromArgs {
-    /// Take the content of a snapshot (latest, latest~2, or an id prefix), or of a file in it. The
-    /// volume is there at once, and reads the repository while it is served
+    /// Take the content of a snapshot (latest, latest~2, or an id or its beginning), or of a file
+    /// in it. The volume is there at once, and reads the repository while it is served
     #[arg(long, value_name = "SNAPSHOT[:PATH]", conflicts_with = "size")]
     pub(crate) from: Option<OsString>,
 

@@ -46,6 +46,7 @@ fn snapshots_are_listed_filtered_and_grouped() {
     assert_eq!(count(&["latest", "latest~1", "latest"]), 2);
     let short = all[0]["short_id"].as_str().expect("text");
     assert_eq!(count(&[short]), 1);
+    assert_eq!(count(&[&short[..6]]), 1, "the beginning of what tables show");
     let groups = play.larder(["snapshots", "--json", "--group-by", "host,paths"]).ok().json();
     assert_eq!(groups.as_array().expect("an array").len(), 2);
     schema::check("snapshot_groups", &groups);

@@ -165,7 +165,11 @@ async fn references_mean_what_they_mean_in_the_whole_catalog() {
         ];
         for filter in &filters {
             let latest = [0, 1, 2, 5, 16].map(|back| format!("latest~{back}"));
-            let by_id = ids.iter().enumerate().map(|(at, id)| if at % 2 == 0 { &id[..12] } else { &id[20..] });
+            let by_id = ids.iter().enumerate().map(|(at, id)| match at % 3 {
+                0 => &id[..12],
+                1 => &id[20..],
+                _ => &id[24..29],
+            });
             let odd = ["latest", "latest~x", "latestly", "", "xyz", "018b"];
             for text in latest.iter().map(String::as_str).chain(by_id).chain(odd) {
                 let part = own.catalog_for(&[text], filter).await.expect("lists");
