@@ -24,6 +24,7 @@ mod data_reader;
 mod diff;
 mod entries;
 mod extent_map;
+mod first_names;
 #[cfg(test)]
 mod kind_tests;
 mod missing;
@@ -46,6 +47,7 @@ pub use container_cache::{FetchCounters, FetchOptions, FetchReport, read_plan};
 pub use data_reader::{ContentReader, Reach};
 pub use diff::{Change, diff, diff_with_bytes};
 pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
+pub use first_names::{FirstNames, LinkedFile};
 pub use missing::missing_containers;
 pub use presence::Missing;
 pub use random::{Contents, FrameCache, Hydrated, Piece, RandomError, RandomFile, RandomReader, Stretch};

@@ -1,11 +1,12 @@
 //! `larder find`: names, sizes, times and containers in all snapshots.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
-use larder_reader::{MetaChunks, VersionReader, VersionsAhead};
+use larder_reader::{FirstNames, MetaChunks, VersionReader, VersionsAhead};
 use larder_source::{Case, PathMatcher};
 use larder_store::catalog::Version;
 use serde_json::Value;
@@ -60,8 +61,8 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Visits the files of a version whose data, or a part of it, was stored in a container. Passes may
-/// have moved it since: then the container is gone.
+/// Visits the files of a version whose data, or a part of it, was stored in a container, under all
+/// of their names. Passes may have moved it since: then the container is gone.
 fn files_with_data_in(
     reader: &VersionReader,
     container: ContainerId,
@@ -71,10 +72,20 @@ fn files_with_data_in(
         return Ok(());
     }
     let mut cursor = reader.unresolved_cursor();
+    let mut first_names = FirstNames::new(reader);
+    // Data of the files that were visited, neighbours as one. First names come before further ones.
+    let mut visited: Vec<Range<u64>> = Vec::new();
     // The record at hand: its range in the stream, and whether it is one of the container.
     let (mut start, mut end, mut is_in) = (0, 0, false);
     for placed in reader.placed_below(b"") {
         let placed = placed?;
+        if let Some(file) = first_names.file(&placed.entry)? {
+            let at = visited.partition_point(|data| data.end <= file.data.start);
+            if !file.data.is_empty() && visited.get(at).is_some_and(|data| data.start <= file.data.start) {
+                visitor(&placed.entry)?;
+            }
+            continue;
+        }
         let (from, bytes) = (placed.data_offset, placed.entry.stored_bytes());
         if bytes == 0 {
             continue;
@@ -87,6 +98,10 @@ fn files_with_data_in(
             has |= is_in && end > from;
         }
         if has {
+            match visited.last_mut() {
+                Some(last) if last.end == from => last.end = from + bytes,
+                _ => visited.push(from..from + bytes),
+            }
             visitor(&placed.entry)?;
         }
     }

@@ -137,6 +137,7 @@ fn files_are_found_by_their_container() {
     play.backup(["source"]);
     play.write("source/new", larder_testkit::data::random(2, 50_000));
     play.write("source/empty", "");
+    std::fs::hard_link(play.path("source/new"), play.path("source/other name")).expect("linked");
     play.backup(["source"]);
     let containers = |snapshot: &str| -> Vec<String> {
         let manifest = play.larder(["cat", "manifest", snapshot]).ok().json();
@@ -156,10 +157,10 @@ fn files_are_found_by_their_container() {
         found.as_array().expect("an array").iter().map(names).collect()
     };
     assert_eq!(found(&first[0], &[]), [["old"], ["old"]], "both snapshots use the first container");
-    assert_eq!(found(&second[0], &[]), [["new"]]);
+    assert_eq!(found(&second[0], &[]), [["new", "other name"]]);
     assert_eq!(found(&second[0], &["old"]), Vec::<Vec<String>>::new(), "a name counts as well");
     play.larder(["find", "--blob", "1a2b3c"]).code(2).says("not the name of a container");
-    assert_eq!(play.larder(["find", "--pack", &second[0]]).ok().text().lines().count(), 2, "restic's word");
+    assert_eq!(play.larder(["find", "--pack", &second[0]]).ok().text().lines().count(), 3, "restic's word");
     play.larder(["find"]).code(2);
     for args in [&["find", "--tree"][..], &["find", "--tree", "1a2b3c"], &["find", "1a2b3c", "--tree"]] {
         play.larder(args).code(2).says("folders are no objects").says("larder history PATH");

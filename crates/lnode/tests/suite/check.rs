@@ -144,6 +144,25 @@ fn a_truncated_a_missing_and_a_swapped_container_are_found_by_structure_alone() 
 }
 
 #[test]
+fn all_names_of_a_damaged_file_are_named() {
+    let repo = Repo::new();
+    let source = repo.source("c");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("first"), "some text ".repeat(1000)).unwrap();
+    for name in ["second", "third"] {
+        fs::hard_link(source.join("first"), source.join(name)).unwrap();
+    }
+    fs::write(source.join("whole"), "").unwrap();
+    larder_lnode::backup(&repo.context(), walk(&source), &options("c")).unwrap();
+    fs::remove_file(repo.object("data", "c")).unwrap();
+    let report = repo.check(ReadData::None);
+    let hurt = &report.damages[0].affected[0];
+    let name = |path: &Vec<u8>| String::from_utf8_lossy(path).rsplit('/').next().unwrap().to_owned();
+    assert_eq!(hurt.files.iter().map(name).collect::<Vec<_>>(), ["first", "second", "third"]);
+    assert_eq!(hurt.files_count, 3);
+}
+
+#[test]
 fn damaged_metadata_and_manifests_are_found_and_named() {
     for (folder, damage) in
         [("meta", "flipped"), ("meta", "missing"), ("versions", "flipped"), ("versions", "truncated")]

@@ -1,11 +1,12 @@
 //! The third part of a check: the versions and files that need damaged objects.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_job::JobContext;
-use larder_reader::{MetaChunks, PlacedEntry, VersionReader, is_missing};
+use larder_reader::{FirstNames, MetaChunks, VersionReader, is_missing};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -51,40 +52,39 @@ pub(super) fn trace(
     let mut ranges = Vec::new();
     bad_metadata(&reader, bad, |id| hurt(id, &mut affected, None))?;
     bad_ranges(&reader, bad, &mut ranges)?;
-    let mut ranges = ranges.into_iter().peekable();
+    let mut first_names = FirstNames::new(&reader);
     let mut entries = reader.placed_below(b"");
     while let Some(placed) = entries.next() {
-        let Ok(PlacedEntry { entry, data_offset }) = placed else {
+        let Ok(placed) = placed else {
             // Files in damaged metadata cannot be named.
             match entries.recover()? {
                 Some(_) => continue,
                 None => break,
             }
         };
-        let end = data_offset.saturating_add(entry.stored_bytes());
-        while ranges.peek().is_some_and(|(range, _)| range.end <= data_offset) {
-            ranges.next();
-        }
-        if end == data_offset {
-            continue;
-        }
-        let mut named = Vec::new();
-        for (range, id) in std::iter::from_fn(|| ranges.next_if(|(range, _)| range.end <= end)) {
-            debug_assert!(range.start < end);
-            if !named.contains(&id) {
-                hurt(id, &mut affected, Some(&entry.path));
-                named.push(id);
-            }
-        }
-        // A range that extends into the next file.
-        if let Some((range, id)) = ranges.peek()
-            && range.start < end
-            && !named.contains(id)
-        {
-            hurt(*id, &mut affected, Some(&entry.path));
+        // Each name of a file is lost with it.
+        let data = first_names.file(&placed.entry)?.map_or_else(|| placed.data_range(), |file| file.data);
+        for id in containers_in(&ranges, &data) {
+            hurt(id, &mut affected, Some(&placed.entry.path));
         }
     }
     Ok(affected)
+}
+
+/// The damaged containers of a part of the data stream, each once. `ranges` are those of
+/// [`bad_ranges`].
+fn containers_in(ranges: &[(Range<u64>, ContainerId)], data: &Range<u64>) -> Vec<ContainerId> {
+    let mut found = Vec::new();
+    if data.is_empty() {
+        return found;
+    }
+    let first = ranges.partition_point(|(range, _)| range.end <= data.start);
+    for (_, id) in ranges[first..].iter().take_while(|(range, _)| range.start < data.end) {
+        if !found.contains(id) {
+            found.push(*id);
+        }
+    }
+    found
 }
 
 /// All bad containers, for a version that cannot be read any further.
@@ -128,10 +128,10 @@ fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(Containe
 pub(crate) fn bad_ranges(
     reader: &VersionReader,
     bad: &Bad,
-    out: &mut Vec<(std::ops::Range<u64>, ContainerId)>,
+    out: &mut Vec<(Range<u64>, ContainerId)>,
 ) -> Result<(), CheckError> {
     let mut recipe = reader.data_recipe();
-    let mut add = |range: std::ops::Range<u64>, id: ContainerId| match out.last_mut() {
+    let mut add = |range: Range<u64>, id: ContainerId| match out.last_mut() {
         Some((last, last_id)) if last.end == range.start && *last_id == id => last.end = range.end,
         _ => out.push((range, id)),
     };
@@ -183,5 +183,27 @@ fn whole<T>(result: Result<T, RepositoryError>) -> Result<Option<T>, CheckError>
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_damage() => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerKind, JobId};
+
+    #[test]
+    fn containers_of_a_part_are_those_whose_ranges_meet_it() {
+        let id = |seq| ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq };
+        let ranges = [(10..20, id(1)), (20..30, id(2)), (40..50, id(1))];
+        let numbers = |data| containers_in(&ranges, &data).into_iter().map(|id| id.seq).collect::<Vec<_>>();
+        let none = Vec::<u32>::new();
+        assert_eq!(numbers(0..10), none);
+        assert_eq!(numbers(0..11), [1]);
+        assert_eq!(numbers(19..21), [1, 2]);
+        assert_eq!(numbers(15..45), [1, 2]);
+        assert_eq!(numbers(25..25), none, "an empty file loses nothing");
+        assert_eq!(numbers(30..40), none);
+        assert_eq!(numbers(49..99), [1]);
+        assert_eq!(numbers(50..99), none);
     }
 }
