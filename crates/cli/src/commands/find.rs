@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-use larder_format::entry::{Entry, EntryKind};
+use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
 use larder_reader::{FirstNames, MetaChunks, VersionReader, VersionsAhead};
 use larder_source::{Case, PathMatcher};
@@ -37,15 +37,21 @@ pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
         found.reverse();
     }
     let context = app.reading(opened.repository);
+    let needs_sizes = app.out.is_json() || args.long || args.larger.is_some() || args.smaller.is_some();
     let mut printer = Printer { app, args, versions: 0 };
     printer.begin()?;
     let chunks = MetaChunks::new(&context);
     for (version, manifest) in VersionsAhead::looking(&context, &chunks, &found) {
         let reader = VersionReader::opened(&context, version, manifest, &chunks)?;
+        let mut first_names = FirstNames::new(&reader);
         let mut hits = 0;
         let mut hit = |entry: &Entry| -> Result<(), Failure> {
-            if wanted.admits(entry) {
-                printer.hit(version, entry, hits)?;
+            if !wanted.admits(entry) {
+                return Ok(());
+            }
+            let size = if needs_sizes { first_names.size(entry)? } else { None };
+            if wanted.admits_size(size) {
+                printer.hit(version, entry, size, hits)?;
                 hits += 1;
             }
             Ok(())
@@ -134,15 +140,15 @@ impl Wanted {
         Ok(Self { names: compile(names)?, paths: compile(paths)?, any_name, oldest, newest, larger, smaller })
     }
 
+    /// Whether an entry is wanted, if its size is.
     fn admits(&self, entry: &Entry) -> bool {
-        (self.any_name || self.admits_path(&entry.path)) && self.admits_time(entry) && self.admits_size(entry)
+        (self.any_name || self.admits_path(&entry.path)) && self.admits_time(entry)
     }
 
-    /// Sizes are those of files: nothing else has one.
-    fn admits_size(&self, entry: &Entry) -> bool {
-        let is_file = matches!(entry.kind, EntryKind::File { .. });
-        (self.larger.is_none_or(|bound| is_file && entry.size() > bound))
-            && self.smaller.is_none_or(|bound| is_file && entry.size() < bound)
+    /// Sizes are those of files, under each of their names: nothing else has one.
+    fn admits_size(&self, size: Option<u64>) -> bool {
+        self.larger.is_none_or(|bound| size.is_some_and(|size| size > bound))
+            && self.smaller.is_none_or(|bound| size.is_some_and(|size| size < bound))
     }
 
     fn admits_path(&self, path: &[u8]) -> bool {
@@ -175,7 +181,7 @@ impl Printer<'_> {
         if self.app.out.is_json() { self.app.out.raw("[") } else { Ok(()) }
     }
 
-    fn hit(&mut self, version: &Version, entry: &Entry, hits_before: u64) -> Result<(), Failure> {
+    fn hit(&mut self, version: &Version, entry: &Entry, size: Option<u64>, hits_before: u64) -> Result<(), Failure> {
         let out = &self.app.out;
         if out.is_json() {
             let before = match (hits_before, self.versions) {
@@ -183,7 +189,7 @@ impl Printer<'_> {
                 (0, _) => ",{\"matches\":[",
                 _ => ",",
             };
-            let mut node = node(entry);
+            let mut node = node(entry, size);
             if restic::is_on() {
                 restic::mapped_node(&mut node);
             }
@@ -199,7 +205,7 @@ impl Printer<'_> {
             let series = cut(&series, out.width().map_or(usize::MAX, |width| width.saturating_sub(46)));
             out.info(format!("in snapshot {id} of {when} ({series}):"))?;
         }
-        out.line(if self.args.long { long_line(entry, self.args.human_readable) } else { absolute(&entry.path) })
+        out.line(if self.args.long { long_line(entry, size, self.args.human_readable) } else { absolute(&entry.path) })
     }
 
     fn end_of_version(&mut self, version: &Version, hits: u64) -> Result<(), Failure> {

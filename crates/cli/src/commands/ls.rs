@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use larder_format::entry::Entry;
-use larder_reader::VersionReader;
+use larder_reader::{FirstNames, VersionReader};
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -52,15 +52,21 @@ pub(super) fn run(app: &App, args: &LsArgs) -> Result<Exit, Failure> {
         ncdu.end().map_err(failed)?;
         return Ok(Exit::Done);
     }
+    let shows_sizes = app.out.is_json() || args.long || matches!(args.sort, Some(LsSort::Size));
+    let mut first_names = FirstNames::new(&reader);
+    let mut size_of = |entry: &Entry| -> Result<Option<u64>, Failure> {
+        Ok(if shows_sizes { first_names.size(entry)? } else { None })
+    };
     if args.sort.is_none() && !args.reverse {
-        visit(&reader, &paths, args.recursive, |entry| app.out.line(line(app, args, entry)))?;
+        visit(&reader, &paths, args.recursive, |entry| app.out.line(line(app, args, entry, size_of(entry)?)))?;
         return Ok(Exit::Done);
     }
     let failed = |error: io::Error| Failure::of(Exit::Failed, &error).while_doing("cannot sort the listing");
     let mut sorted = SortedLines::new(args.reverse, app.global.memory() / SORT_ONE_IN, app.scratch());
     visit(&reader, &paths, args.recursive, |entry| {
-        let key = order::key(args.sort.unwrap_or(LsSort::Name), entry);
-        sorted.push(key, line(app, args, entry)).map_err(failed)
+        let size = size_of(entry)?;
+        let key = order::key(args.sort.unwrap_or(LsSort::Name), entry, size);
+        sorted.push(key, line(app, args, entry, size)).map_err(failed)
     })?;
     sorted.visit(|line| app.out.line(line).map_err(Stop::Output)).map_err(|stop| match stop {
         Stop::Output(failure) => failure,
@@ -124,14 +130,14 @@ fn visit_below(
 }
 
 /// The line of an entry.
-fn line(app: &App, args: &LsArgs, entry: &Entry) -> String {
+fn line(app: &App, args: &LsArgs, entry: &Entry, size: Option<u64>) -> String {
     if app.out.is_json() {
-        let mut object = node(entry);
+        let mut object = node(entry, size);
         object.insert("message_type".to_owned(), json!("node"));
         object.insert("struct_type".to_owned(), json!("node"));
         app.out.labelled(&Value::Object(object))
     } else if args.long {
-        long_line(entry, args.human_readable)
+        long_line(entry, size, args.human_readable)
     } else {
         absolute(&entry.path)
     }

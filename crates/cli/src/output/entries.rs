@@ -46,16 +46,17 @@ pub(crate) fn permissions(entry: &Entry) -> String {
     text
 }
 
-/// A line of `ls -l`. Sizes for people are shorter and not exact.
-pub(crate) fn long_line(entry: &Entry, is_for_people: bool) -> String {
+/// A line of `ls -l`. `size` is that of a file; a further name has it from the first one. Sizes for
+/// people are shorter and not exact.
+pub(crate) fn long_line(entry: &Entry, size: Option<u64>, is_for_people: bool) -> String {
     let owner = |name: &Option<std::sync::Arc<str>>, id: u32| match name {
         Some(name) => PathText(name.as_bytes()).to_string(),
         None => id.to_string(),
     };
     let size = match entry.kind {
         EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => format!("{major},{minor}"),
-        _ if is_for_people => sizes::show(entry.size()),
-        _ => entry.size().to_string(),
+        _ if is_for_people => sizes::show(size.unwrap_or_default()),
+        _ => size.unwrap_or_default().to_string(),
     };
     let mut line = format!(
         "{}  {:<8}  {:<8}  {size:>13}  {}  {}",
@@ -73,8 +74,9 @@ pub(crate) fn long_line(entry: &Entry, is_for_people: bool) -> String {
     line
 }
 
-/// An entry as a JSON node with restic's field names.
-pub(crate) fn node(entry: &Entry) -> Map<String, Value> {
+/// An entry as a JSON node with restic's field names. `size` is that of a file; a further name has
+/// it from the first one.
+pub(crate) fn node(entry: &Entry, size: Option<u64>) -> Map<String, Value> {
     let mut node = Map::new();
     let name = entry.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     put_path(&mut node, "name", name.to_vec());
@@ -88,14 +90,16 @@ pub(crate) fn node(entry: &Entry) -> Map<String, Value> {
     if let Some(group) = &entry.group {
         node.insert("group".to_owned(), json!(&**group));
     }
+    if let Some(size) = size {
+        node.insert("size".to_owned(), json!(size));
+    }
     match &entry.kind {
-        EntryKind::File { size, .. } => drop(node.insert("size".to_owned(), json!(size))),
         EntryKind::Symlink { target } => put_path(&mut node, "linktarget", target.clone()),
         EntryKind::HardLink { target } => put_path(&mut node, "linktarget", [b"/", &**target].concat()),
         EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
             node.insert("device".to_owned(), json!([major, minor]));
         }
-        EntryKind::Directory | EntryKind::Fifo => {}
+        EntryKind::File { .. } | EntryKind::Directory | EntryKind::Fifo => {}
     }
     node.insert("mode".to_owned(), json!(entry.mode));
     node.insert("permissions".to_owned(), json!(permissions(entry)));
@@ -158,12 +162,21 @@ mod tests {
     }
 
     #[test]
+    fn a_further_name_has_the_size_of_its_file() {
+        let link = entry(EntryKind::HardLink { target: b"a".to_vec() }, 0o644, b"b");
+        assert_eq!(node(&link, Some(4711))["size"], json!(4711));
+        assert!(node(&link, None).get("size").is_none());
+        let line = long_line(&link, Some(4711), false);
+        assert!(line.contains(" 4711 ") && line.ends_with("/b = /a"), "{line}");
+    }
+
+    #[test]
     fn names_that_are_not_text_are_exact_all_the_same() {
-        let node = node(&entry(EntryKind::Directory, 0o755, b"a/\xff"));
+        let node = node(&entry(EntryKind::Directory, 0o755, b"a/\xff"), None);
         assert_eq!(node["path"], json!("/a/\u{fffd}"));
         assert_eq!(node["path_b64"], json!("L2Ev/w=="));
         assert_eq!(node["name_b64"], json!("/w=="));
-        let line = long_line(&entry(EntryKind::Symlink { target: b"\n".to_vec() }, 0o777, b"a\x1b[1m"), false);
+        let line = long_line(&entry(EntryKind::Symlink { target: b"\n".to_vec() }, 0o777, b"a\x1b[1m"), None, false);
         assert!(line.ends_with("/a\\x1b[1m -> \\n"), "{line}");
     }
 }

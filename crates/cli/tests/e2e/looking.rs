@@ -144,6 +144,12 @@ fn contents_are_listed() {
     };
     assert_eq!(node("plain.txt")["size"], 6);
     assert_eq!(node("second name")["type"], "hardlink");
+    assert_eq!(node("second name")["size"], 6, "that of its first name");
+    let long = play.larder(["ls", "-l", &format!("latest:{source}/second name")]).ok().text();
+    assert!(long.contains("   6  ") && long.trim_end().ends_with("/plain.txt"), "{long}");
+    let found = play.larder(["find", "*", "--larger", "5", "--smaller", "7", "-s", "latest"]).ok().lines();
+    let found: Vec<_> = found.iter().filter_map(|line| line.strip_prefix(&format!("{source}/"))).collect();
+    assert_eq!(found, ["plain.txt", "second name"]);
     assert_eq!(node("empty")["permissions"], "-rws--x--x");
     assert_eq!(node("sparse")["size"], 5_000_000);
     let odd = lines.iter().find(|node| node.get("path_b64").is_some()).expect("the odd name");

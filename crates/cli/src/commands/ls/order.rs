@@ -4,11 +4,12 @@ use larder_format::entry::{Entry, Timestamp};
 
 use crate::args::LsSort;
 
-/// Bytes that sort as the entries do: by what was asked for, then by path.
-pub(super) fn key(sort: LsSort, entry: &Entry) -> Vec<u8> {
+/// Bytes that sort as the entries do: by what was asked for, then by path. `size` is that of a
+/// file.
+pub(super) fn key(sort: LsSort, entry: &Entry, size: Option<u64>) -> Vec<u8> {
     let mut key = match sort {
         LsSort::Name => Vec::new(),
-        LsSort::Size => entry.size().to_be_bytes().to_vec(),
+        LsSort::Size => size.unwrap_or_default().to_be_bytes().to_vec(),
         LsSort::Time => time(entry.mtime),
         // Without one, an entry comes first.
         LsSort::Atime => entry.atime.map_or_else(Vec::new, time),
