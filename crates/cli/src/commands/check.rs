@@ -100,6 +100,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
         requests,
         rolled_back: &rolled_back,
         workers: workers.unwrap_or_default(),
+        sees_all_domains: opened.repository.keys().is_for_all_domains(),
     };
     if app.out.is_json() {
         ended.print_json(&app.out)?
@@ -205,6 +206,8 @@ struct Ended<'a> {
     requests: StoreStats,
     rolled_back: &'a [RolledBack],
     workers: SharedCheckReport,
+    /// Whether the key opens the snapshots of every domain.
+    sees_all_domains: bool,
 }
 
 impl Ended<'_> {
@@ -287,10 +290,16 @@ impl Ended<'_> {
         if report.unused_containers > 0 {
             let containers = sizes::count(report.unused_containers, "container");
             let bytes = sizes::show(report.unused_bytes);
-            let are = if report.unused_containers == 1 { "is" } else { "are" };
-            out.info(format!(
-                "{containers} ({bytes}) {are} not referenced by any snapshot; passes delete what is old enough. This is not damage."
-            ))?;
+            let (are, belong) = if report.unused_containers == 1 { ("is", "belongs") } else { ("are", "belong") };
+            out.info(if self.sees_all_domains {
+                format!(
+                    "{containers} ({bytes}) {are} not referenced by any snapshot; passes delete what is old enough. This is not damage."
+                )
+            } else {
+                format!(
+                    "{containers} ({bytes}) {belong} to other domains or {are} not referenced by any snapshot; this key cannot tell which. This is not damage."
+                )
+            })?;
         }
         self.print_index(out)?;
         let disagreements = self.index.disagreements();
