@@ -29,5 +29,5 @@ pub use backup::{
     WhyBase, backup, expected_work, scan_image,
 };
 pub use restore::{
-    PlannedFetches, RestoreError, RestoreOptions, RestoreReport, restore, restore_begun, restore_reading,
+    DeleteRefusal, PlannedFetches, RestoreError, RestoreOptions, RestoreReport, restore, restore_begun, restore_reading,
 };

@@ -75,6 +75,15 @@ impl std::fmt::Debug for RestoreOptions {
     }
 }
 
+/// Why a restore removes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteRefusal {
+    /// The backup could not read this number of items. They were there, and the version lacks them.
+    Unread(u64),
+    /// Damaged metadata hides entries of the version.
+    Hidden,
+}
+
 /// The result of a restore. Notes about metadata are in the target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RestoreReport {
@@ -90,6 +99,8 @@ pub struct RestoreReport {
     pub bytes_restored: u64,
     /// Entries removed by `delete`.
     pub deleted: u64,
+    /// Why `delete` removed nothing. This is no error of an item.
+    pub delete_refused: Option<DeleteRefusal>,
     /// Files and folders that could not be restored.
     pub errors: u64,
     /// The number of them that the repository has lost: their data is damaged or missing there.

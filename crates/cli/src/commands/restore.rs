@@ -11,7 +11,7 @@ use larder_format::manifest::Manifest;
 use larder_format::roles::Roles;
 use larder_job::{JobContext, NoProgress};
 use larder_lnode::restore::Selection;
-use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore_reading};
+use larder_lnode::{DeleteRefusal, RestoreError, RestoreOptions, RestoreReport, restore_reading};
 use larder_reader::Reading;
 use larder_source::target::{FullDirectories, Omit, Overwrite, OwnerMode, Target, TargetError, TargetOptions};
 use larder_source::{PathMatcher, PathText, Verdict};
@@ -99,6 +99,9 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         let plan = thaw::Plan::read(app, &opened.repository, &report.needed)?;
         plan.show(&app.out, app.prices().as_ref(), args.thaw_days)?;
         return Ok(if report.damaged > 0 { Exit::Damage } else { Exit::Done });
+    }
+    if let Some(refusal) = report.delete_refused {
+        app.out.warn(&refusal_words(refusal));
     }
     if args.estimate {
         let mut requests = opened.repository.store().stats();
@@ -260,6 +263,19 @@ impl Selection for Wanted {
 const DELETED: &str = "deleted, because not in the snapshot";
 const DELETES: &str = "would be deleted, because not in the snapshot";
 
+/// Why `--delete` deletes nothing, and the way around it.
+fn refusal_words(refusal: DeleteRefusal) -> String {
+    match refusal {
+        DeleteRefusal::Unread(count) => {
+            let items = sizes::count(count, "item");
+            format!(
+                "nothing is deleted: the backup could not read {items}, which the snapshot lacks; --force deletes all the same"
+            )
+        }
+        DeleteRefusal::Hidden => "nothing is deleted: damaged metadata hides what the snapshot has".to_owned(),
+    }
+}
+
 /// The report at the end.
 struct Ended<'a> {
     args: &'a RestoreArgs,
@@ -276,12 +292,12 @@ impl Ended<'_> {
     }
 
     /// Lost data of the repository, and differences found by verifying, count as damage. Other
-    /// errors and lost metadata count as an incomplete restore.
+    /// errors, lost metadata and a refusal to delete count as an incomplete restore.
     fn exit(&self) -> Exit {
         let is_lossy = self.target.notes().summary().iter().any(|note| note.kind.is_loss() && note.count > 0);
         if self.report.mismatches > 0 || self.report.damaged > 0 {
             Exit::Damage
-        } else if self.errors() > 0 || is_lossy || self.report.cold_files > 0 {
+        } else if self.errors() > 0 || is_lossy || self.report.cold_files > 0 || self.report.delete_refused.is_some() {
             Exit::Partly
         } else {
             Exit::Done
@@ -310,6 +326,7 @@ impl Ended<'_> {
         put("files_kept", json!(report.files_kept));
         put("others_restored", json!(report.others));
         put("files_deleted", json!(report.deleted));
+        put("delete_refused", json!(report.delete_refused.is_some()));
         put("bytes_restored", json!(report.bytes_restored));
         put("error_count", json!(self.errors()));
         put("damaged", json!(report.damaged));

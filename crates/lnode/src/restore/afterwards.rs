@@ -4,10 +4,19 @@ use larder_format::entry::{Entry, EntryKind};
 use larder_job::ItemFate;
 use larder_reader::Reach;
 
-use super::RestoreError;
 use super::run::{Restore, is_below};
+use super::{DeleteRefusal, RestoreError};
 
 impl Restore<'_> {
+    /// Why nothing may be removed, if that is so.
+    pub(super) fn delete_refusal(&self) -> Option<DeleteRefusal> {
+        let unread = self.reader.manifest().summary.statistics.errors;
+        if self.has_gaps {
+            return Some(DeleteRefusal::Hidden);
+        }
+        (unread > 0 && !self.options.delete_incomplete).then_some(DeleteRefusal::Unread(unread))
+    }
+
     /// Removes entries that the version does not have. They are removed from every directory that
     /// the selection reaches, if the selection wants them.
     ///
@@ -17,18 +26,6 @@ impl Restore<'_> {
     /// removed with all its contents. The rule is narrower than restic's: it holds only where the
     /// version has the whole directory. Folders above the backed-up paths contain other entries.
     pub(super) fn delete(&self) -> Result<u64, RestoreError> {
-        if self.has_gaps {
-            let why = "what the snapshot lacks is not deleted: damaged metadata hides what it has";
-            self.execution().problem(b"", why);
-            return Ok(0);
-        }
-        let unread = self.reader.manifest().summary.statistics.errors;
-        if unread > 0 && !self.options.delete_incomplete {
-            let items = if unread == 1 { "1 item".to_owned() } else { format!("{unread} items") };
-            let why = format!("nothing is deleted: the backup could not read {items}, which the snapshot lacks");
-            self.execution().problem(b"", &why);
-            return Ok(0);
-        }
         let root = &self.root.subpath;
         let mut open = vec![OpenDir {
             path: Vec::new(),

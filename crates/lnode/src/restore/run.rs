@@ -214,7 +214,8 @@ impl<'a> Restore<'a> {
             self.context.progress.expectation_is_complete();
         }
         self.write_all()?;
-        let deleted = if self.options.delete { self.delete()? } else { 0 };
+        let delete_refused = self.options.delete.then(|| self.delete_refusal()).flatten();
+        let deleted = if self.options.delete && delete_refused.is_none() { self.delete()? } else { 0 };
         self.target.finish_dirs_with(self.context.threads)?;
         if self.options.sync {
             // Before the comparison, which may take long.
@@ -233,6 +234,7 @@ impl<'a> Restore<'a> {
             others: self.others,
             bytes_restored: get(&counters.bytes_restored),
             deleted,
+            delete_refused,
             errors: get(&counters.errors),
             damaged: get(&counters.damaged),
             mismatches,

@@ -179,6 +179,12 @@ fn nothing_is_deleted_for_an_incomplete_snapshot() {
     play.write("source/missing", "it is back");
     let ran = play.larder(["restore", &root, "--target", "source", "--delete"]).code(3);
     assert!(ran.stderr.contains("nothing is deleted: the backup could not read"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--force deletes all the same"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("could not be restored"), "every item was restored: {}", ran.stderr);
+    let ran = play.larder(["restore", &root, "--target", "source", "--delete", "--json"]).code(3);
+    let summary = ran.messages("summary").remove(0);
+    schema::check("restore_summary", &summary);
+    assert_eq!((&summary["error_count"], &summary["delete_refused"]), (&json!(0), &json!(true)));
     assert!(play.path("source/missing").exists());
     play.larder(["restore", &root, "--target", "source", "--delete", "--force"]).ok();
     assert!(!play.path("source/missing").exists());
