@@ -1,5 +1,8 @@
 //! `larder validate-store`: tests the guarantees of a store.
 
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
 use larder_store::conformance::{CheckResult, Extent, VALIDATION_FOLDER, check};
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{Location, Store, StoreErrorKind};
@@ -22,8 +25,12 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
         StoreErrorKind::NotFound => Ok(()),
         _ => Err(Failure::from(error)),
     })?;
+    let made = MadeFolders::of(&location);
     let name = random::<8>(&SystemEntropy)?.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     can_create(app, &store, &format!("{VALIDATION_FOLDER}/{name}/first"))?;
+    if !made.0.is_empty() {
+        app.out.aside(&format!("there was no folder {location}; the test makes it, and removes it at the end"));
+    }
     app.out.info(format!("trying out {location}, below {VALIDATION_FOLDER}/{name}"))?;
     let out = app.out.clone();
     let mut printed = Ok(());
@@ -45,6 +52,38 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
     }
     tell_of_rclone(app, &store);
     Ok(if broken == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// Folders that the test makes, the deepest first. They are removed at the end, also after an
+/// error, unless somebody else put something into them.
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// The missing folders on the way to a location, before the test.
+    fn of(location: &Location) -> Self {
+        let Location::Local(path) = location else { return Self(Vec::new()) };
+        let is_missing = |path: &&Path| {
+            !path.as_os_str().is_empty()
+                && path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        Self(path.ancestors().take_while(is_missing).map(Path::to_path_buf).collect())
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            match std::fs::remove_dir(folder) {
+                Ok(()) => {}
+                // The test could not make it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::info!(%error, folder = %folder.display(), "a folder of the test stays");
+                    return;
+                }
+            }
+        }
+    }
 }
 
 /// Fails if no object can be created: then no guarantee can be tested. The checks remove the
@@ -78,5 +117,31 @@ fn report(out: &crate::output::Output, result: &CheckResult) -> Result<(), Failu
             out.line(format!("  BROKEN  {guarantee}: {failure}"))?;
             out.line(format!("          {}", guarantee.protects()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_empty_folders_that_were_missing_are_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (kept, below) = (dir.path().join("kept"), dir.path().join("kept/a/b"));
+        std::fs::create_dir(&kept).expect("made");
+        let location = Location::Local(below.clone());
+        let made = MadeFolders::of(&location);
+        assert_eq!(made.0, [below.clone(), kept.join("a")]);
+        std::fs::create_dir_all(&below).expect("made");
+        drop(made);
+        assert!(kept.exists() && !kept.join("a").exists());
+
+        let made = MadeFolders::of(&location);
+        std::fs::create_dir_all(&below).expect("made");
+        std::fs::write(kept.join("a/of somebody"), "x").expect("written");
+        drop(made);
+        assert!(!below.exists() && kept.join("a/of somebody").exists());
+
+        assert!(MadeFolders::of(&Location::Local(kept)).0.is_empty());
     }
 }

@@ -259,7 +259,9 @@ fn options_without_effect_are_named() {
 #[test]
 fn validate_store_tries_out_a_folder() {
     let play = Play::new();
+    std::fs::create_dir(play.path("store")).expect("made");
     let ran = play.larder(["validate-store", "--json", "store"]).ok();
+    assert!(!ran.stderr.contains("there was no folder"), "{}", ran.stderr);
     let checks = ran.messages("check");
     assert!(checks.len() >= 8, "{checks:?}");
     for check in &checks {
@@ -268,6 +270,10 @@ fn validate_store_tries_out_a_folder() {
     }
     assert_eq!(ran.messages("summary")[0]["num_errors"], 0);
     assert!(crate::support::damage::objects(&play.path("store")).is_empty(), "everything is removed");
+    // A folder that was not there is not there afterwards.
+    play.larder(["validate-store", "far/away/store"]).ok().says("there was no folder far/away/store");
+    assert!(!play.path("far").exists());
+    assert!(play.path("store").exists());
 }
 
 #[test]
