@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use larder_format::entry::Entry;
+use larder_format::entry::{Entry, EntryKind};
 use larder_format::manifest::Summary;
 use larder_reader::{Change, MetaChunks, VersionReader, VersionsAhead, diff, is_at_or_below};
 use larder_store::catalog::Version;
@@ -183,7 +183,11 @@ fn json_of(summary: &Summary, path: &[u8], change: Change, entry: Option<&Entry>
     put("hostname", json!(summary.host));
     let Below { added, removed, changed, metadata } = below;
     put("below", json!({"added": added, "removed": removed, "changed": changed, "metadata": metadata}));
-    let node = entry.filter(|_| change != Change::Removed).map(node);
+    let own_size = |entry: &Entry| match entry.kind {
+        EntryKind::File { size, .. } => Some(size),
+        _ => None,
+    };
+    let node = entry.filter(|_| change != Change::Removed).map(|entry| node(entry, own_size(entry)));
     put("node", node.map_or(Value::Null, Value::Object));
     put_path(&mut object, "path", [b"/", path].concat());
     Value::Object(object)

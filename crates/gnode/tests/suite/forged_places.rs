@@ -96,8 +96,8 @@ fn a_generation_over_a_retired_container_has_what_that_forwards_to() {
         let contents = scene.contents();
         forge_from(&scene, &version(b), gone);
         let (store, faults) = FaultStore::new(scene.memory.store());
-        let pass = pass::run(&scene.context_at(store), &pass_options());
-        let report = scene.runtime.block_on(pass).unwrap();
+        let context = scene.context_at(store);
+        let report = scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
         assert_eq!(report.unproved, [], "{is_planted}");
         // Some forty chunks were moved, and the index is looked for a few times.
         let looks = faults.log().iter().filter(|op| op.kind == OpKind::List && op.path.starts_with("index")).count();
