@@ -147,8 +147,8 @@ impl Executor {
         matches!(self.0, Kind::Stepped(_) | Kind::InTurns(_))
     }
 
-    /// Has a future done beside, and waits for its result. A request that only its reader polls keeps
-    /// its turn at the store while the reader does something else, which may need that turn.
+    /// Has a future done beside, and waits for its result. A request that only its reader polls
+    /// keeps its turn at the store while the reader does something else, which may need that turn.
     pub fn beside<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         future: F,

@@ -203,23 +203,6 @@ fn a_snapshot_of_a_clock_that_was_behind_is_not_displaced() {
     assert_eq!(latest[0]["id"], *new);
 }
 
-/// A machine's clock was ahead: its snapshot seems to be the newest until that time has come.
-#[test]
-fn a_snapshot_of_a_clock_that_was_ahead_displaces_nothing() {
-    let scene = Scene::new();
-    let backup = || scene.play.backup(["src", "--series", "s"]);
-    let (real, ahead) = (backup(), backup());
-    // By the store's time, it came long before the time that it claims.
-    scene.made(&ahead, scene.now() - 400 * DAY);
-    for policy in [["--keep-last", "1"], ["--keep-daily", "1"]] {
-        let (kept, forgotten) = scene.judged(&policy);
-        assert!(holds(&kept, &[real.clone(), ahead.clone()]) && forgotten.is_empty(), "{policy:?}: {forgotten:?}");
-    }
-    // Forgetting by name takes it.
-    scene.play.larder(["forget", &ahead]).ok();
-    assert_eq!(scene.judged(&["--keep-last", "1"]), (vec![real], vec![]));
-}
-
 /// An operator signs its snapshots, so that imported ones keep their times.
 #[test]
 fn the_times_of_a_full_key_count() {

@@ -165,13 +165,13 @@ fn contents_that_a_pass_moved_are_put_back_and_saved_too() {
 
     let saved = play.larder(["repair", "snapshots", "--read-data", "--json"]).ok().messages("summary").remove(0);
     let saved = saved["snapshots"][0]["saved_as"].as_str().expect("it is saved").to_owned();
-    assert_eq!((damaged(&[&saved]), damaged(&[&id])), (0, 13));
+    play.larder(["restore", &saved, "--target", "saved"]).ok();
+    assert_eq!(damaged(&[&id]), 13);
     for name in ["keep", "more"] {
         play.write(format!("pool/{name}"), if name == "keep" { &keep } else { &more });
     }
     let healed = play.larder(["repair", "--from", "pool", "--read-data", "--json"]).ok().messages("summary").remove(0);
     assert!(healed["chunks_found"].as_u64() >= Some(2) && healed["chunks_found"] == healed["chunks_lost"], "{healed}");
-    assert_eq!(damaged(&[]), 0);
     play.larder(["restore", &id, "--target", "out"]).ok();
     let restored = |name: &str| std::fs::read(restored(&play, "out").join(name)).expect("read");
     assert!(restored("keep") == keep && restored("more") == more);

@@ -166,7 +166,7 @@ fn what_is_no_repository_is_10() {
     play.write("repository/notes.txt", "mine");
     play.larder(["snapshots"]).code(10);
     play.write("repository/config", "{\"version\": 2, \"id\": \"another program's\"}");
-    play.larder(["snapshots"]).code(13).says("config is damaged").in_two_lines();
+    play.larder(["snapshots"]).code(10).says("its config is of another program").in_two_lines();
 }
 
 #[test]

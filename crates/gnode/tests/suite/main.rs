@@ -28,6 +28,7 @@ mod fleet_workers;
 mod forged_generations;
 mod forged_places;
 mod forged_recipes;
+mod future_times;
 mod generations;
 mod ingesting;
 mod layouts_apart;

@@ -103,7 +103,7 @@ fn kept_within(scene: &Scene, bytes: u64) -> Vec<JobId> {
         policy: &policy,
         group_by: GroupBy::default(),
         zone: TimeZone::UTC,
-        now_ms: 0,
+        now_ms: u64::MAX,
         budget: SharesBudget::of_memory(1 << 20),
     };
     let repository = scene.context().repository;

@@ -16,7 +16,7 @@
 //! stays at its recorded place.
 //!
 //! Equal names are equal bytes, so the source may consist of any files. Memory: 100 bytes for each
-//! lost chunk.
+//! lost chunk, and for each chunk of one version in a damaged container.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -364,16 +364,18 @@ impl Healing<'_> {
         result.map(|(outcome, _)| outcome)
     }
 
-    /// The places of a version's chunks.
+    /// The chunks of a version in damaged containers.
     fn places(&self, manifest: &Manifest) -> Result<Places, RepositoryError> {
         let chunks = self.known.for_reading(manifest);
-        let mut suffering = HashSet::new();
+        let (mut hurt, mut suffering) = (HashMap::new(), HashSet::new());
+        let reader = VersionReader::knowing(self.context, manifest.clone(), &self.known);
+        each_in_bad(&reader, self.bad, |chunk| drop(hurt.insert(chunk.fingerprint, *chunk)))?;
         for id in manifest.containers.iter().map(|usage| usage.container) {
             if id.kind == ContainerKind::Data && chunks.lie_in([id].into_iter(), |id| self.bad.contains_key(id))? {
                 suffering.insert(id);
             }
         }
-        Ok(Places { chunks, suffering })
+        Ok(Places { hurt, suffering })
     }
 
     /// The outcome, and whether the task will create no further objects.
@@ -403,10 +405,9 @@ impl Healing<'_> {
             &old,
             |container| places.suffering.contains(container),
             |chunk| {
-                let Some(place) = places.of(chunk) else { return Placing::Stay };
-                let is_lost = self.is_lost(&place);
+                let Some(place) = places.hurt.get(&chunk.fingerprint) else { return Placing::Stay };
+                let is_lost = self.is_lost(place);
                 match (shared.find(chunk), self.chunks.get(&chunk.fingerprint)) {
-                    _ if !self.bad.contains_key(&place.container) => Placing::Stay,
                     (Some(there), _) => Placing::At(there),
                     (None, Some(Some(kept))) if is_lost => Placing::Copy(*kept),
                     (None, _) if is_lost => Placing::Stay,
@@ -445,20 +446,13 @@ impl Healing<'_> {
     }
 }
 
-/// The places of a version's chunks, which its recipe may only name.
+/// The chunks of a version in damaged containers. Its recipe may name other containers, which a
+/// pass retired.
 struct Places {
-    chunks: MetaChunks,
+    /// By fingerprint, where they are.
+    hurt: HashMap<Fingerprint, ChunkRef>,
     /// Named containers with chunks in a damaged one.
     suffering: HashSet<ContainerId>,
-}
-
-impl Places {
-    /// The place of a chunk; `None` if unknown.
-    fn of(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
-        let mut place = *chunk;
-        self.chunks.locate(&mut place).ok()?;
-        Some(place)
-    }
 }
 
 /// The parameters of one version's new generation.
