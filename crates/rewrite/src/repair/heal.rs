@@ -369,7 +369,9 @@ impl Healing<'_> {
         let chunks = self.known.for_reading(manifest);
         let (mut hurt, mut suffering) = (HashMap::new(), HashSet::new());
         let reader = VersionReader::knowing(self.context, manifest.clone(), &self.known);
-        each_in_bad(&reader, self.bad, |chunk| drop(hurt.insert(chunk.fingerprint, *chunk)))?;
+        each_in_bad(&reader, self.bad, |chunk| {
+            hurt.insert(chunk.fingerprint, *chunk);
+        })?;
         for id in manifest.containers.iter().map(|usage| usage.container) {
             if id.kind == ContainerKind::Data && chunks.lie_in([id].into_iter(), |id| self.bad.contains_key(id))? {
                 suffering.insert(id);

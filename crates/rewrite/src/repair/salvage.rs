@@ -23,7 +23,7 @@ use larder_writer::Destination;
 
 use super::holes::{Holed, without};
 use super::{RepairError, SHARED_ID, TAG_REPAIRED};
-use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
+use crate::check::{CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
 use crate::derived::{Derivation, DeriveOptions, Derived, derive};
 use crate::rewriting::{Rewriting, Rewritten, whole_blocks};
 
