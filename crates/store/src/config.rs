@@ -22,8 +22,8 @@ use larder_format::key_file::{self, KdfCost};
 use larder_format::keys::{Keys, MasterKey};
 use larder_format::names;
 
+use crate::foreign_config::{first_object, or_of_other_program};
 use crate::key_object::read_key;
-use crate::other_program::or_of_other_program;
 use crate::repository::{CONCURRENT_READS, Entropy, Repository, RepositoryError};
 use crate::{Store, StoreError, StoreErrorKind};
 
@@ -103,38 +103,6 @@ pub(crate) fn is_replaceable(error: &RepositoryError) -> bool {
         return false;
     }
     matches!(error, RepositoryError::NotARepository { .. }) || error.is_of_object()
-}
-
-/// The first object of a repository at this place, whichever repository that is.
-pub(crate) async fn first_object(store: &Store) -> Result<Option<String>, StoreError> {
-    let folders = [
-        names::KEYS,
-        names::VERSIONS,
-        names::DATA,
-        names::META,
-        names::JOBS,
-        names::INDEX,
-        names::INDEXED,
-        names::FORGOTTEN,
-        names::PINS,
-        names::SETTINGS,
-        names::CLOSED,
-        names::FLEET,
-    ];
-    for folder in folders {
-        let mut listing = store.list_stream(folder);
-        while let Some(object) = listing.next().await {
-            let name = match object {
-                Ok(object) => object.name,
-                Err(error) if error.is_unlisted() => error.name,
-                Err(error) => return Err(error),
-            };
-            if names::is_object(&name) || name.ends_with('/') {
-                return Ok(Some(name));
-            }
-        }
-    }
-    Ok(None)
 }
 
 /// A key, with its copy of the configuration.

@@ -18,8 +18,7 @@ use larder_format::ErrorKind;
 use rustix::io::Errno;
 
 use crate::error_kind::StoreErrorKind;
-use crate::local::NoFolder;
-use crate::sftp::Said;
+use crate::reasons::{NoFolder, Said};
 
 /// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -12,8 +12,8 @@ use larder_format::roles::Roles;
 use larder_format::{DecodeError, ErrorKind, names};
 
 use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
+use crate::foreign_config::or_of_other_program;
 use crate::key_object::{read_key, unwrap_off_thread};
-use crate::other_program::or_of_other_program;
 use crate::repository::{Entropy, Repository, RepositoryError, random};
 use crate::{Store, StoreError, StoreErrorKind, StoreOp};
 

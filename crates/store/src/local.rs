@@ -43,8 +43,6 @@ use crate::error_kind::StoreErrorKind;
 use crate::in_its_place::InItsPlace;
 use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
 
-pub(crate) use self::create::NoFolder;
-
 /// The pieces in which a limit on downloads counts read bytes.
 const PIECE: usize = 64 << 10;
 

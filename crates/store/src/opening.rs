@@ -15,12 +15,10 @@ use larder_format::key_file::{self, KdfCost, KeyFields, MachineKey, Unlock, Unwr
 use larder_format::keys::{Keys, MasterKey, Secrets};
 use larder_format::{DecodeError, names};
 
-use crate::config::{
-    Candidate, Candidates, FoundConfig, candidates, first_object, genuine_copy, is_replaceable, read_config,
-};
+use crate::config::{Candidate, Candidates, FoundConfig, candidates, genuine_copy, is_replaceable, read_config};
+use crate::foreign_config::{first_object, or_of_other_program};
 use crate::key_object::{read_key, unwrap_off_thread};
 use crate::keyring::KEYS_TRIED_MAX;
-use crate::other_program::or_of_other_program;
 use crate::repository::{Entropy, Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
 

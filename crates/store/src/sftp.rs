@@ -47,7 +47,6 @@ use crate::location::SftpLocation;
 use crate::options::SftpOptions;
 
 pub(crate) use self::command::CommandProblem;
-pub(crate) use self::failure::Said;
 
 /// A repository in a folder of an SFTP server.
 #[derive(Debug, Clone)]

@@ -14,12 +14,11 @@
 //! name out of sight.
 
 use std::collections::HashMap;
-use std::error::Error;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,6 +32,7 @@ use super::blocks::Buffers;
 use super::root::{Root, is_removed, split};
 use super::staging::{self, Staging};
 use super::write::write_synced;
+use crate::reasons::NoFolder;
 
 /// How often a folder may vanish under a create before that fails. Deleting the last object of a
 /// folder removes it.
@@ -272,29 +272,6 @@ fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// A folder cannot be made although the one above it exists.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot create the folder {} for the repository: {why}", .path.display())]
-pub(crate) struct NoFolder {
-    path: PathBuf,
-    why: io::Error,
-}
-
-impl NoFolder {
-    /// Whether this is the reason of an error.
-    pub(crate) fn is_in(error: &(dyn Error + Send + Sync + 'static)) -> bool {
-        let mut next = error.downcast_ref::<io::Error>();
-        while let Some(error) = next {
-            let inner = error.get_ref();
-            if inner.is_some_and(|inner| inner.is::<Self>()) {
-                return true;
-            }
-            next = inner.and_then(|inner| inner.downcast_ref::<io::Error>());
-        }
-        false
-    }
-}
-
 /// Tells the removal of the folder above, which passes, from a place where there can be no folder:
 /// in /proc, or behind a broken link. All are `ENOENT`.
 fn refused(error: io::Error, above: &OwnedFd, path: &Path) -> io::Error {
@@ -320,6 +297,7 @@ fn parent_of(path: &Path) -> &Path {
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::PathBuf;
     use tempfile::TempDir;
 
     /// A creator that believes the file system to have no unnamed files.

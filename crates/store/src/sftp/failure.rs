@@ -11,6 +11,7 @@ use super::command::Connecting;
 use crate::error::{StoreError, StoreOp};
 use crate::error_kind::StoreErrorKind;
 use crate::in_its_place::InItsPlace;
+use crate::reasons::Said;
 
 /// A request that failed, before it is known for whom.
 #[derive(Debug)]
@@ -24,11 +25,6 @@ pub(super) enum Failure {
     /// Sorted already.
     Store(StoreError),
 }
-
-/// Words for people.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Said(String);
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
