@@ -120,7 +120,7 @@ async fn repeated_failures_are_said_with_their_reason_and_not_too_often() {
     assert!((3..=5).contains(&said.len()), "{said:?}");
     let first = &said[0];
     assert!(
-        first.starts_with("the storage has failed for ") && first.contains("cannot read x: the store is"),
+        first.starts_with("the storage has failed for ") && first.contains("cannot read x: the storage is"),
         "{first}"
     );
 }
