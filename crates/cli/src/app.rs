@@ -363,9 +363,10 @@ impl App {
         match failure.exit {
             Exit::NoRepository if is_of_other_program => failure,
             Exit::NoRepository if self.global.is_source => failure.advise("check --from-repo"),
-            Exit::NoRepository => match self.like_a_name(&location) {
-                Some(names) => failure.advise(format!("it is no name in the configuration, which has {names}")),
-                None => failure,
+            Exit::NoRepository => match (&self.configured.repository, self.like_a_name(&location)) {
+                (Some(name), _) => failure.advise(format!("`larder -r {name} init` creates it")),
+                (None, Some(names)) => failure.advise(format!("it is no name in the configuration, which has {names}")),
+                (None, None) => failure,
             },
             Exit::Unreachable if is_place => failure
                 .while_doing(&format!("cannot open the repository at {location}"))

@@ -141,8 +141,8 @@ impl Default for DomainId {
     }
 }
 
-/// Least digits of the beginning of a short id ([`JobId::fits`]).
-pub const SHORT_MIN: usize = 4;
+/// Least digits of the beginning of a short id.
+const SHORT_MIN: usize = 4;
 
 impl JobId {
     /// The id's first 8 hex digits would repeat within a minute, so people are shown the random
@@ -152,8 +152,7 @@ impl JobId {
     }
 
     /// Whether `text`, in lower case, is the beginning or the end of the id, or the beginning of
-    /// its short form. That one needs [`SHORT_MIN`] digits, because texts that are shorter fit too
-    /// many ids.
+    /// its short form. That one needs four digits, because texts that are shorter fit too many ids.
     pub fn fits(&self, text: &str) -> bool {
         let id = self.to_string();
         id.starts_with(text) || id.ends_with(text) || (text.len() >= SHORT_MIN && self.short().starts_with(text))

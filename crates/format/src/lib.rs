@@ -7,6 +7,7 @@
 //!
 //! Above this crate: `store`. Below: `chunking` (the [`Fingerprint`] type).
 
+mod causes;
 mod cbor;
 pub mod closed_domain;
 pub mod compress;
@@ -57,6 +58,7 @@ mod wire;
 pub mod witness;
 pub mod witness_key;
 
+pub use causes::chain;
 pub use container::ChunkRef;
 pub use error_kind::ErrorKind;
 pub use larder_chunking::Fingerprint;

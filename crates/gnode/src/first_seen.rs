@@ -29,10 +29,6 @@ use larder_store::{Repository, RepositoryError};
 /// milliseconds: a backup may take a while, and clocks differ.
 pub const CLAIM_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// How far the time of a version may be after the present, milliseconds: clocks differ. Less than
-/// [`CLAIM_MAX_MS`], because all versions of that span would go in place of one of the future.
-const AHEAD_MAX_MS: u64 = 60 * 60 * 1000;
-
 /// The earliest of several times that are none or milliseconds since the epoch.
 pub(crate) fn earliest(times: impl IntoIterator<Item = u64>) -> Option<u64> {
     times.into_iter().filter(|time_ms| *time_ms > 0).min()
@@ -50,12 +46,6 @@ fn was_behind(ended_ms: u64, seen_ms: impl IntoIterator<Item = u64>) -> bool {
     earliest(seen_ms).is_some_and(|first_ms| ended_ms.saturating_add(CLAIM_MAX_MS) < first_ms)
 }
 
-/// Whether the time that policies judge by is of the future, so that later versions would seem to
-/// be older.
-fn is_ahead(version: &Version, now_ms: u64) -> bool {
-    version.rank().0 > now_ms.saturating_add(AHEAD_MAX_MS)
-}
-
 /// Those of these versions that claim a time which neither a signature nor the store confirms, or
 /// which were made by a clock that was wrong. The index is only read if the times of the store do
 /// not tell. `now_ms`: the time, milliseconds since the epoch.
@@ -66,7 +56,7 @@ pub async fn unconfirmed(
 ) -> Result<HashSet<Pin>, RepositoryError> {
     // The index knows earlier times only, which can but confirm a signed version.
     let is_in_doubt = |version: &&Version| match version.summary.is_signed {
-        true => was_behind(version.summary.ended_ms, [version.made_ms]) || is_ahead(version, now_ms),
+        true => was_behind(version.summary.ended_ms, [version.made_ms]) || version.is_of_the_future(now_ms),
         false => true,
     };
     let in_doubt: Vec<&Version> = versions.iter().filter(is_in_doubt).collect();
@@ -84,7 +74,7 @@ pub async fn unconfirmed(
             // Its maker chose the id as well, and policies judge by the earlier one of the two.
             false => [time_ms, counted_ms].into_iter().any(|time_ms| !is_confirmed(time_ms, seen_ms.clone())),
         };
-        is_refuted || is_ahead(version, now_ms)
+        is_refuted || version.is_of_the_future(now_ms)
     };
     Ok(in_doubt.into_iter().filter(is_unconfirmed).map(|version| OwnedVersion::from(version).version).collect())
 }

@@ -43,6 +43,10 @@ impl From<&Version> for OwnedVersion {
     }
 }
 
+/// How far the time of a version may be after the present, milliseconds: clocks differ. It is
+/// little, because a policy that counts one of the future forgets those of that span for it.
+const AHEAD_MAX_MS: u64 = 60 * 60 * 1000;
+
 impl Version {
     /// Its id.
     pub fn id(&self) -> JobId {
@@ -54,6 +58,12 @@ impl Version {
     /// So a stated time in the future changes no order.
     pub fn rank(&self) -> (u64, JobId) {
         (self.summary.time_ms.min(self.id().unix_ms()), self.id())
+    }
+
+    /// Whether its place in time is after the present, milliseconds since the epoch: a clock was
+    /// wrong. Then later versions seem to be older.
+    pub fn is_of_the_future(&self, now_ms: u64) -> bool {
+        self.rank().0 > now_ms.saturating_add(AHEAD_MAX_MS)
     }
 }
 

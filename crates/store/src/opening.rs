@@ -13,7 +13,7 @@ use larder_format::config::{Config, UnverifiedConfig};
 use larder_format::ids::KeyId;
 use larder_format::key_file::{self, KdfCost, KeyFields, MachineKey, Unlock, UnwrapError};
 use larder_format::keys::{Keys, MasterKey, Secrets};
-use larder_format::{DecodeError, names};
+use larder_format::{DecodeError, chain, names};
 
 use crate::config::{Candidate, Candidates, FoundConfig, candidates, genuine_copy, is_replaceable, read_config};
 use crate::foreign_config::{first_object, or_of_other_program};
@@ -311,18 +311,4 @@ impl Repository {
         let (config, keys) = config.open(secrets).map_err(RepositoryError::damaged(names::CONFIG))?;
         Ok(Self::new(store.clone(), keys, config, Some(bytes), entropy.clone()))
     }
-}
-
-/// An error and its sources in one line.
-fn chain(error: &RepositoryError) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = source.source();
-    }
-    text
 }

@@ -12,6 +12,8 @@ mod volume;
 use std::error::Error;
 use std::io;
 
+pub(crate) use larder_format::chain;
+
 use crate::exit::Exit;
 
 /// Why a command stops: the error, its object or file, and advice.
@@ -57,21 +59,6 @@ impl Failure {
         self.message = format!("{what}: {}", self.message);
         self
     }
-}
-
-/// An error and its sources in one line. Sources that the text before them repeats are left out.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let source = error.to_string();
-        if !source.is_empty() && !text.contains(&source) {
-            text.push_str(": ");
-            text.push_str(&source);
-        }
-        next = error.source();
-    }
-    text.replace('\n', " ")
 }
 
 #[cfg(test)]

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream;
 use async_nats::jetstream::message::{AckKind, PublishMessage};
 use futures::{FutureExt, StreamExt};
+use larder_format::chain;
 use larder_format::fleet::{FleetPlan, Stage, TaskId};
 use larder_format::ids::JobId;
 use larder_index::Task;
 use larder_job::JobContext;
 
-use self::connection::chain;
 pub use self::connection::{Nats, NatsOptions};
 use self::place::Place;
 use self::subjects::{ANY, Subjects, word};

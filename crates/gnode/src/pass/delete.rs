@@ -2,12 +2,12 @@
 //! executes it, how often and when.
 
 use std::collections::HashSet;
-use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt;
+use larder_format::chain;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::names::{self, LeaseObject};
 use larder_job::Cancel;
@@ -83,20 +83,6 @@ fn is_of_one(kind: StoreErrorKind) -> bool {
     // all objects to credentials that may not delete. A deletion without an answer may still be
     // applied: it ends the pass, and nothing after it is removed.
     matches!(kind, Unreadable | Invalid | PermissionDenied)
-}
-
-/// An error and its causes in one line. Causes that the text before them repeats are left out.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let why = cause.to_string();
-        if !text.contains(&why) {
-            text = format!("{text}: {why}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 /// Executes a decision. `cancel` is asked between objects; returns whether everything was tried.

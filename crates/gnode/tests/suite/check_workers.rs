@@ -12,8 +12,8 @@ use std::time::Duration;
 use larder_fleet::{
     Answer, FleetError, SharedCheck, SharedCheckOptions, SharedCheckReport, Takes, WorkEvent, WorkOptions, clean, work,
 };
-use larder_format::fleet::{CheckRange, CheckResult, FleetWorker, READ_PROOF_LEN, TaskId};
-use larder_format::ids::{AttemptId, ContainerKind, JobId};
+use larder_format::fleet::{CheckRange, CheckResult, FleetWorker, READ_PROOF_LEN};
+use larder_format::ids::{AttemptId, ContainerKind};
 use larder_format::names::{self, FleetObject};
 use larder_job::{Cancel, JobContext};
 use larder_rewrite::check::{CheckError, ReadData, check_with, read_contents};
@@ -21,6 +21,7 @@ use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_testkit::Stop;
 
 use crate::fleet_workers::as_host;
+use crate::other_workers::due;
 use crate::support::*;
 
 /// Series with data of their own, so that there are some containers of both kinds.
@@ -68,19 +69,6 @@ fn shared(context: &JobContext, workers: u32) -> (CheckReport, SharedCheckReport
     let mut shared = sharing(workers);
     let report = check_with(context, &all(), &mut shared).unwrap();
     (report, shared.report().clone())
-}
-
-/// Ranges of checks without a register.
-fn due(scene: &Scene) -> Vec<(JobId, TaskId)> {
-    let paths = scene.runtime.block_on(scene.memory.paths());
-    let of = |want: fn(FleetObject) -> Option<TaskId>| {
-        let found = paths.iter().filter_map(|path| names::parse_fleet(path));
-        found.filter_map(|(batch, object)| Some((batch, want(object)?))).collect::<Vec<_>>()
-    };
-    let decided = of(|object| if let FleetObject::Done(task) = object { Some(task) } else { None });
-    let mut due = of(|object| if let FleetObject::Range(task) = object { Some(task) } else { None });
-    due.retain(|task| !decided.contains(task));
-    due
 }
 
 /// What another process does with the ranges that it sees.

@@ -14,7 +14,7 @@ use larder_rewrite::chunk_copier::{BatchEnd, ChunkCopier, CopyBatch, NumberedChu
 
 use crate::support::*;
 
-/// Tasks of passes without a register.
+/// Tasks of passes, or of checks, without a register.
 pub(crate) fn due(scene: &Scene) -> Vec<(JobId, TaskId)> {
     let paths = scene.runtime.block_on(scene.memory.paths());
     let of = |want: fn(FleetObject) -> Option<TaskId>| {

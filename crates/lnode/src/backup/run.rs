@@ -66,8 +66,9 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
             (announced.0, announced.1, Some(announced.2))
         }
     };
-    if bases.first().is_some_and(|base| is_of_the_future(&base.version, options, started_ms)) {
-        context.progress.note(CLOCK_BEHIND);
+    let is_ahead = |version: &Version| version.summary.series == options.series && version.is_of_the_future(started_ms);
+    if bases.first().is_some_and(|base| is_ahead(&base.version)) {
+        context.progress.note(WRONG_CLOCK);
     }
     let announced = AnnouncedJob { bases, adopts, before, merge, policy, since_full, keeper };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
@@ -79,16 +80,9 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
     result.map(|(report, _)| report)
 }
 
-/// How far the newest version of a series may be ahead of a new one, milliseconds: clocks differ.
-const AHEAD_MAX_MS: u64 = 24 * 60 * 60 * 1000;
-
-/// The advice if it is further ahead.
-const CLOCK_BEHIND: &str = "the newest snapshot of the series is of a later time than now: the clock of this machine is \
-     behind, or one was ahead. Policies take the new snapshot for an old one; `larder rewrite --new-time` corrects it";
-
-fn is_of_the_future(newest: &Version, options: &BackupOptions, now_ms: u64) -> bool {
-    newest.summary.series == options.series && newest.id().unix_ms() > now_ms.saturating_add(AHEAD_MAX_MS)
-}
+/// Said if the newest version of the series is of the future.
+const WRONG_CLOCK: &str = "the newest snapshot of the series is of a later time than now: the clock of this machine is \
+     behind, or one was ahead. Policies do not count that snapshot; `larder rewrite --new-time` corrects its time";
 
 /// The bases of the job: checked to be there *after* the lease that pins them was written.
 struct AnnouncedJob {

@@ -274,10 +274,15 @@ impl Healing<'_> {
             healed.outcome = HealOutcome::Overtaken;
             return Ok(());
         };
+        let hurt = self.hurt(manifest)?;
         let mut owners = BTreeSet::new();
-        let lost = self.lost_of(manifest, |chunk| self.put_back.owner(version, &chunk.fingerprint, &mut owners))?;
-        let is_found = |fingerprint: &&[u8; 32]| matches!(self.chunks.get(&Fingerprint(**fingerprint)), Some(Some(_)));
-        (healed.lost, healed.found) = (lost.len() as u64, lost.iter().filter(is_found).count() as u64);
+        for (fingerprint, place) in &hurt {
+            if self.is_lost(place) {
+                healed.lost += 1;
+                healed.found += u64::from(matches!(self.chunks.get(fingerprint), Some(Some(_))));
+            }
+            self.put_back.owner(version, fingerprint, &mut owners);
+        }
         if healed.found == 0 {
             return Ok(());
         }
@@ -289,7 +294,7 @@ impl Healing<'_> {
         // The number is chosen before the lease, which has to name it. If it is taken by then, the
         // work is lost.
         let generation = self.context.executor.block_on(repository.next_generation(pin))?;
-        healed.outcome = match self.announce(version, &owners, generation) {
+        healed.outcome = match self.announce(version, &hurt, &owners, generation) {
             // A pass took this task for dead, and deleted its containers.
             Ok(HealOutcome::Beyond(_)) | Err(_)
                 if self.context.executor.block_on(repository.is_fenced(pin, generation)) =>
@@ -307,21 +312,18 @@ impl Healing<'_> {
         Ok(())
     }
 
-    /// The chunks that a version lost. `show` sees all in damaged containers.
-    fn lost_of(
-        &self,
-        manifest: Manifest,
-        mut show: impl FnMut(&ChunkRef),
-    ) -> Result<BTreeSet<[u8; 32]>, RepositoryError> {
+    /// The chunks of a version in damaged containers, by fingerprint, with their places. Its recipe
+    /// may name other containers, which a pass retired. Of several copies, a lost one counts.
+    fn hurt(&self, manifest: Manifest) -> Result<HashMap<Fingerprint, ChunkRef>, RepositoryError> {
         let reader = VersionReader::knowing(self.context, manifest, &self.known);
-        let mut lost = BTreeSet::new();
+        let mut hurt = HashMap::new();
         each_in_bad(&reader, self.bad, |chunk| {
+            let place = hurt.entry(chunk.fingerprint).or_insert(*chunk);
             if self.is_lost(chunk) {
-                lost.insert(chunk.fingerprint.0);
+                *place = *chunk;
             }
-            show(chunk);
         })?;
-        Ok(lost)
+        Ok(hurt)
     }
 
     /// Nobody must delete the source because of a wrong count: what the healed version still lacks
@@ -331,7 +333,7 @@ impl Healing<'_> {
             healed.outcome = HealOutcome::Overtaken;
             return Ok(());
         };
-        let left = self.lost_of(manifest, |_| {})?.len() as u64;
+        let left = self.hurt(manifest)?.values().filter(|chunk| self.is_lost(chunk)).count() as u64;
         healed.found = healed.found.min(healed.lost.saturating_sub(left));
         Ok(())
     }
@@ -340,6 +342,7 @@ impl Healing<'_> {
     fn announce(
         &mut self,
         version: &Version,
+        hurt: &HashMap<Fingerprint, ChunkRef>,
         owners: &BTreeSet<usize>,
         generation: u32,
     ) -> Result<HealOutcome, RepairError> {
@@ -354,7 +357,7 @@ impl Healing<'_> {
         let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
         let keeper = LeaseKeeper::open(context, job, lease)?;
         let task = Task { job, pin, generation };
-        let result = self.announced(version, owners, &task);
+        let result = self.announced(version, hurt, owners, &task);
         keeper.end(match &result {
             Ok((HealOutcome::Healed, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
             Ok((_, true)) => Ending::Closed(Done::nothing()),
@@ -364,26 +367,23 @@ impl Healing<'_> {
         result.map(|(outcome, _)| outcome)
     }
 
-    /// The chunks of a version in damaged containers.
-    fn places(&self, manifest: &Manifest) -> Result<Places, RepositoryError> {
+    /// Named containers with chunks in a damaged one.
+    fn suffering(&self, manifest: &Manifest) -> Result<HashSet<ContainerId>, RepositoryError> {
         let chunks = self.known.for_reading(manifest);
-        let (mut hurt, mut suffering) = (HashMap::new(), HashSet::new());
-        let reader = VersionReader::knowing(self.context, manifest.clone(), &self.known);
-        each_in_bad(&reader, self.bad, |chunk| {
-            hurt.insert(chunk.fingerprint, *chunk);
-        })?;
+        let mut suffering = HashSet::new();
         for id in manifest.containers.iter().map(|usage| usage.container) {
             if id.kind == ContainerKind::Data && chunks.lie_in([id].into_iter(), |id| self.bad.contains_key(id))? {
                 suffering.insert(id);
             }
         }
-        Ok(Places { hurt, suffering })
+        Ok(suffering)
     }
 
     /// The outcome, and whether the task will create no further objects.
     fn announced(
         &mut self,
         version: &Version,
+        hurt: &HashMap<Fingerprint, ChunkRef>,
         owners: &BTreeSet<usize>,
         task: &Task,
     ) -> Result<(HealOutcome, bool), RepairError> {
@@ -401,13 +401,13 @@ impl Healing<'_> {
         };
         let old = context.executor.block_on(repository.manifest(&newest))?;
         let shared = self.put_back.look(context, version, owners)?;
-        let places = self.places(&old)?;
+        let suffering = self.suffering(&old)?;
         let mut copier = ChunkCopier::new(context, task.job, self.options.compression)?;
         let rewritten = copier.rewrite_to(
             &old,
-            |container| places.suffering.contains(container),
+            |container| suffering.contains(container),
             |chunk| {
-                let Some(place) = places.hurt.get(&chunk.fingerprint) else { return Placing::Stay };
+                let Some(place) = hurt.get(&chunk.fingerprint) else { return Placing::Stay };
                 let is_lost = self.is_lost(place);
                 match (shared.find(chunk), self.chunks.get(&chunk.fingerprint)) {
                     (Some(there), _) => Placing::At(there),
@@ -446,15 +446,6 @@ impl Healing<'_> {
             Err(CommitError::Repository(error)) => Err(error.into()),
         }
     }
-}
-
-/// The chunks of a version in damaged containers. Its recipe may name other containers, which a
-/// pass retired.
-struct Places {
-    /// By fingerprint, where they are.
-    hurt: HashMap<Fingerprint, ChunkRef>,
-    /// Named containers with chunks in a damaged one.
-    suffering: HashSet<ContainerId>,
 }
 
 /// The parameters of one version's new generation.

@@ -64,7 +64,8 @@ async fn the_config_of_another_program_is_no_damage() {
     let restic_key = format!("keys/{}", "ab".repeat(32));
     let restic: &[(&str, &[u8])] = &[("config", b"\x2ch\x90x"), (&restic_key, b"{}")];
     let borg: &[(&str, &[u8])] = &[("config", b"[repository]\nversion = 1\n"), ("data/0/0", b"BORG_SEG")];
-    let expected = [(restic, Some(OtherProgram::Restic)), (borg, Some(OtherProgram::Borg))];
+    let unknown: &[(&str, &[u8])] = &[("config", b"PK\x03\x04, a zip"), ("keys/other", b"x")];
+    let expected = [(restic, Some(OtherProgram::Restic)), (borg, Some(OtherProgram::Borg)), (unknown, None)];
     let paper = repository(store_of(&Memory::new())).await.paper_key().expect("a full key").join("\n");
     for (objects, wanted) in expected {
         let memory = Memory::new();

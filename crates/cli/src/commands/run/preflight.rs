@@ -5,7 +5,6 @@ use larder_profile::config::Repository;
 
 use crate::app::{App, Opened};
 use crate::configured::{Wanted, step};
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 use super::runner::Runner;
@@ -29,11 +28,7 @@ impl Runner<'_> {
         configured.secret = self.opened.secret(repository);
         let out = self.app.out.of_step(self.labels(None, Some(repository), "open"));
         let app = self.app.step(cli.global, configured, out);
-        let opened = app.open().map_err(|failure| match failure.exit {
-            Exit::NoRepository => failure.advise(format!("`larder -r {} init` creates it", repository.name)),
-            _ => failure,
-        });
-        let opened = opened.map_err(|failure| failure.while_doing(&format!("repository {}", repository.name)));
+        let opened = app.open().map_err(|failure| failure.while_doing(&format!("repository {}", repository.name)));
         Ok((app, opened?))
     }
 }

@@ -10,6 +10,7 @@ use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError, Subscriber};
+use larder_format::chain;
 use larder_index::Executor;
 use larder_store::Repository;
 use parking_lot::Mutex;
@@ -194,20 +195,6 @@ impl Nats {
     pub(super) fn address(&self) -> &str {
         &self.address
     }
-}
-
-/// An error and its causes in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 fn with_credentials(options: &NatsOptions) -> Result<ConnectOptions, NatsError> {

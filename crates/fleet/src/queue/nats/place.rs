@@ -7,8 +7,9 @@ use async_nats::Subscriber;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use futures::StreamExt;
+use larder_format::chain;
 
-use super::connection::{Nats, chain};
+use super::connection::Nats;
 use super::subjects::{ANY, Subjects};
 
 /// A consumer that nobody uses goes after this. Who needs it again makes it again.
