@@ -146,13 +146,13 @@ fn a_clock_that_is_behind_the_newest_version_is_told() {
     let context = context(&runtime, init(&runtime, local(&dir.path().join("repository"))));
     let notes = std::sync::Arc::new(Notes::default());
     const NOON: u64 = 4_100_000_000_000;
-    const DAY: u64 = 24 * 60 * 60 * 1000;
+    const HOUR: u64 = 60 * 60 * 1000;
     let at = |now_ms| larder_job::JobContext {
         clock: std::sync::Arc::new(At(now_ms)),
         progress: notes.clone(),
         ..context.clone()
     };
-    for (now_ms, told) in [(NOON, 0), (NOON - DAY, 0), (NOON - DAY - 1, 1), (NOON - 400 * DAY, 2)] {
+    for (now_ms, told) in [(NOON, 0), (NOON - HOUR, 0), (NOON - HOUR - 1, 1), (NOON - 9600 * HOUR, 2)] {
         backup(&at(now_ms), &source).unwrap();
         let notes = notes.0.lock();
         let about_clocks = notes.iter().filter(|note| note.contains("the clock of this machine is behind"));
