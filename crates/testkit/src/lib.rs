@@ -11,6 +11,7 @@
 //! * [`data`] and [`tree`] make bytes and folders that are the same for the same seed, everywhere.
 //! * [`entropy`] makes the random bytes of keys and names, from a seed that a failed test prints.
 //! * [`sim`] runs many actors over one faulty store in virtual time, the same for the same seed.
+//! * [`sweep`] says which operations of a job a long sweep tries.
 //! * [`assert_kinds`] says what kind of failure each variant of an error is.
 //! * [`canned`] is an HTTP server that gives prepared answers, for the edges of a client library.
 
@@ -23,6 +24,7 @@ mod lie;
 mod memory;
 mod plan;
 pub mod sim;
+mod sweep;
 pub mod tree;
 
 pub use entropy::entropy;
@@ -30,3 +32,4 @@ pub use fault::FaultStore;
 pub use lie::{Lie, Lies, LyingStore, Told};
 pub use memory::Memory;
 pub use plan::{Failure, Fault, Faults, Op, OpKind, Stop, Times, When};
+pub use sweep::sweep;

@@ -18,7 +18,7 @@ use larder_format::names::{self, FleetObject};
 use larder_job::{Cancel, JobContext};
 use larder_rewrite::check::{CheckError, ReadData, check_with, read_contents};
 use larder_rewrite::{CheckOptions, CheckReport, check};
-use larder_testkit::Stop;
+use larder_testkit::{Stop, sweep};
 
 use crate::fleet_workers::as_host;
 use crate::other_workers::due;
@@ -158,7 +158,7 @@ fn whatever_others_say_the_report_is_that_of_one_process() {
             let decided = Arc::new(AtomicU64::new(0));
             let count = decided.clone();
             let (mut of_others, mut found_wrong) = (0, 0);
-            for n in (0..400).step_by(if other == Other::Honest { 3 } else { 9 }) {
+            for n in sweep(0..400, if other == Other::Honest { 6 } else { 12 }) {
                 let fork = Arc::new(scene.fork());
                 let (hooked, count) = (fork.clone(), count.clone());
                 let between = Between::new(fork.memory.store(), move || {
@@ -397,7 +397,7 @@ fn a_check_that_dies_at_any_operation_leaves_nothing_that_matters() {
     let opened = faults.count();
     shared(&context, 1);
     let operations = faults.count() - opened;
-    for n in (0..operations).step_by(11) {
+    for n in sweep(0..operations, 11) {
         for stop in [Stop::Before, Stop::After] {
             let cut = scene.fork();
             let (context, faults) = cut.faulty(&cut.memory);

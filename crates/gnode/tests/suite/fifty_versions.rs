@@ -189,7 +189,7 @@ fn what_a_version_names_twice_counts_once() {
         let (scene, mut measured) = (Scene::new(), Vec::new());
         std::fs::create_dir_all(scene.source("tree")).unwrap();
         let mut once = data::random(7, PAGES * PAGE / 2);
-        for version in 0..12 {
+        for version in 0..18 {
             if version > 0 {
                 Change::Pages(20).apply(&mut once, version);
             }
@@ -232,7 +232,12 @@ fn a_round_after_every_backup_copies_what_backups_pay_for() {
         |rounds: &[(DefragmentReport, ReclaimPlan, f64)]| rounds.iter().map(|round| round.0.bytes).sum::<u64>();
     let (always, waiting) = (rounds(false), rounds(true));
     assert!(always.iter().all(|(report, reclaimed, _)| report.decisions.is_empty() && !reclaimed.waits));
-    assert!(copied(&waiting) > 0 && copied(&waiting) * 2 < copied(&always), "{} {}", copied(&waiting), copied(&always));
+    assert!(
+        copied(&waiting) > 0 && copied(&waiting) * 4 < copied(&always) * 3,
+        "{} {}",
+        copied(&waiting),
+        copied(&always)
+    );
     let mut reasons = HashSet::new();
     assert!(waiting.iter().any(|(_, reclaimed, _)| reclaimed.waits), "older versions wait as well");
     for (report, _, held) in &waiting {

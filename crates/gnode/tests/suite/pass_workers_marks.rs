@@ -22,7 +22,7 @@ use larder_gnode::pass::{Outcome, PassReport};
 use larder_gnode::reclaim::Exact;
 use larder_job::{Cancel, JobContext};
 use larder_reader::MetaChunks;
-use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
+use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When, sweep};
 
 use crate::fleet::is_clean;
 use crate::other_workers::{due, fleet_objects, is_claimed, result_head};
@@ -388,7 +388,7 @@ fn a_pass_that_dies_while_others_read_loses_nothing() {
     let opened = faults.count();
     run_of(&context, &sharing(2), Part::Marks).unwrap();
     let operations = faults.count() - opened;
-    for n in (0..operations).step_by(2) {
+    for n in sweep(0..operations, 2) {
         let stop = if n % 4 == 0 { Stop::Before } else { Stop::After };
         let cut = scene.fork();
         let (context, faults) = cut.faulty(&cut.memory);

@@ -21,7 +21,7 @@ use larder_rewrite::repair::{
 };
 use larder_rewrite::{CheckOptions, check};
 use larder_source::{Roots, Walk, WalkOptions};
-use larder_testkit::Stop;
+use larder_testkit::{Stop, sweep};
 
 /// Versions of one series, all of which use the container that the first wrote; every edition is kept elsewhere.
 struct Damaged {
@@ -224,7 +224,7 @@ fn a_healing_cut_at_any_operation_makes_nothing_worse_and_can_be_run_again() {
     damaged.heal(&context).unwrap();
     let operations = faults.count() - before;
     assert!(operations > 30, "{operations}");
-    for n in (0..operations).step_by(2) {
+    for n in sweep(0..operations, 3) {
         let stop = if n % 4 == 0 { Stop::Before } else { Stop::After };
         let at = format!("cut at operation {n} of {operations}, {stop:?}");
         let cut = damaged.fork();
@@ -326,7 +326,7 @@ fn a_salvage_cut_at_any_operation_makes_nothing_worse_and_can_be_run_again() {
     let before = faults.count();
     salvage_all(&context).unwrap();
     let operations = faults.count() - before;
-    for n in (0..operations).step_by(2) {
+    for n in sweep(0..operations, 3) {
         let stop = if n % 4 == 0 { Stop::Before } else { Stop::After };
         let at = format!("cut at operation {n} of {operations}, {stop:?}");
         let cut = damaged.fork();
