@@ -152,3 +152,19 @@ fn a_typing_error_makes_no_repository() {
     let mut command = it.command(&["-r", "./nsa", "init", "--insecure-kdf", "--password-file", "password"]);
     run(&mut command).ok();
 }
+
+/// To make a repository is the advice for an empty place only, by whichever command.
+#[test]
+fn a_named_repository_is_to_be_made_only_where_no_other_program_has_one() {
+    let it = Configured::new(SIMPLE);
+    it.play.write("source/a", "a");
+    for args in [&["-r", "nas", "snapshots"][..], &["run", "home"]] {
+        it.larder(args).code(10).says("`larder -r nas init` creates it");
+    }
+    it.play.write("nas/config", "[repository]\nversion = 1\n");
+    it.play.write("nas/data/0/0", "BORG_SEG");
+    for args in [&["-r", "nas", "snapshots"][..], &["run", "home"]] {
+        let ran = it.larder(args).code(10).says("its config is of Borg").says("larder import borg /");
+        assert!(!ran.stderr.contains("creates it"), "{}", ran.stderr);
+    }
+}
