@@ -33,7 +33,9 @@ fn kind() -> impl Strategy<Value = EntryKind> {
 }
 
 fn entry(path: Vec<u8>) -> impl Strategy<Value = Entry> {
-    let name = || prop::option::of("[a-zé]{0,8}".prop_map(|name| Arc::from(name.as_str())));
+    // A pattern would be parsed for each entry.
+    let letters = || prop::collection::vec(prop_oneof![Just('a'), Just('z'), Just('é'), Just('日')], 0..8);
+    let name = || prop::option::of(letters().prop_map(|name| Arc::from(name.into_iter().collect::<String>())));
     let xattr = (prop::collection::vec(any::<u8>(), 0..9), prop::collection::vec(any::<u8>(), 0..9))
         .prop_map(|(name, value)| Xattr { name, value });
     let owner = (any::<u32>(), any::<u32>(), name(), name());
