@@ -5,21 +5,25 @@
 //!   such a server is;
 //! * [`qcow2`]: images that no program has open; [`qemu`]: disks of a running QEMU; [`tracked`]:
 //!   how their changes are noted;
+//! * [`thin`]: volumes in thin pools of LVM;
 //! * [`limited`]: images that are read at a limited rate;
 //! * [`map`]: maps of changes in files, also those of `thin_delta` and `rbd diff`.
 //!
 //! An image does not change while it is read. Its source arranges that, or notices a change.
 
 pub mod limited;
+mod lvm;
 pub mod map;
 pub mod nbd;
+mod pool;
 pub mod qcow2;
 pub mod qemu;
 mod qmp;
 pub mod raw;
 mod rising;
 mod stops;
-mod thin;
+pub mod thin;
+mod thin_delta;
 mod tool;
 pub mod tracked;
 pub mod uri;
@@ -33,6 +37,7 @@ use larder_format::ids::JobId;
 use thiserror::Error;
 
 pub use limited::{LimitedImage, Pace, ReadLimit};
+pub use lvm::ThinName;
 pub use map::{ChangedMap, read_map, read_map_from};
 pub use nbd::NbdImage;
 pub use raw::RawImage;
@@ -120,7 +125,15 @@ pub enum ImageError {
     /// The folder with certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] larder_nbd::TlsError),
-    /// A program of QEMU failed, or cannot be started.
+    /// A volume is not one that can be backed up so.
+    #[error("cannot back up the volume {volume}: {why}")]
+    Volume {
+        /// Its group and name.
+        volume: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// A program of QEMU or of LVM failed, or cannot be started.
     #[error("{program}: {why}")]
     Tool {
         /// The program.
@@ -143,7 +156,7 @@ impl ImageError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } | Self::Nbd { .. } | Self::Tls(_) | Self::Tool { .. } => ErrorKind::Resource,
-            Self::NotAnImage { .. } | Self::Map { .. } => ErrorKind::Precondition,
+            Self::NotAnImage { .. } | Self::Map { .. } | Self::Volume { .. } => ErrorKind::Precondition,
             Self::Uri { .. } => ErrorKind::BadRequest,
         }
     }

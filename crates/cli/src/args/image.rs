@@ -13,11 +13,13 @@ pub(crate) struct ImageArgs {
     /// Back up a disk image as one file; holes are not read, and with a map only changes are
     ///
     /// SOURCE is a raw file or block device (PATH, raw:PATH), or a qcow2 image that no program has
-    /// open (qcow2:PATH). It may be a disk of a running QEMU (qemu:DEVICE@QMP-SOCKET). It may be a
-    /// network block device: nbd://HOST/EXPORT, nbds://HOST/EXPORT?tls-certificates=FOLDER,
+    /// open (qcow2:PATH). It may be a disk of a running QEMU (qemu:DEVICE@QMP-SOCKET), or a volume
+    /// in a thin pool of LVM (thin:GROUP/VOLUME). It may be a network block device:
+    /// nbd://HOST/EXPORT, nbds://HOST/EXPORT?tls-certificates=FOLDER,
     /// nbd+unix:///EXPORT?socket=PATH. The disks of QEMU get a bitmap that notes their changes
-    /// until the next backup. A running QEMU keeps the disk as it is when the backup begins. Other
-    /// images must not be written to meanwhile.
+    /// until the next backup, and a thin volume gets a snapshot. A running QEMU keeps the disk as
+    /// it is when the backup begins, and so does a snapshot. Other images must not be written to
+    /// meanwhile.
     #[arg(
         long,
         value_name = "SOURCE",

@@ -18,13 +18,13 @@ use crate::support::{Play, Ran, damage, schema};
 
 const MIB: usize = 1 << 20;
 
-fn summary(ran: &Ran) -> Value {
+pub(crate) fn summary(ran: &Ran) -> Value {
     let summary = ran.messages("summary").pop().expect("a summary");
     schema::check("backup_summary", &summary);
     summary
 }
 
-fn number(summary: &Value, key: &str) -> usize {
+pub(crate) fn number(summary: &Value, key: &str) -> usize {
     summary[key].as_u64().unwrap_or_else(|| panic!("{key}: {summary}")) as usize
 }
 
@@ -206,7 +206,7 @@ fn network_block_devices_are_backed_up() {
         (&["nbd://127.0.0.1:1/x"], "cannot use nbd://127.0.0.1:1/x"),
         (&["nbd:///x"], "it has no host"),
         (&["disk", "--changed-context", "x:y", "--changed-since", "latest"], "needs a network block device"),
-        (&["qcow2:disk", "--changed-map", "map"], "has its own map of changes"),
+        (&["qcow2:disk", "--changed-map", "map"], "have their own maps of changes"),
         (&[&uri, "--changed-since", id(&first)], "needs --changed-map"),
     ] {
         let refused = imaged(&play, words);

@@ -53,6 +53,7 @@ mod setting_up;
 mod sftp_cuts;
 mod support;
 mod tagging;
+mod thin_volumes;
 mod unreadable;
 mod volume_doors;
 mod volume_passwords;

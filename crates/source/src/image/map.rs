@@ -5,7 +5,7 @@
 //! | text | a line `OFFSET LENGTH`; lines that begin with `#` are comments |
 //! | lines of JSON | `{"offset":N,"length":N}` |
 //! | one array of JSON, as of `rbd diff --format json` | the same objects; other keys are ignored |
-//! | XML of `thin_delta` | see `thin.rs` |
+//! | XML of `thin_delta` | see `thin_delta.rs` |
 //!
 //! In the first two forms, a line `since SNAPSHOT` or `{"since":"SNAPSHOT"}` may name the snapshot
 //! that the ranges are counted from.
@@ -21,7 +21,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 
 use super::ImageError;
 use super::rising::{Rising, Wrong};
-use super::thin::{self, Thin};
+use super::thin_delta::{self, Thin};
 
 /// Longest line (bytes).
 const LINE_MAX: u64 = 64 << 10;
@@ -77,7 +77,7 @@ fn parse(file: &mut impl BufRead) -> Result<ChangedMap, Wrong> {
     };
     match first {
         Some(b'<') => {
-            let Thin { block, ranges } = thin::parse(file)?;
+            let Thin { block, ranges, mapped: _ } = thin_delta::parse(file)?;
             Ok(ChangedMap { since: None, ranges, block })
         }
         Some(b'[') => array(file),

@@ -18,6 +18,15 @@ impl From<std::io::Error> for Wrong {
     }
 }
 
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Text(why) => why.fmt(f),
+        }
+    }
+}
+
 impl Wrong {
     pub(super) fn text(why: impl fmt::Display) -> Self {
         Self::Text(why.to_string())

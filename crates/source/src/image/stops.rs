@@ -1,5 +1,6 @@
 //! Ends what an image waits for, from another thread.
 
+use std::process::Child;
 use std::sync::Arc;
 
 use larder_nbd::client::Stopper;
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::ImageError;
 
-/// Connections to end when a backup is told to stop. Its clones are the same.
+/// Connections and programs to end when a backup is told to stop. Its clones are the same.
 #[derive(Clone, Default)]
 pub struct Stops(Arc<Mutex<State>>);
 
@@ -15,6 +16,7 @@ pub struct Stops(Arc<Mutex<State>>);
 struct State {
     is_stopped: bool,
     stoppers: Vec<Stopper>,
+    children: Vec<Arc<Mutex<Child>>>,
 }
 
 impl Stops {
@@ -23,6 +25,7 @@ impl Stops {
         let mut state = self.0.lock();
         state.is_stopped = true;
         state.stoppers.iter().for_each(Stopper::stop);
+        state.children.iter().for_each(kill);
     }
 
     /// Whether [`Self::stop`] was called.
@@ -39,6 +42,20 @@ impl Stops {
         state.stoppers.push(stopper);
     }
 
+    /// Ends a program too, and at once if it is too late.
+    pub(super) fn add_child(&self, child: &Arc<Mutex<Child>>) {
+        let mut state = self.0.lock();
+        if state.is_stopped {
+            kill(child);
+        }
+        state.children.push(child.clone());
+    }
+
+    /// Leaves a program alone from now on.
+    pub(super) fn remove_child(&self, child: &Arc<Mutex<Child>>) {
+        self.0.lock().children.retain(|other| !Arc::ptr_eq(other, child));
+    }
+
     /// An error if [`Self::stop`] was called.
     pub(super) fn check(&self, what: &str) -> Result<(), ImageError> {
         match self.is_stopped() {
@@ -46,4 +63,9 @@ impl Stops {
             false => Ok(()),
         }
     }
+}
+
+fn kill(child: &Arc<Mutex<Child>>) {
+    // If that fails, it has ended.
+    let _ = child.lock().kill();
 }

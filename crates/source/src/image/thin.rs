@@ -1,207 +1,153 @@
-//! The differences of two thin volumes, as `thin_delta` of the thin provisioning tools writes them:
+//! Volumes in thin pools of LVM.
 //!
-//! ```xml
-//! <superblock uuid="" time="2" transaction="3" data_block_size="128" nr_data_blocks="1024">
-//!   <diff left="1" right="2">
-//!     <same begin="0" length="8"/>
-//!     <different begin="8" length="2"/>
-//!     <left_only begin="10" length="1"/>
-//!     <right_only begin="20" length="1"/>
-//!   </diff>
-//! </superblock>
-//! ```
+//! A backup makes a snapshot of the volume, and reads that. The snapshot stays until a later
+//! version exists, and has the name of its own version (`tracked`). The pool knows which blocks two
+//! snapshots share, so its metadata have the map of changes. Blocks that it does not have are
+//! holes.
 //!
-//! Blocks have `data_block_size` sectors of 512 bytes. All but `same` are changes. Elements inside
-//! of these have details, and are left out.
+//! After a failure, the snapshot of the last version is still there, with all changes since. What a
+//! killed backup left is removed by the next one.
 
-use std::io::{BufRead, Read};
 use std::ops::Range;
 
-use super::rising::{Rising, Wrong};
+use larder_format::entry::Extent;
 
-/// Longest element (bytes).
-const ELEMENT_MAX: u64 = 64 << 10;
+use super::lvm::{self, ThinName, Volumes};
+use super::raw::RawImage;
+use super::thin_delta::Thin;
+use super::tracked::{Ending, Opening, Tracked};
+use super::{Changes, Image, ImageError};
 
-/// What differs.
-#[derive(Debug)]
-pub(super) struct Thin {
-    /// Bytes of a block.
-    pub(super) block: u64,
-    /// Ranges of bytes; whole blocks.
-    pub(super) ranges: Vec<Range<u64>>,
+/// Opens a volume as it is now. The folder is the same each time, and private to this user.
+///
+/// # Errors
+/// It is no thin volume, or cannot have a snapshot. Without a map of its changes, it is opened all
+/// the same, with a remark.
+pub fn open(name: &ThinName, opening: Opening<'_>) -> Result<Tracked, ImageError> {
+    let before = Volumes::of(name)?;
+    before.thin(name)?;
+    opening.stops.check("lvcreate")?;
+    let Opening { ref names, keeps, .. } = opening;
+    let own = name.beside(names.of(names.job()));
+    let old = before.snapshots(name, names).iter().map(|(_, listed)| name.beside(listed.name().to_owned())).collect();
+    // From here on, the snapshot may exist.
+    let ending = Box::new(Snapshots { own: own.clone(), old, keeps });
+    let opened = lvm::snapshot(name, &own).and_then(|()| read(name, &own, &opening));
+    let (image, known) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return Err(with(error, ending.failed())),
+    };
+    let (size, mut remarks) = (image.size(), known.remarks);
+    let extents = known.mapped.map(|mapped| extents_of(mapped, size));
+    remarks.iter_mut().for_each(|remark| *remark = format!("volume {name}: {remark}"));
+    let changes = known.changes.into_iter().map(|changes| Changes { ranges: within(changes.ranges, size), ..changes });
+    let changes = changes.collect();
+    Ok(Tracked { image: Box::new(image), extents, changes, remarks, notes: Vec::new(), ending })
 }
 
-/// Reads the ranges of bytes that differ.
-pub(super) fn parse(file: &mut impl BufRead) -> Result<Thin, Wrong> {
-    let mut rising = Rising::new();
-    let (mut block, mut depth, mut is_whole) = (None, Vec::<String>::new(), false);
-    let mut has_diff = false;
-    let mut text = Vec::new();
-    loop {
-        text.clear();
-        file.by_ref().take(ELEMENT_MAX).read_until(b'>', &mut text)?;
-        let element = String::from_utf8_lossy(&text);
-        let element = element.trim();
-        if element.is_empty() {
-            break;
-        }
-        let inside = element.strip_prefix('<').and_then(|element| element.strip_suffix('>'));
-        let inside = inside.ok_or_else(|| Wrong::text(format_args!("{element:?} is no element")))?;
-        if inside.starts_with('?') || inside.starts_with("!--") {
-            continue;
-        }
-        if let Some(name) = inside.strip_prefix('/') {
-            if depth.pop().as_deref() != Some(name.trim()) {
-                return Err(Wrong::text(format_args!("</{name}> ends nothing")));
-            }
-            is_whole = depth.is_empty();
-            continue;
-        }
-        if is_whole {
-            return Err(Wrong::text("there is more behind its end"));
-        }
-        let (inside, is_empty) = inside.strip_suffix('/').map_or((inside, false), |inside| (inside, true));
-        let name = inside.split_ascii_whitespace().next().unwrap_or_default();
-        match (name, &*depth) {
-            ("superblock", []) => block = Some(sectors(inside)?),
-            ("diff", [root]) if root == "superblock" && !has_diff => has_diff = true,
-            ("same" | "different" | "left_only" | "right_only", [root, diff])
-                if root == "superblock" && diff == "diff" =>
+/// What a pool knows about a snapshot.
+#[derive(Default)]
+struct Known {
+    /// Ranges of bytes that it has. The others are zeros.
+    mapped: Option<Vec<Range<u64>>>,
+    changes: Vec<Changes>,
+    remarks: Vec<String>,
+}
+
+/// Opens the new snapshot, and asks its pool.
+fn read(name: &ThinName, own: &ThinName, opening: &Opening<'_>) -> Result<(RawImage, Known), ImageError> {
+    // Listed while the new snapshot exists: a pool gives the number of a removed volume to the next
+    // one, and a volume compared with itself has no changes.
+    let now = Volumes::of(name)?;
+    let (volume, snapshot) = (now.thin(name)?, now.thin(own)?);
+    let image = RawImage::open(snapshot.device())?;
+    let bases = now.snapshots(name, &opening.names).into_iter();
+    let bases = bases.filter(|(_, base)| base.is_snapshot_of(volume) && base.number() != snapshot.number());
+    let mut known = Known::default();
+    let pool = now.pool(snapshot)?;
+    match pool.freeze(opening.folder, opening.stops) {
+        Ok(frozen) => {
+            match snapshot
+                .has_zeros()
+                .and_then(|has| has.then(|| frozen.compare(snapshot.number(), snapshot.number())).transpose())
             {
-                let (begin, length) = (number(inside, "begin")?, number(inside, "length")?);
-                let bytes = |blocks: u64| blocks.checked_mul(block?);
-                let range = bytes(begin).zip(bytes(length));
-                let (begin, length) = range.ok_or_else(|| Wrong::text("a range ends beyond any image"))?;
-                if name != "same" {
-                    rising.push(begin, length).map_err(Wrong::Text)?;
+                Ok(own) => known.mapped = own.map(|thin| thin.mapped),
+                Err(error) => known.remarks.push(format!("its holes are not known, so they are read: {error}")),
+            }
+            for (since, base) in bases {
+                match base.size().and_then(|size| Ok((size, frozen.compare(base.number(), snapshot.number())?))) {
+                    Ok((size, Thin { ranges, .. })) => known.changes.push(Changes { since, size, ranges }),
+                    Err(error) => known.remarks.push(format!("the changes since {since} are not known: {error}")),
                 }
             }
-            // Details of an element around it.
-            ("range", [_, _, _]) => {}
-            _ => return Err(Wrong::text(format_args!("<{name}> is not expected here"))),
+            if let Err(error) = frozen.release() {
+                known.remarks.push(format!("the snapshot of the metadata of its pool stays: {error}"));
+            }
         }
-        if !is_empty {
-            depth.push(name.to_owned());
-        }
+        Err(error) => known.remarks.push(format!("its changes are not known, so all of it is read: {error}")),
     }
-    match (is_whole, has_diff) {
-        (true, true) => Ok(Thin { block: block.unwrap_or(1), ranges: rising.into_ranges() }),
-        // As of a program that found one of the volumes only.
-        (true, false) => Err(Wrong::text("it has no <diff>")),
-        (false, _) => Err(Wrong::text("it ends too early")),
+    opening.stops.check("thin_delta")?;
+    Ok((image, known))
+}
+
+/// An error, and what was left.
+fn with(error: ImageError, left: Vec<String>) -> ImageError {
+    match error {
+        ImageError::Tool { program, why } => {
+            ImageError::Tool { program, why: std::iter::once(why).chain(left).collect::<Vec<_>>().join("; ") }
+        }
+        other => other,
     }
 }
 
-/// Bytes of a block.
-fn sectors(element: &str) -> Result<u64, Wrong> {
-    let bytes = number(element, "data_block_size")?.checked_mul(512).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| Wrong::text("its data_block_size is impossible"))
+/// The last block of a volume may end behind it.
+fn within(ranges: Vec<Range<u64>>, size: u64) -> Vec<Range<u64>> {
+    let cut = ranges.into_iter().map(|range| range.start.min(size)..range.end.min(size));
+    cut.filter(|range| !range.is_empty()).collect()
 }
 
-/// The value of an attribute that is a number.
-fn number(element: &str, attribute: &str) -> Result<u64, Wrong> {
-    let values = element.split_ascii_whitespace().filter_map(|part| part.split_once('='));
-    let value = values.filter(|(name, _)| *name == attribute).map(|(_, value)| value).next();
-    let value = value.and_then(|value| value.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
-    value.ok_or_else(|| Wrong::text(format_args!("<{element}> has no number {attribute}")))
+fn extents_of(mapped: Vec<Range<u64>>, size: u64) -> Vec<Extent> {
+    let extent = |range: Range<u64>| Extent { offset: range.start, length: range.end - range.start };
+    within(mapped, size).into_iter().map(extent).collect()
+}
+
+/// What comes after a backup.
+struct Snapshots {
+    /// That of the new version.
+    own: ThinName,
+    /// Those of earlier ones.
+    old: Vec<ThinName>,
+    keeps: bool,
+}
+
+impl Ending for Snapshots {
+    fn committed(self: Box<Self>) -> Vec<String> {
+        if !self.keeps {
+            return self.failed();
+        }
+        let still = lvm::deactivate(&self.own).err().map(|error| format!("{} keeps its device: {error}", self.own));
+        still.into_iter().chain(self.old.iter().filter_map(remove)).collect()
+    }
+
+    fn failed(self: Box<Self>) -> Vec<String> {
+        remove(&self.own).into_iter().collect()
+    }
+}
+
+fn remove(name: &ThinName) -> Option<String> {
+    lvm::remove(name).err().map(|error| format!("the snapshot {name} stays: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    const WHOLE: &str = r#"<?xml version="1.0"?>
-<superblock uuid="" time="2" transaction="3" data_block_size="128" nr_data_blocks="1024">
-  <diff left="1" right="2">
-    <same begin="0" length="8"/>
-    <different begin="8" length="2"/>
-    <left_only begin="10" length="1"/>
-    <right_only begin="20" length="1">
-      <range begin="20" data_begin="7" length="1"/>
-    </right_only>
-  </diff>
-</superblock>
-"#;
-
-    fn refused(text: &str) -> String {
-        match parse(&mut text.as_bytes()) {
-            Err(Wrong::Text(why)) => why,
-            other => panic!("{text}: {other:?}"),
-        }
-    }
-
     #[test]
-    fn all_but_same_blocks_are_changes() {
-        let block = 128 * 512;
-        let thin = parse(&mut WHOLE.as_bytes()).expect("a map");
-        assert_eq!(thin.block, block);
-        assert_eq!(thin.ranges, [8 * block..11 * block, 20 * block..21 * block]);
-    }
-
-    proptest! {
-        /// Every block that differs is in the ranges, and no other one. Damage gives rising
-        /// ranges, or an error.
-        #[test]
-        fn blocks_that_differ_are_found(
-            sectors in 1_u64..300,
-            runs in prop::collection::vec((0_usize..4, 1_u64..50, 0_u64..3, any::<bool>()), 0..40),
-            damage in any::<(prop::sample::Index, u8)>(),
-        ) {
-            let block = sectors * 512;
-            let (mut text, mut at, mut expected) = (String::new(), 0, Vec::new());
-            for (kind, length, gap, details) in runs {
-                let name = ["same", "different", "left_only", "right_only"][kind];
-                at += gap;
-                let inside = format!("begin=\"{at}\" length=\"{length}\"");
-                text += &match details {
-                    true => format!("<{name} {inside}><range {inside} data_begin=\"9\"/></{name}>\n"),
-                    false => format!("<{name} {inside}/>\n"),
-                };
-                if kind > 0 {
-                    expected.extend(at..at + length);
-                }
-                at += length;
-            }
-            let text = format!("<superblock data_block_size=\"{sectors}\">\n<diff>{text}</diff></superblock>\n");
-            let thin = parse(&mut text.as_bytes()).expect("a map");
-            let found: Vec<u64> =
-                thin.ranges.iter().flat_map(|range| range.start / block..range.end / block).collect();
-            prop_assert_eq!(&found, &expected);
-            prop_assert!(thin.ranges.iter().all(|range| range.start % block == 0 && range.end % block == 0));
-            let mut bytes = text.into_bytes();
-            let place = damage.0.index(bytes.len());
-            bytes[place] = damage.1;
-            if let Ok(thin) = parse(&mut &*bytes) {
-                prop_assert!(thin.ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
-            }
-        }
-    }
-
-    /// Goal: a file that was cut off, or that is something else, does not make changes vanish.
-    #[test]
-    fn what_is_not_whole_is_refused() {
-        for (from, _) in WHOLE.match_indices('<').skip(2) {
-            assert!(parse(&mut &WHOLE.as_bytes()[..from]).is_err(), "{}", &WHOLE[..from]);
-        }
-        assert_eq!(refused("<superblock data_block_size=\"128\">"), "it ends too early");
-        assert_eq!(refused("<superblock data_block_size=\"128\"></superblock>"), "it has no <diff>");
-        assert_eq!(refused("<superblock data_block_size=\"128\"/>"), "it ends too early");
-        for (from, to, why) in [
-            ("<different", "<changed", "<changed> is not expected"),
-            ("data_block_size=\"128\"", "", "no number data_block_size"),
-            ("data_block_size=\"128\"", "data_block_size=\"0\"", "impossible"),
-            ("begin=\"8\"", "begin=\"x\"", "no number begin"),
-            ("begin=\"8\"", "begin=\"18446744073709551615\"", "beyond any image"),
-            ("begin=\"10\"", "begin=\"7\"", "have to rise"),
-            ("</diff>", "</same>", "ends nothing"),
-            ("</diff>", "</diff><diff>", "<diff> is not expected"),
-            ("</superblock>\n", "</superblock><superblock data_block_size=\"1\"/>", "more behind its end"),
-            ("<diff left=\"1\" right=\"2\">", "text <diff>", "is no element"),
-        ] {
-            let text = WHOLE.replace(from, to);
-            assert!(refused(&text).contains(why), "{text}: {}", refused(&text));
-        }
+    fn the_last_block_ends_with_the_volume() {
+        assert_eq!(within(vec![0..10, 90..110, 120..130], 100), [0..10, 90..100]);
+        assert_eq!(
+            extents_of(vec![0..64, 128..192], 150),
+            [Extent { offset: 0, length: 64 }, Extent { offset: 128, length: 22 }]
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of QEMU as children.
+//! Programs of QEMU and of LVM as children.
 //!
 //! They get no signals of the terminal: an interrupted backup ends them itself, in order.
 
@@ -8,12 +8,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::ImageError;
+use super::stops::Stops;
 use crate::path_text::PathText;
 use crate::stream::collect_lines;
 
@@ -24,26 +28,51 @@ const END_MAX: Duration = Duration::from_secs(20);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
-fn failed(program: &str, why: impl ToString) -> ImageError {
+pub(super) fn failed(program: &str, why: impl ToString) -> ImageError {
     ImageError::Tool { program: program.to_owned(), why: why.to_string() }
 }
 
 /// Runs a program to its end, and gives its standard output.
 pub(super) fn run<A: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = A>) -> Result<Vec<u8>, ImageError> {
+    let all = |output: &mut BufReader<ChildStdout>| {
+        let mut all = Vec::new();
+        output.take(OUTPUT_MAX).read_to_end(&mut all).map(|_| all)
+    };
+    run_into(program, args, None, all)?.map_err(|error| failed(program, error))
+}
+
+/// The same, with its output as it comes. What is not read is lost. `stops` ends the program early.
+///
+/// # Errors
+/// It cannot be started, or failed.
+pub(super) fn run_into<A: AsRef<OsStr>, T>(
+    program: &str,
+    args: impl IntoIterator<Item = A>,
+    stops: Option<&Stops>,
+    read: impl FnOnce(&mut BufReader<ChildStdout>) -> T,
+) -> Result<T, ImageError> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    // Messages are looked at, and the programs of LVM talk about descriptors.
+    command.env("LC_ALL", "C").env("LVM_SUPPRESS_FD_WARNINGS", "1");
     let mut child = command.spawn().map_err(|error| failed(program, error))?;
-    let stderr = Lines::of(&mut child);
-    let mut output = Vec::new();
-    let read = child.stdout.take().map_or(Ok(0), |stdout| stdout.take(OUTPUT_MAX).read_to_end(&mut output));
-    let status = child.wait().map_err(|error| failed(program, error))?;
-    read.map_err(|error| failed(program, error))?;
+    let (stderr, stdout) = (Lines::of(&mut child), child.stdout.take());
+    let child = Arc::new(Mutex::new(child));
+    stops.inspect(|stops| stops.add_child(&child));
+    // It ends with the program.
+    let read = stdout.map(|stdout| read(&mut BufReader::new(stdout)));
+    let status = child.lock().wait();
+    stops.inspect(|stops| stops.remove_child(&child));
+    let status = status.map_err(|error| failed(program, error))?;
     if status.success() {
-        return Ok(output);
+        return read.ok_or_else(|| failed(program, "it has no output"));
     }
+    stops.map_or(Ok(()), |stops| stops.check(program))?;
     let why = stderr.or(&status.to_string());
+    // The reason comes first.
+    let why = why.split(" / Usage: ").next().unwrap_or_default().trim();
     let own = format!("{program}: ");
-    Err(failed(program, why.strip_prefix(&*own).unwrap_or(&why)))
+    Err(failed(program, why.strip_prefix(&*own).unwrap_or(why)))
 }
 
 /// The last lines of a child's standard error.

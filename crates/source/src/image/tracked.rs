@@ -9,6 +9,9 @@
 //! version exists, [`Ending::committed`] removes them. So after any failure, also of this process,
 //! a bitmap is left that has all changes since the last version. A bitmap of a version that never
 //! came to be is of no use, and the next backup removes it.
+//!
+//! Snapshots of thin volumes have the same names, and are kept and removed by the same rules
+//! (`thin`).
 
 use std::path::Path;
 
@@ -17,7 +20,7 @@ use larder_format::ids::JobId;
 use super::stops::Stops;
 use super::{Changes, Image};
 
-/// An image of which QEMU notes the changes.
+/// An image of which QEMU, or a thin pool, notes the changes.
 pub struct Tracked {
     /// The bytes.
     pub image: Box<dyn Image>,
@@ -48,10 +51,12 @@ pub struct Opening<'a> {
 
 /// What comes after a backup of an image. The image has been dropped before.
 pub trait Ending {
-    /// The version exists: removes the bitmaps of others. Returns what did not work, for people.
+    /// The version exists: removes the bitmaps or snapshots of others. Returns what did not work,
+    /// for people.
     fn committed(self: Box<Self>) -> Vec<String>;
 
-    /// There is no version: removes the bitmap of this one. Returns what did not work, for people.
+    /// There is no version: removes the bitmap or snapshot of this one. Returns what did not work,
+    /// for people.
     fn failed(self: Box<Self>) -> Vec<String>;
 }
 

@@ -12,8 +12,8 @@ use larder_job::{Clock, SystemClock};
 use larder_lnode::{BackupOptions, ImageInput, Input, MapOutcome, MapReport, MapTrust, WhyBase};
 use larder_source::PathText;
 use larder_source::image::{
-    Changes, Ending, Image, ImageError, LimitedImage, Names, NbdImage, NbdUri, Opening, RawImage, Stops, Tracked,
-    qcow2, qemu, read_map,
+    Changes, Ending, Image, ImageError, LimitedImage, Names, NbdImage, NbdUri, Opening, RawImage, Stops, ThinName,
+    Tracked, qcow2, qemu, read_map, thin,
 };
 use larder_store::Repository;
 use larder_store::repository::{SystemEntropy, random};
@@ -33,6 +33,10 @@ const VERIFY_EVERY: u32 = 10;
 
 /// Hex digits of a series in the names of its bitmaps.
 const TAG_LEN: usize = 12;
+/// The folder with notes about thin pools.
+const THIN_POOLS: &str = "larder-thin-pools";
+/// Why changes are not known.
+const NO_BITMAP: &str = "the image has no whole bitmap of an earlier snapshot of this series";
 /// The name of an export without a name, in the snapshot.
 const DISK: &str = "disk";
 
@@ -44,6 +48,8 @@ pub(in crate::commands) enum Wanted {
     Qcow2(PathBuf),
     /// A device of a running QEMU, and the QEMU's control socket.
     Qemu(String, PathBuf),
+    /// A volume in a thin pool of LVM.
+    Thin(ThinName),
     Nbd(NbdUri),
 }
 
@@ -52,9 +58,9 @@ impl Wanted {
     pub(in crate::commands) fn of(args: &ImageArgs) -> Result<Option<Self>, Failure> {
         let Some(given) = &args.image else { return Ok(None) };
         let wanted = Self::parse(given)?;
-        let is_tracked = matches!(wanted, Self::Qcow2(_) | Self::Qemu(..));
+        let is_tracked = matches!(wanted, Self::Qcow2(_) | Self::Qemu(..) | Self::Thin(_));
         if is_tracked && (args.changed_map.is_some() || args.changed_since.is_some()) {
-            return Err(Failure::usage("a disk of QEMU has its own map of changes"));
+            return Err(Failure::usage("disks of QEMU and thin volumes have their own maps of changes"));
         }
         if args.changed_context.is_some() && !matches!(wanted, Self::Nbd(_)) {
             return Err(Failure::usage("--changed-context needs a network block device"));
@@ -83,6 +89,10 @@ impl Wanted {
             })?;
             return Ok(Self::Qemu(device.to_owned(), path(&rest[at + 1..])));
         }
+        if let Some(rest) = bytes.strip_prefix(b"thin:") {
+            let name = std::str::from_utf8(rest).ok().and_then(ThinName::parse);
+            return name.map(Self::Thin).ok_or_else(|| Failure::usage("a thin volume is thin:GROUP/VOLUME"));
+        }
         if let Some(rest) = bytes.strip_prefix(b"raw:") {
             return Ok(Self::Raw(path(rest), true));
         }
@@ -104,6 +114,7 @@ impl Wanted {
                 let device = device.as_bytes();
                 Ok(([b"/", device].concat(), [device, b"@", &*socket].concat()))
             }
+            Self::Thin(name) => Ok((format!("/{}", name.volume()).into_bytes(), name.to_string().into_bytes())),
             Self::Nbd(uri) => {
                 let export = if uri.export().is_empty() { DISK } else { uri.export() };
                 Ok(([b"/", export.as_bytes()].concat(), uri.to_string().into_bytes()))
@@ -227,13 +238,24 @@ pub(in crate::commands) fn open(
             let tracked = qcow2::open(&path, Opening { names, folder: &folder, keeps: !is_dry_run, stops });
             // Only its socket was there.
             let _ = std::fs::remove_dir(&folder);
-            Ok(tracking(app, tracked?))
+            Ok(tracking(app, tracked?, NO_BITMAP))
         }
         Wanted::Qemu(device, socket) => {
             let names = names(repository, series, job);
-            let folder = scratch(app, args, &names)?;
+            let parent = args.image_scratch.clone().or_else(|| app.scratch());
+            let folder = private(parent, &names.folder())?;
             let opening = Opening { names, folder: &folder, keeps: !is_dry_run, stops };
-            Ok(tracking(app, qemu::open(socket, device, opening)?))
+            Ok(tracking(app, qemu::open(socket, device, opening)?, NO_BITMAP))
+        }
+        Wanted::Thin(name) => {
+            let names = names(repository, series, job);
+            let folder = private(app.scratch(), THIN_POOLS)?;
+            let opening = Opening { names, folder: &folder, keeps: !is_dry_run, stops };
+            Ok(tracking(
+                app,
+                thin::open(name, opening)?,
+                "no snapshot of an earlier backup of this series says what changed in the volume",
+            ))
         }
     }
 }
@@ -244,11 +266,11 @@ fn names(repository: &Repository, series: &str, job: JobId) -> Names {
     Names::new(tag.get(..TAG_LEN).unwrap_or(&tag), job)
 }
 
-/// A folder for a running QEMU. It has the same name each time, so that what a killed backup left
-/// there is found.
-fn scratch(app: &App, args: &ImageArgs, names: &Names) -> Result<PathBuf, Failure> {
-    let parent = args.image_scratch.clone().or_else(|| app.scratch()).unwrap_or_else(std::env::temp_dir);
-    let folder = parent.join(names.folder());
+/// A folder for a running QEMU, or for notes. It has the same name each time, so that what a killed
+/// backup left there is found.
+fn private(parent: Option<PathBuf>, name: &str) -> Result<PathBuf, Failure> {
+    let parent = parent.unwrap_or_else(std::env::temp_dir);
+    let folder = parent.join(name);
     let failed = |error: std::io::Error| {
         Failure::of(Exit::Failed, &error).while_doing(&format!("cannot create the folder {}", folder.display()))
     };
@@ -265,12 +287,13 @@ fn scratch(app: &App, args: &ImageArgs, names: &Names) -> Result<PathBuf, Failur
     Ok(folder)
 }
 
-fn tracking(app: &App, tracked: Tracked) -> Opened {
+/// Turns it into what a backup takes. `no_map` says why there is no map of changes, if there is
+/// none.
+fn tracking(app: &App, tracked: Tracked, no_map: &'static str) -> Opened {
     let Tracked { image, extents, changes, remarks, notes, ending } = tracked;
     remarks.iter().for_each(|remark| app.out.warn(remark));
     notes.iter().for_each(|note| app.out.remark(&format!("note: {note}")));
-    let why = "the image has no whole bitmap of an earlier snapshot of this series";
-    let no_map = changes.is_empty().then_some(why);
+    let no_map = changes.is_empty().then_some(no_map);
     Opened { image, extents, changes, no_map, ending: Some(ending) }
 }
 
@@ -346,6 +369,9 @@ mod tests {
         for odd in ["qemu:vda", "qemu:@/run/a", "qemu:vda@"] {
             assert_eq!(Wanted::parse(OsStr::new(odd)).expect_err("incomplete").exit, Exit::Usage, "{odd}");
         }
+        for odd in ["thin:", "thin:web", "thin:vg/web/x", "thin:vg/-y"] {
+            assert_eq!(Wanted::parse(OsStr::new(odd)).expect_err("no volume").exit, Exit::Usage, "{odd}");
+        }
         let odd = Wanted::parse(OsStr::new("nbd+unix:///disk")).expect_err("no socket");
         assert_eq!(odd.exit, Exit::Usage);
         let names = |text: &str| {
@@ -356,6 +382,7 @@ mod tests {
         assert_eq!(names("qcow2:/a/./disk"), pair("/a/disk", "/a/disk"));
         assert_eq!(names("nbd://host"), pair("/disk", "nbd://host"));
         assert_eq!(names("qemu:vda@/run/web.qmp"), pair("/vda", "vda@/run/web.qmp"));
+        assert_eq!(names("thin:vg/web"), pair("/web", "vg/web"));
         assert_eq!(names("nbd://host/vm/1"), pair("/vm/1", "nbd://host/vm/1"));
     }
 }
