@@ -10,7 +10,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 
@@ -24,8 +24,9 @@ pub(super) const DMSETUP: &str = "dmsetup";
 const THIN_DELTA: &str = "thin_delta";
 /// Where the kernel has its mapped devices.
 pub(super) const MAPPED: &str = "/dev/mapper/";
-/// How long other programs may have the snapshot.
-const TAKEN_MAX: Duration = Duration::from_secs(30);
+/// How often the snapshot is asked for while other programs have it, and how long each time: 30
+/// seconds in all.
+const TRIES: usize = 15;
 const LOOK: Duration = Duration::from_secs(2);
 /// What `dmsetup status` says where there is no such snapshot.
 const NOTHING: &str = "-";
@@ -68,23 +69,19 @@ impl Pool {
     }
 
     fn reserve(&self, stops: &Stops) -> Result<(), ImageError> {
-        let begun = Instant::now();
-        loop {
+        for _ in 0..TRIES {
             stops.check(DMSETUP)?;
             match self.message("reserve_metadata_snap") {
-                Err(ImageError::Tool { why, .. }) if why.contains("resource busy") => {}
+                Err(ImageError::Tool { why, .. }) if why.contains("resource busy") => thread::sleep(LOOK),
                 reserved => return reserved,
             }
-            if begun.elapsed() >= TAKEN_MAX {
-                let release = format!("dmsetup message {}-tpool 0 release_metadata_snap", self.0);
-                let why = format!(
-                    "another program has the snapshot of the metadata of the pool; if no backup and no thin_delta \
-                     runs on this pool, one that was killed left it, and `{release}` removes it"
-                );
-                return Err(failed(DMSETUP, why));
-            }
-            thread::sleep(LOOK);
         }
+        let release = format!("dmsetup message {} 0 release_metadata_snap", self.device());
+        let why = format!(
+            "another program has the snapshot of the metadata of the pool; if no backup and no thin_delta runs on this \
+             pool, one that was killed left it, and `{release}` removes it"
+        );
+        Err(failed(DMSETUP, why))
     }
 
     /// Where the snapshot of the metadata is.

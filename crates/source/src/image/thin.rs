@@ -35,7 +35,10 @@ pub fn open(name: &ThinName, opening: Opening<'_>) -> Result<Tracked, ImageError
     let opened = lvm::snapshot(name, &own).and_then(|()| read(name, &own, &opening));
     let (image, known) = match opened {
         Ok(opened) => opened,
-        Err(error) => return Err(with(error, ending.failed())),
+        Err(error) => {
+            let left = ending.failed();
+            return Err(if left.is_empty() { error } else { name.wrong(format_args!("{error}; {}", left.join("; "))) });
+        }
     };
     let (size, mut remarks) = (image.size(), known.remarks);
     let extents = known.mapped.map(|mapped| extents_of(mapped, size));
@@ -88,16 +91,6 @@ fn read(name: &ThinName, own: &ThinName, opening: &Opening<'_>) -> Result<(RawIm
     }
     opening.stops.check("thin_delta")?;
     Ok((image, known))
-}
-
-/// An error, and what was left.
-fn with(error: ImageError, left: Vec<String>) -> ImageError {
-    match error {
-        ImageError::Tool { program, why } => {
-            ImageError::Tool { program, why: std::iter::once(why).chain(left).collect::<Vec<_>>().join("; ") }
-        }
-        other => other,
-    }
 }
 
 /// The last block of a volume may end behind it.

@@ -31,7 +31,7 @@ use crate::refs::{self, Versions, clean_path};
 /// Without `--verify-every`.
 const VERIFY_EVERY: u32 = 10;
 
-/// Hex digits of a series in the names of its bitmaps.
+/// Hex digits of a series in the names of its bitmaps and snapshots.
 const TAG_LEN: usize = 12;
 /// The folder with notes about thin pools.
 const THIN_POOLS: &str = "larder-thin-pools";
@@ -242,14 +242,13 @@ pub(in crate::commands) fn open(
         }
         Wanted::Qemu(device, socket) => {
             let names = names(repository, series, job);
-            let parent = args.image_scratch.clone().or_else(|| app.scratch());
-            let folder = private(parent, &names.folder())?;
+            let folder = private(app, args, &names.folder())?;
             let opening = Opening { names, folder: &folder, keeps: !is_dry_run, stops };
             Ok(tracking(app, qemu::open(socket, device, opening)?, NO_BITMAP))
         }
         Wanted::Thin(name) => {
             let names = names(repository, series, job);
-            let folder = private(app.scratch(), THIN_POOLS)?;
+            let folder = private(app, args, THIN_POOLS)?;
             let opening = Opening { names, folder: &folder, keeps: !is_dry_run, stops };
             Ok(tracking(
                 app,
@@ -268,8 +267,8 @@ fn names(repository: &Repository, series: &str, job: JobId) -> Names {
 
 /// A folder for a running QEMU, or for notes. It has the same name each time, so that what a killed
 /// backup left there is found.
-fn private(parent: Option<PathBuf>, name: &str) -> Result<PathBuf, Failure> {
-    let parent = parent.unwrap_or_else(std::env::temp_dir);
+fn private(app: &App, args: &ImageArgs, name: &str) -> Result<PathBuf, Failure> {
+    let parent = args.image_scratch.clone().or_else(|| app.scratch()).unwrap_or_else(std::env::temp_dir);
     let folder = parent.join(name);
     let failed = |error: std::io::Error| {
         Failure::of(Exit::Failed, &error).while_doing(&format!("cannot create the folder {}", folder.display()))
