@@ -27,15 +27,9 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// The place for files that are not complete yet: [`FOLDER`], which the caller opens and makes
 /// where necessary.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Staging {
     swept: parking_lot::Once,
-}
-
-impl Default for Staging {
-    fn default() -> Self {
-        Self { swept: parking_lot::Once::new() }
-    }
 }
 
 impl Staging {
