@@ -7,7 +7,7 @@
 use crate::failure::Failure;
 
 /// Verbs of other programs, with advice.
-const TABLE: [(&[&str], &str); 17] = [
+const TABLE: [(&[&str], &str); 22] = [
     (
         &["umount", "unmount", "webdav", "browse"],
         "`larder mount DIR` shows snapshots as folders, and `umount DIR` ends that; `larder serve-webdav` serves them",
@@ -36,6 +36,26 @@ const TABLE: [(&[&str], &str); 17] = [
     (
         &["serve", "server", "rest-server"],
         "`larder serve-sftp` serves a folder for repositories to SSH clients, and `larder serve-webdav` serves snapshots",
+    ),
+    (
+        &["snapshot"],
+        "use `larder backup` to make one, `larder snapshots` to list them, and `larder restore`, `pin` or `forget` for one",
+    ),
+    (
+        &["repository", "repo", "connect", "disconnect"],
+        "name the repository with -r, or in the configuration: `larder init -r PLACE`",
+    ),
+    (
+        &["policy", "policies", "retention"],
+        "`larder forget --keep-…` applies a policy; the configuration can have one for each profile",
+    ),
+    (
+        &["garbage-collect", "garbage-collection", "gc"],
+        "use `larder optimize`, which frees what no snapshot uses, or `larder schedule install` for a timer",
+    ),
+    (
+        &["verify-job", "prune-job", "sync-job"],
+        "use `larder schedule install`, with `larder drill`, `forget` or `copy`",
     ),
     (&["with-lock"], "there are no locks; run the command by itself"),
     (&["debug", "features", "options"], "use `larder version`, and `--help` for the options"),

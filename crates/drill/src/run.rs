@@ -222,14 +222,19 @@ impl Drill<'_> {
         let mut found = SnapshotReport::default();
         let reach = if chosen.is_everything() { Reach::Range(0..u64::MAX) } else { Reach::Files };
         let read = self.timed(report, || {
-            let read = reader.visit_readers(b"", reach, |entry, content| {
-                self.stop_if_asked()?;
-                let is_wanted = matches!(entry.kind, EntryKind::File { .. }) && chosen.has(&entry.path);
-                if is_wanted {
-                    self.read_file(entry, content, &mut found)?;
-                }
-                Ok(())
-            });
+            let read = reader.visit_readers(
+                b"",
+                reach,
+                |_| true,
+                |entry, content| {
+                    self.stop_if_asked()?;
+                    let is_wanted = matches!(entry.kind, EntryKind::File { .. }) && chosen.has(&entry.path);
+                    if is_wanted {
+                        self.read_file(entry, content, &mut found)?;
+                    }
+                    Ok(())
+                },
+            );
             match read {
                 // Found while the sample was chosen.
                 Err(DrillError::Repository(error)) if error.is_damage() => Ok(()),

@@ -22,14 +22,17 @@ impl VersionReader {
         E: From<RepositoryError>,
     {
         let reach = Reach::Range(self.data_range(path)?);
-        self.visit_readers(path, reach, |entry, content| visitor(entry, content))
+        self.visit_readers(path, reach, |name| is_at_or_below(name, path), |entry, content| visitor(entry, content))
     }
 
     /// As [`Self::visit_contents`], over a part of the data stream, with readers that know holes.
+    /// Of a file with several names, the visitor needs the contents under the first one that
+    /// `wants`, if that is not its first name.
     pub fn visit_readers<E>(
         &self,
         path: &[u8],
         reach: Reach,
+        wants: impl Fn(&[u8]) -> bool,
         mut visitor: impl FnMut(&Entry, &mut ContentReader<'_>) -> Result<(), E>,
     ) -> Result<(), E>
     where
@@ -40,7 +43,8 @@ impl VersionReader {
         for placed in self.placed_below(path) {
             let PlacedEntry { mut entry, mut data_offset } = placed?;
             if let EntryKind::HardLink { target } = &mut entry.kind
-                && !is_at_or_below(target, path)
+                && !wants(target)
+                && wants(&entry.path)
             {
                 match stand_ins.get(target) {
                     Some(stand_in) => target.clone_from(stand_in),

@@ -128,6 +128,15 @@ pub enum LocationProblem {
     /// A user, password, query or fragment, which might contain keys.
     #[error("the repository location must not hold a user, a password or a query: keys belong into the environment")]
     Secret,
+    /// `user@host:path`, as SSH has it.
+    #[error(
+        "the repository location {text:?} looks like a place on another machine: write \
+             sftp:{text} for that, or ./{text} for a folder here"
+    )]
+    Elsewhere {
+        /// The location.
+        text: String,
+    },
     /// `~` that no shell has replaced.
     #[error("the repository location {text:?} begins with ~, which only a shell replaces: write the folder out")]
     Tilde {
@@ -172,6 +181,9 @@ fn parse(text: &str) -> Result<Location, LocationProblem> {
         scheme.len() > 1 && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
     });
     let Some((scheme, rest)) = scheme.filter(|(scheme, _)| !scheme.starts_with('.')) else {
+        if text.split_once(':').is_some_and(|(host, _)| host.contains('@') && !host.contains('/')) {
+            return Err(LocationProblem::Elsewhere { text: text.to_owned() });
+        }
         return parse_path(text);
     };
     match scheme.to_ascii_lowercase().as_str() {
@@ -362,6 +374,8 @@ mod tests {
             ("sftp:host", "no path"),
             ("sftp:host:", "no path"),
             ("sftp:/me@host:b", "bad user"),
+            ("me@host:b", "write sftp:me@host:b for that, or ./me@host:b for a folder here"),
+            ("me@host:/srv/b", "another machine"),
             ("sftp://host", "no path"),
             ("sftp://host/", "no path"),
             ("sftp::/x", "no host"),

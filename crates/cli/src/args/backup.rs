@@ -85,7 +85,7 @@ pub(crate) struct BackupArgs {
     #[arg(long, conflicts_with_all = ["stdin", "stdin_from_command", "read_special", "image"], help_heading = "Input")]
     pub(crate) estimate: bool,
 
-    /// Back up the contents of the given block device, FIFO or image as one stream
+    /// Back up the contents of the given block device or FIFO as one stream
     #[arg(long, help_heading = "Input")]
     pub(crate) read_special: bool,
 

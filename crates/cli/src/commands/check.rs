@@ -353,6 +353,8 @@ impl Ended<'_> {
         let mut advice = Vec::new();
         if damages.iter().any(|damage| !damage.affected.is_empty()) {
             advice.extend(ADVICE_DAMAGE);
+            advice.extend(if self.read_data == ReadData::None { ADVICE_REPAIR } else { ADVICE_REPAIR_READING });
+            advice.push(ADVICE_ANOTHER_SERIES);
         }
         if damages.iter().any(|damage| !damage.affected.is_empty() && damage.object.starts_with(names::VERSIONS)) {
             advice.push(ADVICE_MANIFEST);
@@ -426,13 +428,23 @@ const ADVICE_ROLLED_BACK: [&str; 2] = [
 ];
 
 /// Remedies for damage to snapshots, in the order in which to try them.
-const ADVICE_DAMAGE: [&str; 5] = [
+const ADVICE_DAMAGE: [&str; 2] = [
     "Everything not named above is whole and can be restored: `larder restore` skips damaged parts and names the files.",
     "If the storage keeps old versions or replicas of its objects, put the named objects back as they were and check again.",
+];
+
+const ADVICE_REPAIR: [&str; 2] = [
     "Where the files still exist, `larder repair --from PATH` puts their contents back into the snapshots that lost them.",
     "`larder repair snapshots` saves what is left of damaged snapshots as new ones.",
-    "Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.",
 ];
+
+/// The same for damage that only a look at the data may show.
+const ADVICE_REPAIR_READING: [&str; 2] = [
+    "Where the files still exist, `larder repair --from PATH --read-data` puts their contents back into the snapshots that lost them.",
+    "`larder repair snapshots --read-data` saves what is left of damaged snapshots as new ones.",
+];
+
+const ADVICE_ANOTHER_SERIES: &str = "Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.";
 
 /// Advice on lost manifests.
 const ADVICE_MANIFEST: &str = "Without its manifest nothing is left of a snapshot. `larder forget ID` removes it, or `larder repair index` where the manifest is missing. Until then passes may refuse to delete.";

@@ -52,7 +52,7 @@ fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> R
         false => is_folder(reader, path)?,
     };
     if args.target.is_none() && app.out.stdout_is_terminal() && is_folder {
-        return Err(Failure::usage("an archive is nothing for a terminal")
+        return Err(Failure::usage("an archive is not written to a terminal")
             .advise("use --target FILE, or send the output to a file or program"));
     }
     let archive = is_folder.then_some(args.archive);

@@ -166,7 +166,7 @@ fn remove(app: &App, text: &str, close: Option<&str>) -> Result<(), Failure> {
         close_domain(app, &opened.repository, &list, id, reason)?;
     }
     app.block_on(opened.repository.remove_key(id))?;
-    done(app, "key_removed", id, &format!("key {id} removed; who copied it before can still use the copy"))
+    done(app, "key_removed", id, &format!("key {id} removed; anyone who copied it before can still use the copy"))
 }
 
 /// Closes the domain of a key, unless another key works in it.
@@ -274,8 +274,8 @@ fn paper_sheet(repository: &Repository, location: &Location, lines: &[String]) -
          # Location    {location}\n\
          # Date        {}\n\
          #\n\
-         # Whoever holds this sheet and the repository can read everything in it. Keep it away from the repository.\n\
-         # When the password is lost, or the keys/ objects of the repository are:\n\
+         # Anyone who has this sheet and the repository can read everything. Keep it away from the repository.\n\
+         # When the password is lost, or the objects in keys/:\n\
          #     larder -r {location} key import FILE\n\
          # and type the six lines below into FILE. It asks for a new password. Upper and lower case, spaces and\n\
          # dashes do not matter; each line is checked by itself, so a typing error is found.\n\

@@ -50,9 +50,14 @@ impl From<ImageError> for Failure {
         match &error {
             ImageError::Tool { why, .. } if why.contains("lock") => failure
                 .advise("another program has the image open: stop it, or name the disk as a network block device"),
-            ImageError::Tool { why, .. } if why.contains("No such file or directory (os error 2)") => {
-                failure.advise("install the tools of QEMU (Debian: qemu-utils; Fedora: qemu-img)")
-            }
+            ImageError::Tool { program, why } if why.contains("No such file or directory (os error 2)") => failure
+                .advise(match program.as_str() {
+                    "lvs" | "lvcreate" | "lvchange" | "lvremove" | "dmsetup" => "install lvm2",
+                    "thin_delta" => {
+                        "install thin_delta (Debian: thin-provisioning-tools; Fedora: device-mapper-persistent-data)"
+                    }
+                    _ => "install the tools of QEMU (Debian: qemu-utils; Fedora: qemu-img)",
+                }),
             _ => failure.advise("no snapshot was made"),
         }
     }

@@ -98,6 +98,80 @@ fn a_link_is_not_made_to_a_file_that_is_not_the_snapshots() {
     }
 }
 
+/// A name of the target is another file in the snapshot: the folder of a guest that has its host's
+/// names below it.
+#[test]
+fn links_of_a_part_have_its_contents_where_the_snapshot_has_the_same_names_above() {
+    let play = Play::with_repository();
+    let host = play.path("host");
+    let below = play.path("guest").join(host.strip_prefix("/").expect("absolute"));
+    for (folder, content) in [(&host, "of the host"), (&below, "of the guest: longer")] {
+        std::fs::create_dir_all(folder).expect("made");
+        std::fs::write(folder.join("perl"), content).expect("written");
+        for name in ["perl5", "perl6"] {
+            std::fs::hard_link(folder.join("perl"), folder.join(name)).expect("linked");
+        }
+    }
+    play.backup(["host", "guest"]);
+    let part = format!("latest:{}", play.path("guest").display());
+    let policies: [&[&str]; 7] = [
+        &[],
+        &["--exclude", "*.log"],
+        &["--include", "perl5", "--include", "perl6"],
+        &["--exclude", "perl"],
+        &["--overwrite", "never"],
+        &["--overwrite", "if-newer"],
+        &["--overwrite", "if-changed"],
+    ];
+    for policy in policies {
+        let _ = std::fs::remove_dir_all(play.path("back"));
+        play.larder([&["restore", &*part, "--target", "back", "--verify"], policy].concat()).ok();
+        let folder = play.path("back").join(host.strip_prefix("/").expect("absolute"));
+        let names: Vec<_> =
+            ["perl", "perl5", "perl6"].iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
+        assert!(names.len() >= 2, "{policy:?}");
+        for name in &names {
+            assert_eq!(std::fs::read_to_string(name).expect("there"), "of the guest: longer", "{policy:?}");
+            // One file, also where its first name is left out.
+            let inode =
+                |path: &std::path::Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("there"));
+            assert_eq!(inode(name), inode(&names[0]), "{policy:?}");
+        }
+    }
+}
+
+/// The first name of two files is outside of what is restored.
+#[test]
+fn links_to_a_name_outside_are_one_file_and_verified() {
+    let play = Play::with_repository();
+    play.write("source/x/a", "content");
+    std::fs::create_dir_all(play.path("source/y")).expect("made");
+    for name in ["y/c", "y/d"] {
+        std::fs::hard_link(play.path("source/x/a"), play.path("source").join(name)).expect("linked");
+    }
+    let root = backed_up(&play);
+    for (args, names) in [
+        (vec![format!("{root}/y")], ["c", "d"]),
+        (vec![root.clone(), "--include".to_owned(), "/y".to_owned()], ["y/c", "y/d"]),
+    ] {
+        let _ = std::fs::remove_dir_all(play.path("back"));
+        let mut all = vec!["restore".to_owned()];
+        all.extend(args);
+        all.extend(["--target", "back", "--verify"].map(str::to_owned));
+        play.larder(all.clone()).ok();
+        let [one, other] = names.map(|name| play.path("back").join(name));
+        let inode =
+            |path: &std::path::Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("there"));
+        assert_eq!(inode(&one), inode(&other), "{all:?}");
+        // A verification reads the contents.
+        let time = std::fs::metadata(&one).and_then(|file| file.modified()).expect("there");
+        std::fs::write(&one, "CONTENT").expect("written");
+        std::fs::File::open(&one).and_then(|file| file.set_modified(time)).expect("set");
+        all.extend(["--overwrite", "never"].map(str::to_owned));
+        play.larder(all.clone()).code(13);
+    }
+}
+
 #[test]
 fn the_whole_snapshot_has_its_folders_below_the_target() {
     let play = Play::with_repository();

@@ -397,7 +397,7 @@ fn a_check_that_dies_at_any_operation_leaves_nothing_that_matters() {
     let opened = faults.count();
     shared(&context, 1);
     let operations = faults.count() - opened;
-    for n in sweep(0..operations, 11) {
+    for n in sweep(0..operations, 19) {
         for stop in [Stop::Before, Stop::After] {
             let cut = scene.fork();
             let (context, faults) = cut.faulty(&cut.memory);

@@ -62,7 +62,7 @@ fn tell_every_lie(stage: &Stage, verb: impl Fn(&Scene, &JobContext) -> Did) {
 fn lies_that_cost(stage: &Stage, verb: impl Fn(&Scene, &JobContext) -> Did) -> (u64, Vec<String>) {
     let (mut told, mut lost) = (0, Vec::new());
     let begin = std::time::Instant::now();
-    for index in (0..16).chain(sweep(16.., 3)) {
+    for index in (0..16).chain(sweep(16.., 7)) {
         let mut variant = 0;
         let is_over = loop {
             let fork = stage.scene.fork();

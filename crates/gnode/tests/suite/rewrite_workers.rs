@@ -257,7 +257,7 @@ fn a_rewrite_whose_processes_die_at_any_operation_loses_nothing() {
     let (expected, plan) = (scene.contents(), plan(&scene));
     let alone = facts(&rewrite(&scene.fork().context(), &plan, None).unwrap());
     let mut failed = 0;
-    for n in sweep(0..90, 4) {
+    for n in sweep(0..90, 7) {
         for (stop, dies) in [(Stop::Before, true), (Stop::After, true), (Stop::Before, false), (Stop::After, false)] {
             let at = format!("operation {n}, {stop:?}, the rewrite dies: {dies}");
             let cut = scene.fork();

@@ -113,7 +113,8 @@ impl Restore<'_> {
             None => Reach::Range(self.reader.data_range(&self.root.subpath)?),
             Some(_) => Reach::Files,
         };
-        self.reader.visit_readers(&self.root.subpath, reach, |entry, content| {
+        let restores = |name: &[u8]| self.restores_name(name);
+        self.reader.visit_readers(&self.root.subpath, reach, restores, |entry, content| {
             if self.context.cancel.is_cancelled() {
                 return Err(RestoreError::Interrupted);
             }

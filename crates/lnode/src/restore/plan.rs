@@ -65,11 +65,20 @@ pub(super) struct Window {
     pub(super) containers: Vec<ContainerId>,
     numbers: HashMap<ContainerId, u32>,
     /// Entries to create after the files.
-    pub(super) links: Vec<Entry>,
+    pub(super) links: Vec<Link>,
     /// Another window follows, and most likely needs the rest of the containers.
     pub(super) goes_on: bool,
     /// Some of its files were there before.
     pub(super) is_over_existing: bool,
+}
+
+/// A hard link that is to be made.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Both of its names are those of the target.
+    pub(super) entry: Entry,
+    /// The path of its first name in the version. A name of the target may be another file there.
+    pub(super) first: Vec<u8>,
 }
 
 impl Window {

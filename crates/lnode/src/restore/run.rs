@@ -4,7 +4,7 @@
 mod links;
 mod windows;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ use super::execute::{Execution, add};
 use super::fetching::{Fetcher, Fetches};
 use super::file_task::{FileState, FileTask};
 use super::handing::Kept;
-use super::plan::{PlanError, Wanted, Window};
+use super::plan::{Link, PlanError, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 use windows::Writer;
 
@@ -104,7 +104,10 @@ pub(super) struct Restore<'a> {
     /// Executes windows, one at a time.
     writer: Option<Writer>,
     /// Links whose files are written.
-    links: VecDeque<Entry>,
+    links: VecDeque<Link>,
+    /// By first names, in the version, that are not restored: the links that have the contents in
+    /// their place, in the target.
+    stand_ins: HashMap<Vec<u8>, Vec<u8>>,
     /// The newest created folder outside of other created ones: nothing was below it before.
     made: Option<Vec<u8>>,
     /// The newest entry's path, in the version.
@@ -192,6 +195,7 @@ impl<'a> Restore<'a> {
             has_begun: false,
             writer: None,
             links: VecDeque::new(),
+            stand_ins: HashMap::new(),
             made: None,
             last_path: Vec::new(),
             has_gaps: false,
@@ -307,14 +311,17 @@ impl<'a> Restore<'a> {
             EntryKind::Directory => self.directory(&entry),
             EntryKind::File { .. } => self.file(entry, data_offset),
             EntryKind::HardLink { target } => {
-                let below = is_below(target, &self.root.subpath) || *target == self.root.subpath;
-                match self.root.path(target).filter(|_| below) {
-                    Some(path) => {
-                        *target = path;
-                        self.window.links.push(entry);
+                let first = std::mem::take(target);
+                match self.place_of_first(&first) {
+                    Some(place) => {
+                        *target = place;
+                        self.window.links.push(Link { entry, first });
                         Ok(())
                     }
-                    None => self.contents_of_link(entry),
+                    None => {
+                        self.stand_ins.insert(first.clone(), entry.path.clone());
+                        self.contents_of_link(Link { entry, first })
+                    }
                 }
             }
             _ => {

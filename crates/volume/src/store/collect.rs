@@ -235,8 +235,11 @@ impl Store {
                 Some(chunks) => chunks,
                 None => match self.containers.table(number) {
                     Ok(table) => table.contents.read().chunks.len() as u64,
-                    // `check` reports it. It stays.
-                    Err(VolumeError::Damaged { .. }) => continue,
+                    // `check` reports it. Its chunks stay, and it goes when no block names it.
+                    Err(VolumeError::Damaged { .. }) => {
+                        usage.insert(number, Usage { chunks: 0, live: 0 });
+                        continue;
+                    }
                     Err(error) => return Err(error),
                 },
             };

@@ -1,6 +1,6 @@
 //! Containers of a store: the open one that commits append to, and frames for everybody.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -190,6 +190,8 @@ pub(crate) struct Containers {
     open: RwLock<HashMap<u32, Arc<Table>>>,
     tables: Mutex<LruCache<u32, Arc<Table>>>,
     frames: Mutex<LruCache<(u32, u32), Frame>>,
+    /// Containers of which something could not be read since the store was opened.
+    unreadable: RwLock<BTreeSet<u32>>,
     /// Contexts that nobody uses now: to make one costs as much as to open a frame.
     decompressors: Mutex<Vec<Decompressor>>,
     /// How often an opened frame was at hand.
@@ -207,6 +209,7 @@ impl Containers {
             open: RwLock::default(),
             tables: Mutex::new(LruCache::new(TABLES)),
             frames: Mutex::new(LruCache::new(frames)),
+            unreadable: RwLock::default(),
             decompressors: Mutex::default(),
             looks: Looks::default(),
         }
@@ -228,6 +231,16 @@ impl Containers {
                 self.open.write().insert(number, Arc::new(table));
             }
         }
+    }
+
+    fn note_unreadable(&self, number: u32) {
+        self.unreadable.write().insert(number);
+    }
+
+    /// Whether no read of a container has failed since the store was opened. One that failed says
+    /// nothing about other parts of it, so it is an object of reads still, and not of new blocks.
+    pub(crate) fn is_readable(&self, number: u32) -> bool {
+        !self.unreadable.read().contains(&number)
     }
 
     /// Whether commits append to a container.
@@ -266,8 +279,10 @@ impl Containers {
             return Ok(table.clone());
         }
         let name = path(number);
-        let file = self.disk.open(&name).map_err(VolumeError::needed(&name))?;
-        let index = read_tables(&self.keys, self.store, number, &*file)?;
+        let file = self.disk.open(&name).map_err(VolumeError::needed(&name));
+        let file = file.inspect_err(|_| self.note_unreadable(number))?;
+        let index =
+            read_tables(&self.keys, self.store, number, &*file).inspect_err(|_| self.note_unreadable(number))?;
         let opener = index.opener().clone();
         let contents = Contents { frames: index.frames().to_vec(), chunks: index.chunks };
         let table = Arc::new(Table { contents: RwLock::new(contents), opener, file });
@@ -302,7 +317,7 @@ impl Containers {
         let mut decompressor = self.decompressors.lock().pop().unwrap_or_default();
         let frame = read_frame(&self.keys, &table.opener, &*table.file, &location, &mut decompressor, &what);
         self.decompressors.lock().push(decompressor);
-        let frame = Arc::new(frame?);
+        let frame = Arc::new(frame.inspect_err(|_| self.note_unreadable(place.container))?);
         self.frames.lock().put(key, frame.clone());
         Ok((frame, within))
     }

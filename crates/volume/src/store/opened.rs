@@ -10,7 +10,7 @@ use larder_format::container::CONTAINER_TARGET;
 use larder_format::ids::{JobId, PageRunId};
 use larder_format::keys::Keys;
 use larder_format::volume_manifest::{SnapshotEntry, VolumeEntry, VolumeManifest};
-use larder_format::volume_map::Place;
+use larder_format::volume_map::{Mapping, Place};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::catalog::Catalog;
@@ -260,10 +260,18 @@ impl Store {
         self.state.lock().catalog.clone()
     }
 
-    /// Whether a new block may name a chunk that the index knows. Not if its container retired, or
-    /// is about to: then the chunk is a new one.
+    /// Whether a new block may name a chunk that the index knows. Not if its container retired, is
+    /// about to, or could not be read: then the chunk is a new one.
     pub(crate) fn may_name(&self, runs: &Runs, place: Place) -> bool {
-        !runs.retired.contains(place.container) && !self.closing.read().contains(&place.container)
+        !runs.retired.contains(place.container)
+            && !self.closing.read().contains(&place.container)
+            && self.containers.is_readable(place.container)
+    }
+
+    /// Whether no read of what a block consists of has failed. Content that is written again must
+    /// not be compared with content that is lost.
+    pub(crate) fn is_readable(&self, mapping: &Mapping) -> bool {
+        mapping.items.iter().filter_map(|item| item.place).all(|place| self.containers.is_readable(place.container))
     }
 
     /// What each filter was asked and answered since the store was opened, in their order.

@@ -1,11 +1,10 @@
 //! Damage of every kind of file: a clear error, and never other data.
 
 use larder_format::ErrorKind;
-use larder_volume::CheckOptions;
 use larder_volume::disk::{Disk, Fault};
-use larder_volume::{LostBlocks, Options, Store, VolumeError};
+use larder_volume::{CheckOptions, CollectOptions, FilterKind, FilterSet, LostBlocks, Options, Store, VolumeError};
 
-use super::scene::{Random, Scene};
+use super::scene::{Random, Scene, options};
 
 const BLOCK: u64 = 64 << 10;
 
@@ -39,7 +38,7 @@ fn a_damaged_manifest_is_an_error_and_no_older_state() {
     let (scene, ..) = scene(true);
     let path = newest_manifest(&scene);
     scene.disk.damage(&path, scene.disk.length(&path) / 2);
-    let error = scene.open_with(super::scene::options()).unwrap_err();
+    let error = scene.open_with(options()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.to_string().contains(&path), "{error}");
 }
@@ -51,7 +50,7 @@ fn a_damaged_record_below_a_later_one_is_no_end_of_the_log() {
     for slot in 0..4 {
         scene.disk.damage(&format!("log/{slot}"), 512 + 40);
     }
-    let error = scene.open_with(super::scene::options()).unwrap_err();
+    let error = scene.open_with(options()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.to_string().contains("log/"), "{error}");
 }
@@ -62,7 +61,7 @@ fn a_damaged_header_of_a_slot_is_an_error() {
     for slot in 0..4 {
         scene.disk.damage(&format!("log/{slot}"), 20);
     }
-    let error = scene.open_with(super::scene::options()).unwrap_err();
+    let error = scene.open_with(options()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
 }
 
@@ -104,6 +103,56 @@ fn damaged_tables_of_a_container_and_missing_ones_are_found() {
     }
 }
 
+/// An operator who sees errors of reads writes the content again, or restores the volume from its
+/// backup into another one.
+#[test]
+fn what_is_written_again_over_a_damaged_frame_is_stored_again() {
+    for filters in [FilterSet::default(), FilterSet::new(FilterKind::ALL.to_vec()).unwrap()] {
+        let (scene, volume, data) = scene(true);
+        scene.disk.damage("containers/0/0", 100);
+        let (store, _) = scene.open_with(Options { filters, ..options() }).unwrap();
+        let mut buffer = vec![0; data.len()];
+        assert_eq!(store.read(volume, 0, &mut buffer).unwrap_err().kind(), ErrorKind::Damaged);
+        let other = store.create_volume("other", 1 << 30, 0).unwrap().id;
+        for volume in [volume, other] {
+            store.write(volume, 0, &data).unwrap();
+            store.flush().unwrap();
+            store.read(volume, 0, &mut buffer).unwrap();
+            assert!(buffer == data);
+        }
+        let (store, _) = scene.reopen(store, Fault::Power);
+        for volume in [volume, other] {
+            store.read(volume, 0, &mut buffer).unwrap();
+            assert!(buffer == data);
+        }
+    }
+}
+
+#[test]
+fn a_container_that_is_gone_goes_when_no_volume_names_it() {
+    for is_cut in [false, true] {
+        let (scene, volume, data) = scene(true);
+        if is_cut {
+            scene.disk.damage("containers/0/0", scene.disk.length("containers/0/0") - 30);
+        } else {
+            scene.disk.remove("containers/0/0").unwrap();
+        }
+        let (store, _) = scene.open();
+        // While a block names it, it stays.
+        assert_eq!(store.collect(&CollectOptions::default()).unwrap().containers, 0);
+        store.delete_volume(volume, true).unwrap();
+        assert!(store.collect(&CollectOptions::default()).unwrap().containers > 0);
+        let volume = store.create_volume("new", 1 << 30, 0).unwrap().id;
+        store.write(volume, 0, &data).unwrap();
+        store.flush().unwrap();
+        let (store, _) = scene.reopen(store, Fault::Power);
+        let mut buffer = vec![0; data.len()];
+        store.read(volume, 0, &mut buffer).unwrap();
+        assert!(buffer == data);
+        assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());
+    }
+}
+
 #[test]
 fn every_damaged_page_of_a_run_is_found() {
     for damaged in 0..3 {
@@ -125,7 +174,7 @@ fn every_damaged_page_of_a_run_is_found() {
         }
         drop(store);
         scene.disk.damage(&path, scene.disk.length(&path) - 1);
-        assert_eq!(scene.open_with(super::scene::options()).unwrap_err().kind(), ErrorKind::Damaged);
+        assert_eq!(scene.open_with(options()).unwrap_err().kind(), ErrorKind::Damaged);
     }
 }
 
@@ -152,7 +201,7 @@ fn damage_of_any_sector_of_the_log_loses_the_last_commit_at_most() {
     for at in (0..4 * (1 << 14)).step_by(512) {
         let (scene, volume) = prepared();
         scene.disk.damage(&format!("log/{}", at >> 14), at % (1 << 14) + 20);
-        let Ok((store, _)) = scene.open_with(super::scene::options()) else { continue };
+        let Ok((store, _)) = scene.open_with(options()) else { continue };
         for commit in 0..COMMITS - 1 {
             let mut found = vec![0; 20_000];
             store.read(volume, commit * BLOCK, &mut found).unwrap();
@@ -213,9 +262,9 @@ fn with_damaged_record() -> (Scene, u32, Vec<u8>) {
 #[test]
 fn a_loss_is_accepted_only_on_request_and_names_its_blocks() {
     let (scene, volume, data) = with_damaged_record();
-    let error = scene.open_with(super::scene::options()).unwrap_err();
+    let error = scene.open_with(options()).unwrap_err();
     assert!(matches!(error, VolumeError::DamagedLog { .. }), "{error}");
-    let options = Options { accept_loss: true, ..super::scene::options() };
+    let options = Options { accept_loss: true, ..options() };
     let foreseen = Store::foresee_loss(&scene.disk, &scene.config, &scene.keys).unwrap();
     let (store, recovery) = scene.open_with(options).unwrap();
     assert_eq!(foreseen, recovery.loss);
@@ -274,9 +323,9 @@ fn a_damaged_record_that_names_the_next_slot_is_no_end_of_the_log() {
         at = next;
     }
     scene.disk.damage(&before, at + 20);
-    let error = scene.open_with(super::scene::options()).unwrap_err();
+    let error = scene.open_with(options()).unwrap_err();
     assert!(matches!(error, VolumeError::DamagedLog { .. }), "{error}");
-    let options = Options { accept_loss: true, ..super::scene::options() };
+    let options = Options { accept_loss: true, ..options() };
     let (store, recovery) = scene.open_with(options).unwrap();
     assert!(recovery.loss.is_some_and(|loss| loss.dropped > 0 && loss.unreadable == 1));
     assert!(store.check(&CheckOptions::new(true)).unwrap().errors.is_empty());

@@ -237,3 +237,23 @@ fn a_volume_that_snapshots_need_keeps_its_parent() {
     assert!(matches!(store.hydrate(other, &mut || false), Err(VolumeError::BadRequest(_))));
     assert!(read(&store, volume, image.len()) == image);
 }
+
+/// What is below is there for the last time, so chunks that the store has are looked at before they
+/// count as copied.
+#[test]
+fn what_the_store_has_damaged_is_copied() {
+    let scene = Scene::new(87, 1 << 20);
+    let (store, _) = scene.open();
+    let image = image(12);
+    let sound = store.create_volume("sound", 1 << 30, 0).unwrap().id;
+    store.write(sound, 0, &image[..12 * BLOCK]).unwrap();
+    store.close().unwrap();
+    drop(store);
+    scene.disk.restart(Fault::Process);
+    scene.disk.damage("containers/0/0", 100);
+    let (store, _) = scene.open();
+    let volume = over(&store, &image);
+    store.hydrate(volume, &mut || false).unwrap();
+    let (store, _) = scene.reopen(store, Fault::Power);
+    assert!(read(&store, volume, image.len().next_multiple_of(512))[..image.len()] == image);
+}

@@ -126,7 +126,7 @@ pub(super) fn open(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
     if args.read_special {
         match device(args)? {
             Some(source) => return Ok(source),
-            None => app.out.aside("without effect here: --read-special; no path is a block device or a FIFO"),
+            None => app.out.aside("without effect here: --read-special; no path is a block device or a FIFO (for an image in a file, use --image)"),
         }
     }
     tree(app, args)

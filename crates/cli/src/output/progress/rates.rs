@@ -14,13 +14,17 @@ const RATE_SECONDS: f64 = 5.0;
 pub(super) struct Rate {
     bytes: u64,
     at: Instant,
+    /// The average with the time before the start, when nothing was done, and the share of the time
+    /// since then in it.
+    average: f64,
+    share: f64,
     pub(super) bytes_a_second: f64,
 }
 
 impl Rate {
     /// Nothing was done at `start`.
     pub(super) fn new(start: Instant) -> Self {
-        Self { bytes: 0, at: start, bytes_a_second: 0.0 }
+        Self { bytes: 0, at: start, average: 0.0, share: 0.0, bytes_a_second: 0.0 }
     }
 
     /// This much was done at `now`.
@@ -31,7 +35,9 @@ impl Rate {
         }
         let newest = bytes.saturating_sub(self.bytes) as f64 / seconds;
         let weight = 1.0 - (-seconds / RATE_SECONDS).exp();
-        self.bytes_a_second += (newest - self.bytes_a_second) * weight;
+        self.average += (newest - self.average) * weight;
+        self.share += (1.0 - self.share) * weight;
+        self.bytes_a_second = self.average / self.share;
         (self.bytes, self.at) = (bytes, now);
     }
 }
@@ -126,8 +132,8 @@ mod tests {
         let mut rate = Rate::new(start);
         for second in 1..=60 {
             rate.update(second * 1000, start + Duration::from_secs(second));
+            assert!((999.0..=1001.0).contains(&rate.bytes_a_second), "{} at {second} s", rate.bytes_a_second);
         }
-        assert!((990.0..=1000.0).contains(&rate.bytes_a_second), "{}", rate.bytes_a_second);
         rate.update(60_000, start + Duration::from_secs(61));
         assert!(rate.bytes_a_second > 700.0, "one second without progress is not the end");
     }

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream};
+use larder_testkit::sweep;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
@@ -203,7 +204,8 @@ impl ObjectStore for Between {
     }
 }
 
-/// Runs `job` once for each of its operations, on a copy of the scene each, with `hook` before that operation.
+/// Runs `job` once for each of its first operations and for every second later one, on a copy of the scene each, with `hook`
+/// before that operation. A whole sweep has all of them.
 pub fn at_every_operation<T>(
     scene: &Scene,
     hook: impl Fn(&Scene) + Clone + Send + Sync + 'static,
@@ -211,7 +213,7 @@ pub fn at_every_operation<T>(
     check: impl Fn(&Scene, T, &str),
 ) {
     let mut happened = 0;
-    for n in 0.. {
+    for n in (0..12).chain(sweep(12.., 2)) {
         let fork = Arc::new(scene.fork());
         let (other, hook) = (fork.clone(), hook.clone());
         let between = Between::new(fork.memory.store(), move || {

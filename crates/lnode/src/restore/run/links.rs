@@ -1,53 +1,53 @@
 //! Hard links: each is made to its first name, or gets the contents itself.
 
-use larder_format::entry::{Entry, EntryKind};
+use larder_format::entry::EntryKind;
 use larder_reader::PlacedEntry;
 use larder_source::target::{LinkDecision, Overwrite};
 
-use super::Restore;
+use super::{Restore, is_below};
 use crate::restore::RestoreError;
 use crate::restore::execute::add;
+use crate::restore::plan::Link;
 
 impl Restore<'_> {
+    /// Where the target has the file of a first name, or gets it before the links to it. `None`:
+    /// that name is not restored, and no link has its contents so far.
+    pub(super) fn place_of_first(&self, first: &[u8]) -> Option<Vec<u8>> {
+        if self.restores_name(first) { self.root.path(first) } else { self.stand_ins.get(first).cloned() }
+    }
+
+    /// Whether a file at this path of the version is restored.
+    pub(in crate::restore) fn restores_name(&self, path: &[u8]) -> bool {
+        let is_selected = self.options.selection.as_ref().is_none_or(|selection| selection.wants(path, false));
+        is_selected && (is_below(path, &self.root.subpath) || path == self.root.subpath)
+    }
+
     /// The first name of a hard link, as the version has it. `None`: it cannot be known, which is
     /// reported as damage of the link.
-    fn first_of(&self, link: &Entry) -> Result<Option<PlacedEntry>, RestoreError> {
-        let EntryKind::HardLink { target } = &link.kind else { return Ok(None) };
-        // The path in the version, when the link was rebased already.
-        let rebased = || {
-            let prefix = self.root.subpath.get(..self.root.strip.saturating_sub(1)).unwrap_or_default();
-            let path = if prefix.is_empty() { target.clone() } else { [prefix, b"/", target].concat() };
-            self.reader.placed(&path)
-        };
-        let placed = match self.reader.placed(target) {
-            Ok(None) => rebased(),
-            placed => placed,
-        };
-        let message = match placed {
+    fn first_of(&self, link: &Link) -> Result<Option<PlacedEntry>, RestoreError> {
+        let message = match self.reader.placed(&link.first) {
             Ok(Some(first)) => return Ok(Some(first)),
             Ok(None) => "the file it is a hard link to is not in the version".to_owned(),
             Err(error) => self.execution().expect_damage(error)?.to_string(),
         };
-        self.execution().damage(&link.path, &message);
+        self.execution().damage(&link.entry.path, &message);
         Ok(None)
     }
 
-    /// Whether first names may be files that are not the version's: those that the policy keeps,
-    /// and those of earlier runs that the selection leaves out.
+    /// Whether first names may be files that are not the version's, which the policy keeps.
     fn may_keep_first_names(&self) -> bool {
-        let overwrites = matches!(self.target.options().overwrite, Overwrite::Always | Overwrite::IfChanged);
-        !overwrites || self.options.selection.is_some()
+        !matches!(self.target.options().overwrite, Overwrite::Always | Overwrite::IfChanged)
     }
 
     /// Makes a hard link, or restores the contents under its name.
-    pub(super) fn link(&mut self, link: Entry) -> Result<(), RestoreError> {
+    pub(super) fn link(&mut self, link: Link) -> Result<(), RestoreError> {
         let mut size = None;
         if self.may_keep_first_names() {
             let Some(first) = self.first_of(&link)? else { return Ok(()) };
             size = matches!(first.entry.kind, EntryKind::File { .. }).then(|| first.entry.size());
         }
-        let result = self.target.make_link_of_size(&link, size);
-        match self.single(&link.path, result)? {
+        let result = self.target.make_link_of_size(&link.entry, size);
+        match self.single(&link.entry.path, result)? {
             Some(LinkDecision::NeedsContent) => self.contents_of_link(link)?,
             Some(LinkDecision::Kept(_)) => add(&self.execution.counters.files_kept, 1),
             Some(_) => self.others += 1,
@@ -57,8 +57,9 @@ impl Restore<'_> {
     }
 
     /// A hard link whose first name is not restored gets the contents itself.
-    pub(super) fn contents_of_link(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
-        let Some(first) = self.first_of(&entry)? else { return Ok(()) };
+    pub(super) fn contents_of_link(&mut self, link: Link) -> Result<(), RestoreError> {
+        let Some(first) = self.first_of(&link)? else { return Ok(()) };
+        let Link { mut entry, .. } = link;
         entry.kind = first.entry.kind;
         match entry.kind {
             EntryKind::File { .. } => self.file(entry, first.data_offset),

@@ -68,12 +68,17 @@ impl Store {
         let CutBatch { blocks: batch, streams, chunks, room: bytes } = cut;
         let before = self.blocks_before(batch, streams);
         let mut asked = Vec::with_capacity(chunks.iter().map(|chunks| chunks.lengths.len()).sum());
+        let hydrating = self.hydrating.lock().clone();
+        let mut copied = Vec::new();
         for (stream, chunks) in streams.iter().zip(chunks) {
             let (mut at, mut cursor) = (0, (0, 0));
             for (length, fingerprint) in chunks.lengths.iter().zip(&chunks.names) {
                 let block = stream.block_of(at, &mut cursor);
                 let from = stream.range.start + at;
                 at += *length as usize;
+                if hydrating.contains(&batch[block].key.0) {
+                    copied.push(asked.len());
+                }
                 asked.push(Asked {
                     key: chunk_key(fingerprint),
                     bytes: &bytes[from..stream.range.start + at],
@@ -84,7 +89,16 @@ impl Store {
         let runs = self.state.lock().runs.clone();
         // Only the end of a commit or a publication changes the number.
         let begun = committer.next_container;
-        committer.chain.find(&Seen { store: self, runs, begun }, &asked)
+        let mut answers = committer.chain.find(&Seen { store: self, runs, begun }, &asked)?;
+        // What is below a hydrated volume is there for the last time. So the chunks are looked at
+        // that it shares.
+        for number in copied {
+            let Some(Answer::At(place)) = answers[number] else { continue };
+            if self.containers.frame(place).is_err() && !self.containers.is_readable(place.container) {
+                answers[number] = None;
+            }
+        }
+        Ok(answers)
     }
 
     /// The old content of the block before each block of the batch, for the filter that wants it.

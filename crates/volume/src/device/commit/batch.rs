@@ -165,7 +165,10 @@ impl Store {
             } else if changing.dirty.is_zeros() {
                 changing.old.is_zero()
             } else {
-                counter.is_some() && changing.mac.is_some() && changing.mac == changing.old.mac
+                counter.is_some()
+                    && changing.mac.is_some()
+                    && changing.mac == changing.old.mac
+                    && self.is_readable(&changing.old)
             };
             if let (Some(counter), Some(_), None) = (counter, mac, changing.dirty.mac()) {
                 counter.measured(1, || ());
@@ -210,7 +213,7 @@ impl Store {
             Search::of(&state, View::live(key.0), key.1).ok()?
         };
         match self.finish(search, key.1).ok()? {
-            Found::Mapping(mapping) => mapping.mac,
+            Found::Mapping(mapping) => mapping.mac.filter(|_| self.is_readable(&mapping)),
             Found::Outside(_) => None,
         }
     }
