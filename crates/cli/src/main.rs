@@ -14,6 +14,7 @@ mod durations;
 mod environment;
 mod exit;
 mod failure;
+mod foreign_options;
 mod foreign_verbs;
 mod key_child;
 mod key_file;
@@ -150,6 +151,9 @@ fn refuse(error: &clap::Error) -> Exit {
             return failure.exit;
         }
         ErrorKind::InvalidSubcommand if let Some(failure) = stranger(error) => {
+            Output::new(wants_json, false, 0).failure(&failure);
+        }
+        ErrorKind::UnknownArgument if let Some(failure) = foreign_options::known(error) => {
             Output::new(wants_json, false, 0).failure(&failure);
         }
         _ if wants_json => {
