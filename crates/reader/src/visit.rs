@@ -5,6 +5,7 @@ use larder_store::RepositoryError;
 
 use crate::data_reader::{ContentReader, DataReader, Reach};
 use crate::entries::{PlacedEntry, is_at_or_below};
+use crate::stand_ins::StandIns;
 use crate::version::VersionReader;
 
 impl VersionReader {
@@ -39,7 +40,7 @@ impl VersionReader {
         E: From<RepositoryError>,
     {
         let mut data = DataReader::new(self, reach);
-        let mut stand_ins = std::collections::HashMap::new();
+        let mut stand_ins = StandIns::new(&self.context);
         for placed in self.placed_below(path) {
             let PlacedEntry { mut entry, mut data_offset } = placed?;
             if let EntryKind::HardLink { target } = &mut entry.kind
@@ -47,7 +48,7 @@ impl VersionReader {
                 && wants(&entry.path)
             {
                 match stand_ins.get(target) {
-                    Some(stand_in) => target.clone_from(stand_in),
+                    Some(stand_in) => *target = stand_in.to_vec(),
                     None => {
                         if let Some(first) = self.placed(target)? {
                             stand_ins.insert(std::mem::take(target), entry.path.clone());

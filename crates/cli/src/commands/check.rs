@@ -433,6 +433,7 @@ const ADVICE_DAMAGE: [&str; 2] = [
     "If the storage keeps old versions or replicas of its objects, put the named objects back as they were and check again.",
 ];
 
+/// The repairs of snapshots.
 const ADVICE_REPAIR: [&str; 2] = [
     "Where the files still exist, `larder repair --from PATH` puts their contents back into the snapshots that lost them.",
     "`larder repair snapshots` saves what is left of damaged snapshots as new ones.",
@@ -444,6 +445,7 @@ const ADVICE_REPAIR_READING: [&str; 2] = [
     "`larder repair snapshots --read-data` saves what is left of damaged snapshots as new ones.",
 ];
 
+/// The last remedy.
 const ADVICE_ANOTHER_SERIES: &str = "Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.";
 
 /// Advice on lost manifests.

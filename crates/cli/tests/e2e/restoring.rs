@@ -172,6 +172,34 @@ fn links_to_a_name_outside_are_one_file_and_verified() {
     }
 }
 
+/// More of them than are remembered: the names that come too late are files of their own, and right.
+#[test]
+fn many_links_to_names_outside_are_whole_with_little_memory() {
+    let play = Play::with_repository();
+    let long = "n".repeat(150);
+    for folder in ["x", "y/a", "y/b"] {
+        std::fs::create_dir_all(play.path("source").join(folder)).expect("made");
+    }
+    for number in 0..3000 {
+        let name = |folder: &str| play.path("source").join(folder).join(format!("{long}{number}"));
+        std::fs::write(name("x"), number.to_string()).expect("written");
+        ["y/a", "y/b"].iter().for_each(|folder| std::fs::hard_link(name("x"), name(folder)).expect("linked"));
+    }
+    let root = backed_up(&play);
+    play.larder(["restore", &format!("{root}/y"), "--target", "back", "--verify", "--memory", "16MiB"]).ok();
+    for number in 0..3000 {
+        let name = |folder: &str| play.path("back").join(folder).join(format!("{long}{number}"));
+        for folder in ["a", "b"] {
+            assert_eq!(std::fs::read_to_string(name(folder)).expect("there"), number.to_string());
+        }
+    }
+    let inode = |folder: &str| {
+        let file = std::fs::metadata(play.path("back").join(folder).join(format!("{long}0"))).expect("there");
+        std::os::unix::fs::MetadataExt::ino(&file)
+    };
+    assert_ne!(inode("a"), inode("b"), "all were remembered, so this test shows nothing");
+}
+
 #[test]
 fn the_whole_snapshot_has_its_folders_below_the_target() {
     let play = Play::with_repository();

@@ -4,7 +4,7 @@
 mod links;
 mod windows;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::manifest::Manifest;
 use larder_job::{ItemFate, JobContext};
-use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing};
+use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, StandIns, VersionReader, is_missing};
 use larder_source::PathText;
 use larder_source::target::{DirDecision, KeptReason, NodeDecision, PutDecision, Target, TargetCause, TargetError};
 use larder_store::RepositoryError;
@@ -105,9 +105,7 @@ pub(super) struct Restore<'a> {
     writer: Option<Writer>,
     /// Links whose files are written.
     links: VecDeque<Link>,
-    /// By first names, in the version, that are not restored: the links that have the contents in
-    /// their place, in the target.
-    stand_ins: HashMap<Vec<u8>, Vec<u8>>,
+    stand_ins: StandIns,
     /// The newest created folder outside of other created ones: nothing was below it before.
     made: Option<Vec<u8>>,
     /// The newest entry's path, in the version.
@@ -195,7 +193,7 @@ impl<'a> Restore<'a> {
             has_begun: false,
             writer: None,
             links: VecDeque::new(),
-            stand_ins: HashMap::new(),
+            stand_ins: StandIns::new(context),
             made: None,
             last_path: Vec::new(),
             has_gaps: false,
@@ -319,7 +317,7 @@ impl<'a> Restore<'a> {
                         Ok(())
                     }
                     None => {
-                        self.stand_ins.insert(first.clone(), entry.path.clone());
+                        self.stand_ins.insert(first.clone(), self.last_path.clone());
                         self.contents_of_link(Link { entry, first })
                     }
                 }

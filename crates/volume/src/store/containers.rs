@@ -237,8 +237,8 @@ impl Containers {
         self.unreadable.write().insert(number);
     }
 
-    /// Whether no read of a container has failed since the store was opened. One that failed says
-    /// nothing about other parts of it, so it is an object of reads still, and not of new blocks.
+    /// Whether no read of a container has failed since the store was opened. After a failure, reads
+    /// of its other parts may succeed, but new blocks must not name it.
     pub(crate) fn is_readable(&self, number: u32) -> bool {
         !self.unreadable.read().contains(&number)
     }

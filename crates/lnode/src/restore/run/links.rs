@@ -12,8 +12,9 @@ use crate::restore::plan::Link;
 impl Restore<'_> {
     /// Where the target has the file of a first name, or gets it before the links to it. `None`:
     /// that name is not restored, and no link has its contents so far.
-    pub(super) fn place_of_first(&self, first: &[u8]) -> Option<Vec<u8>> {
-        if self.restores_name(first) { self.root.path(first) } else { self.stand_ins.get(first).cloned() }
+    pub(super) fn place_of_first(&mut self, first: &[u8]) -> Option<Vec<u8>> {
+        let name = if self.restores_name(first) { Some(first) } else { self.stand_ins.get(first) };
+        name.and_then(|name| self.root.path(name))
     }
 
     /// Whether a file at this path of the version is restored.
